@@ -1,0 +1,76 @@
+//! Labels and annotations, and the rule that makes a label value out of any name.
+//!
+//! Velero: `pkg/apis/velero/v1/labels_annotations.go`, `pkg/label/label.go`, v1.18.
+
+use sha2::{Digest as _, Sha256};
+
+/// Label: name of the backup that an object belongs to.
+pub const BACKUP_NAME: &str = "velero.io/backup-name";
+/// Label: uid of the backup that an object belongs to.
+pub const BACKUP_UID: &str = "velero.io/backup-uid";
+/// Label: name of the restore that made an object.
+pub const RESTORE_NAME: &str = "velero.io/restore-name";
+/// Label: uid of the restore that an object belongs to.
+pub const RESTORE_UID: &str = "velero.io/restore-uid";
+/// Label: name of the schedule that made a backup.
+pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
+/// Label: BackupStorageLocation that a backup is stored in.
+pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
+/// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
+pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+
+/// Annotation of a Backup: version of the cluster, as the cluster writes it.
+pub const SOURCE_CLUSTER_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
+/// Annotation of a Backup: major version of the cluster.
+pub const SOURCE_CLUSTER_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
+/// Annotation of a Backup: minor version of the cluster.
+pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
+/// Annotation of a Backup: how long the server waits for a single resource.
+pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
+
+/// Our annotation of the ledger's Lease: the claims, as JSON.
+pub const LEDGER_ANNOTATION: &str = "backup-lock/ledger";
+/// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
+pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+
+/// The longest label value that Kubernetes takes, in bytes.
+const MAX_VALUE: usize = 63;
+/// Length of the hash at the end of a name that was cut.
+const HASH: usize = 6;
+
+/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the first 6
+/// hex digits of its SHA-256.
+///
+/// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
+pub fn valid_value(name: &str) -> String {
+    if name.len() <= MAX_VALUE {
+        return name.to_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let [a, b, c, ..] = <[u8; 32]>::from(hash);
+    // Names are ASCII; the boundary only keeps other input from being cut inside a character.
+    format!("{}{a:02x}{b:02x}{c:02x}", &name[..name.floor_char_boundary(MAX_VALUE - HASH)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_fits_is_its_own_label_value() {
+        assert_eq!(valid_value("short"), "short");
+        assert_eq!(valid_value(&"a".repeat(63)), "a".repeat(63));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_told_apart_by_its_hash() {
+        // The pair that Velero's own test of the rule uses (`pkg/label/label_test.go`, v1.18).
+        assert_eq!(
+            valid_value("this_is_a_very_long_label_value_that_will_be_rejected_by_Kubernetes"),
+            "this_is_a_very_long_label_value_that_will_be_rejected_by_8d0722"
+        );
+        let (one, two) = (valid_value(&("x".repeat(70) + "1")), valid_value(&("x".repeat(70) + "2")));
+        assert_eq!((one.len(), two.len()), (63, 63));
+        assert_ne!(one, two);
+    }
+}

@@ -1,0 +1,12 @@
+//! The pure heart of the project: API types, phases, validation, selectors and label rules.
+//!
+//! Nothing here does I/O, reads a clock or knows a client, so that the webhook, the controller, the plugin and
+//! every test decide by the same code.
+
+pub mod api;
+pub mod labels;
+pub mod names;
+pub mod phase;
+pub mod resources;
+pub mod selection;
+pub mod validate;

@@ -1,0 +1,54 @@
+//! Names of objects.
+
+/// The name of what is made from `prefix` at a moment: `<prefix>-YYYYMMDDhhmmss` in UTC, as Velero names the backups of
+/// a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
+pub fn timestamped(prefix: &str, at: jiff::Timestamp) -> String {
+    format!("{prefix}-{}", at.strftime("%Y%m%d%H%M%S"))
+}
+
+/// Whether this is a name that Kubernetes takes for most objects: a DNS-1123 subdomain, at most 253 characters.
+pub fn is_object_name(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// Whether this is a DNS-1123 label of at most 63 characters, as names of namespaces are.
+pub fn is_namespace_name(name: &str) -> bool {
+    name.len() <= 63 && is_label(name)
+}
+
+/// Lower-case letters, digits and inner dashes. The length is the caller's business.
+fn is_label(part: &str) -> bool {
+    !part.is_empty()
+        && !part.starts_with('-')
+        && !part.ends_with('-')
+        && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamped_name_is_prefix_and_utc_seconds() {
+        let at: jiff::Timestamp = "2026-03-04T05:06:07.9Z".parse().unwrap();
+        assert_eq!(timestamped("nightly", at), "nightly-20260304050607");
+    }
+
+    #[test]
+    fn object_names_are_dns_subdomains() {
+        for good in ["a", "a-b", "a.b-c.d", "1", &"a".repeat(253)] {
+            assert!(is_object_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a..b", ".a", "a_b", "a/b", "ä", &"a".repeat(254)] {
+            assert!(!is_object_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn namespace_names_are_single_short_labels() {
+        assert!(is_namespace_name(&"a".repeat(63)));
+        for bad in ["", "a.b", "A", &"a".repeat(64)] {
+            assert!(!is_namespace_name(bad), "{bad}");
+        }
+    }
+}

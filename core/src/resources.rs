@@ -1,0 +1,205 @@
+//! Resource types: which are backed up and restored, and in which order.
+
+mod filter;
+
+pub use filter::ResourceFilter;
+pub(crate) use filter::{uses_combined_fields, uses_scoped_fields};
+
+/// A resource type as discovery describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceType {
+    /// API group; empty is the core group.
+    pub group: String,
+    /// Version within the group.
+    pub version: String,
+    /// Plural name, such as `deployments`.
+    pub plural: String,
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// What can be done with it, such as `list`.
+    pub verbs: Vec<String>,
+}
+
+impl ResourceType {
+    /// Name without the version: `pods`, `deployments.apps`.
+    pub fn group_resource(&self) -> String {
+        group_resource(&self.plural, &self.group)
+    }
+
+    /// Version with its group as in `apiVersion`: `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Whether it can be backed up: listed, created, read and deleted (Velero `pkg/discovery/helper.go`, v1.18).
+    pub fn can_be_backed_up(&self) -> bool {
+        ["list", "create", "get", "delete"].iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+            && !self.plural.contains('/')
+    }
+}
+
+/// `plural.group`, or `plural` alone in the core group.
+pub fn group_resource(plural: &str, group: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+/// Namespaces, which filters and restores treat in their own way.
+pub const NAMESPACES: &str = "namespaces";
+
+/// Types restored first, in this order: each may be needed by a later one.
+///
+/// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with the names as discovery completes them.
+pub const RESTORE_HIGH_PRIORITIES: &[&str] = &[
+    "customresourcedefinitions.apiextensions.k8s.io",
+    NAMESPACES,
+    "storageclasses.storage.k8s.io",
+    "volumesnapshotclasses.snapshot.storage.k8s.io",
+    "volumesnapshotcontents.snapshot.storage.k8s.io",
+    "volumesnapshots.snapshot.storage.k8s.io",
+    "datauploads.velero.io",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "clusterroles.rbac.authorization.k8s.io",
+    "roles.rbac.authorization.k8s.io",
+    "serviceaccounts",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+    "secrets",
+    "configmaps",
+    "limitranges",
+    "priorityclasses.scheduling.k8s.io",
+    "pods",
+    "replicasets.apps",
+    "clusterclasses.cluster.x-k8s.io",
+    "endpoints",
+    "services",
+];
+
+/// Types restored last, in this order.
+pub const RESTORE_LOW_PRIORITIES: &[&str] = &[
+    "clusterbootstraps.run.tanzu.vmware.com",
+    "clusters.cluster.x-k8s.io",
+    "clusterresourcesets.addons.cluster.x-k8s.io",
+    "apps.kappctrl.k14s.io",
+    "packageinstalls.packaging.carvel.dev",
+];
+
+/// Types that are never restored: they describe the old cluster, or would start work of their own.
+///
+/// Velero: `pkg/controller/restore_controller.go`, v1.18.
+pub const NON_RESTORABLE: &[&str] = &[
+    "nodes",
+    "events",
+    "events.events.k8s.io",
+    "backups.velero.io",
+    "restores.velero.io",
+    "resticrepositories.velero.io",
+    "csinodes.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "backuprepositories.velero.io",
+];
+
+/// Types that no filter of a backup selects: snapshots come along with the volumes they belong to.
+///
+/// Velero since 1.17: `pkg/controller/backup_controller.go` adds them to the excludes of every backup.
+pub const NEVER_SELECTED: &[&str] =
+    &["volumesnapshots.snapshot.storage.k8s.io", "volumesnapshotcontents.snapshot.storage.k8s.io"];
+
+/// Types that are served by two groups and stand for the same objects: plural and both groups. Only the first one that
+/// is met is backed up (Velero `pkg/backup/item_collector.go`, v1.18).
+pub const COHABITING: &[(&str, [&str; 2])] = &[
+    ("deployments", ["extensions", "apps"]),
+    ("daemonsets", ["extensions", "apps"]),
+    ("replicasets", ["extensions", "apps"]),
+    ("networkpolicies", ["extensions", "networking.k8s.io"]),
+    ("events", ["", "events.k8s.io"]),
+];
+
+/// The group resource whose objects are the same as of this one, if there is such a twin.
+pub fn cohabitant(plural: &str, group: &str) -> Option<String> {
+    let (_, [one, other]) = COHABITING.iter().find(|(name, _)| *name == plural)?;
+    match group {
+        _ if group == *one => Some(group_resource(plural, other)),
+        _ if group == *other => Some(group_resource(plural, one)),
+        _ => None,
+    }
+}
+
+/// Sorts types for a restore: high priorities in their order, then the others by name, then low priorities.
+pub fn restore_rank(group_resource: &str) -> (usize, &str) {
+    let place = |list: &[&str]| list.iter().position(|name| *name == group_resource);
+    let others = RESTORE_HIGH_PRIORITIES.len();
+    match (place(RESTORE_HIGH_PRIORITIES), place(RESTORE_LOW_PRIORITIES)) {
+        (Some(place), _) => (place, ""),
+        (None, Some(place)) => (others + 1 + place, ""),
+        (None, None) => (others, group_resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_named_by_plural_and_group() {
+        let pods = ResourceType { version: "v1".into(), plural: "pods".into(), ..ResourceType::default() };
+        assert_eq!((pods.group_resource(), pods.api_version()), ("pods".into(), "v1".into()));
+        let deployments = ResourceType { group: "apps".into(), plural: "deployments".into(), ..pods };
+        assert_eq!(
+            (deployments.group_resource(), deployments.api_version()),
+            ("deployments.apps".into(), "apps/v1".into())
+        );
+    }
+
+    #[test]
+    fn only_what_can_be_listed_read_made_and_deleted_is_backed_up() {
+        let verbs = |list: &[&str]| list.iter().map(|v| (*v).to_owned()).collect();
+        let full = ResourceType {
+            plural: "pods".into(),
+            verbs: verbs(&["create", "delete", "get", "list", "watch"]),
+            ..ResourceType::default()
+        };
+        assert!(full.can_be_backed_up());
+        assert!(!ResourceType { verbs: verbs(&["get", "list"]), ..full.clone() }.can_be_backed_up());
+        assert!(!ResourceType { plural: "pods/log".into(), ..full }.can_be_backed_up());
+    }
+
+    #[test]
+    fn what_others_need_is_restored_first() {
+        let mut types = [
+            "clusters.cluster.x-k8s.io",
+            "widgets.example.com",
+            "services",
+            "apples.example.com",
+            "pods",
+            "namespaces",
+            "customresourcedefinitions.apiextensions.k8s.io",
+            "persistentvolumeclaims",
+        ];
+        types.sort_by_key(|name| restore_rank(name));
+        assert_eq!(
+            types,
+            [
+                "customresourcedefinitions.apiextensions.k8s.io",
+                "namespaces",
+                "persistentvolumeclaims",
+                "pods",
+                "services",
+                "apples.example.com",
+                "widgets.example.com",
+                "clusters.cluster.x-k8s.io",
+            ]
+        );
+    }
+
+    #[test]
+    fn cohabiting_types_know_their_twin() {
+        assert_eq!(cohabitant("deployments", "apps").as_deref(), Some("deployments.extensions"));
+        assert_eq!(cohabitant("events", "events.k8s.io").as_deref(), Some("events"));
+        assert_eq!(cohabitant("events", "").as_deref(), Some("events.events.k8s.io"));
+        assert_eq!(cohabitant("deployments", "example.com"), None);
+        assert_eq!(cohabitant("pods", ""), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! What a Backup or Restore selects: by name with globs, and by labels.
+
+mod glob;
+mod includes;
+mod labels;
+
+pub use glob::{glob_match, globs_may_overlap, is_glob};
+pub use includes::IncludesExcludes;
+pub use labels::LabelFilter;

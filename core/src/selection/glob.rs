@@ -1,0 +1,157 @@
+//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` one that is not.
+//!
+//! The notation of Velero's filters (v1.18), without `{a,b}` and `\`, which Velero refuses in namespaces. A pattern with
+//! an unbalanced bracket matches only itself.
+
+/// One piece of a pattern.
+#[derive(Debug, PartialEq)]
+enum Piece {
+    Char(char),
+    AnyChar,
+    Class { negated: bool, ranges: Vec<(char, char)> },
+    AnyText,
+}
+
+/// Whether the text has a character with a meaning in globs.
+pub fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '[', ']'])
+}
+
+/// Whether a pattern matches the whole of a name. Takes time in proportion to the product of the two lengths at most.
+pub fn glob_match(pattern: &str, name: &str) -> bool {
+    if !is_glob(pattern) || pattern == "*" {
+        return pattern == name || pattern == "*";
+    }
+    let pieces = parse(pattern);
+    let name: Vec<char> = name.chars().collect();
+    let (mut at_piece, mut at_char) = (0, 0);
+    // Where to go on if what follows the latest `*` does not fit: the `*` takes one character more.
+    let mut retry: Option<(usize, usize)> = None;
+    while at_char < name.len() {
+        match pieces.get(at_piece) {
+            Some(Piece::AnyText) => {
+                retry = Some((at_piece + 1, at_char));
+                at_piece += 1;
+            }
+            Some(piece) if piece.takes(name[at_char]) => {
+                at_piece += 1;
+                at_char += 1;
+            }
+            _ => match retry {
+                Some((piece, char)) => {
+                    retry = Some((piece, char + 1));
+                    (at_piece, at_char) = (piece, char + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pieces[at_piece..].iter().all(|piece| *piece == Piece::AnyText)
+}
+
+/// Whether some name could match both patterns. Says yes when unsure (two classes of which one is negated).
+pub fn globs_may_overlap(a: &str, b: &str) -> bool {
+    if !is_glob(a) {
+        return glob_match(b, a);
+    }
+    if !is_glob(b) {
+        return glob_match(a, b);
+    }
+    let (a, b) = (parse(a), parse(b));
+    // overlap[i][j]: whether the rests from piece i and piece j can match one text. Filled from the ends.
+    let mut overlap = vec![vec![false; b.len() + 1]; a.len() + 1];
+    for i in (0..=a.len()).rev() {
+        for j in (0..=b.len()).rev() {
+            overlap[i][j] = match (a.get(i), b.get(j)) {
+                (None, None) => true,
+                // The `*` ends here, or takes what the other one has next.
+                (Some(Piece::AnyText), Some(_)) | (Some(_), Some(Piece::AnyText)) => {
+                    overlap[i + 1][j] || overlap[i][j + 1]
+                }
+                (Some(piece), None) => *piece == Piece::AnyText && overlap[i + 1][j],
+                (None, Some(piece)) => *piece == Piece::AnyText && overlap[i][j + 1],
+                (Some(one), Some(other)) => one.may_meet(other) && overlap[i + 1][j + 1],
+            };
+        }
+    }
+    overlap[0][0]
+}
+
+impl Piece {
+    /// Whether this piece takes the character.
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::Char(own) => *own == c,
+            Self::AnyChar => true,
+            Self::Class { negated, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
+            Self::AnyText => false,
+        }
+    }
+
+    /// Whether some character could be taken by both.
+    fn may_meet(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Char(c), piece) | (piece, Self::Char(c)) => piece.takes(*c),
+            (Self::Class { negated: false, ranges: a }, Self::Class { negated: false, ranges: b }) => {
+                a.iter().any(|(low, high)| b.iter().any(|(from, to)| low.max(from) <= high.min(to)))
+            }
+            _ => true,
+        }
+    }
+}
+
+/// The pieces of a pattern; a malformed one is taken literally.
+fn parse(pattern: &str) -> Vec<Piece> {
+    try_parse(pattern).unwrap_or_else(|| pattern.chars().map(Piece::Char).collect())
+}
+
+fn try_parse(pattern: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        pieces.push(match c {
+            '*' => Piece::AnyText,
+            '?' => Piece::AnyChar,
+            '[' => {
+                let (inside, rest) = chars.as_str().split_once(']')?;
+                chars = rest.chars();
+                class(inside)?
+            }
+            ']' => return None,
+            c => Piece::Char(c),
+        });
+    }
+    Some(pieces)
+}
+
+/// What stands between brackets. A dash at an end is itself.
+fn class(inside: &str) -> Option<Piece> {
+    let (negated, inside) = match inside.strip_prefix('!') {
+        Some(rest) => (true, rest),
+        None => (false, inside),
+    };
+    let chars: Vec<char> = inside.chars().collect();
+    if chars.is_empty() {
+        return None;
+    }
+    let mut ranges = Vec::new();
+    let mut rest = chars.as_slice();
+    while let [first, tail @ ..] = rest {
+        rest = match tail {
+            ['-', last, tail @ ..] => {
+                ranges.push((*first, *last));
+                tail
+            }
+            tail => {
+                ranges.push((*first, *first));
+                tail
+            }
+        };
+    }
+    Some(Piece::Class { negated, ranges })
+}
+
+#[cfg(test)]
+mod tests;

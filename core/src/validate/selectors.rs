@@ -1,0 +1,108 @@
+//! Label selectors.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::Finding;
+use crate::names::is_object_name;
+
+/// Checks the two selector fields of a spec: at most one of them, and each one that the API server will read.
+pub(super) fn check(
+    one: Option<&LabelSelector>,
+    any: Option<&Vec<LabelSelector>>,
+    findings: &mut Vec<Finding>,
+) {
+    if one.is_some() && any.is_some() {
+        findings.push(Finding::new(
+            "spec.orLabelSelectors",
+            "can not be given together with labelSelector; move that into this list",
+        ));
+    }
+    if let Some(selector) = one {
+        check_one("spec.labelSelector", selector, findings);
+    }
+    for (at, selector) in any.into_iter().flatten().enumerate() {
+        check_one(&format!("spec.orLabelSelectors[{at}]"), selector, findings);
+    }
+}
+
+/// Checks one selector by the rules of Kubernetes.
+pub(super) fn check_one(field: &str, selector: &LabelSelector, findings: &mut Vec<Finding>) {
+    for (key, value) in selector.match_labels.iter().flatten() {
+        let field = format!("{field}.matchLabels");
+        check_key(&field, key, findings);
+        check_value(&field, value, findings);
+    }
+    for (at, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let field = format!("{field}.matchExpressions[{at}]");
+        check_key(&format!("{field}.key"), &requirement.key, findings);
+        let values = requirement.values.as_deref().unwrap_or_default();
+        let problem = match (requirement.operator.as_str(), values) {
+            ("In" | "NotIn", []) => Some("values must not be empty with In and NotIn".to_owned()),
+            ("Exists" | "DoesNotExist", [_, ..]) => {
+                Some("values must be empty with Exists and DoesNotExist".to_owned())
+            }
+            ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => None,
+            (other, _) => {
+                Some(format!("operator {other:?} is not one of In, NotIn, Exists and DoesNotExist"))
+            }
+        };
+        findings.extend(problem.map(|message| Finding::new(&field, message)));
+        for value in values {
+            check_value(&format!("{field}.values"), value, findings);
+        }
+    }
+}
+
+/// A label key: an optional DNS name and a slash, then a name.
+fn check_key(field: &str, key: &str, findings: &mut Vec<Finding>) {
+    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if prefix.is_some_and(|prefix| !is_object_name(prefix)) || name.is_empty() || !is_label_text(name) {
+        findings
+            .push(Finding::new(field, format!("{key:?} is not a label key such as \"example.com/team\"")));
+    }
+}
+
+fn check_value(field: &str, value: &str, findings: &mut Vec<Finding>) {
+    if !is_label_text(value) {
+        findings.push(Finding::new(
+            field,
+            format!(
+                "{value:?} is not a label value: letters, digits and inner dashes, dots and underscores, at most 63"
+            ),
+        ));
+    }
+}
+
+/// The characters and length of label values; empty is one.
+fn is_label_text(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && edge(text.chars().next())
+        && edge(text.chars().last())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(serde_json::json!({}), &[])]
+    #[case(serde_json::json!({ "matchLabels": { "example.com/team": "a.b_c-d", "app": "" } }), &[])]
+    #[case(serde_json::json!({ "matchLabels": { "a b": "x" } }), &["s.matchLabels"])]
+    #[case(serde_json::json!({ "matchLabels": { "a": "-x" } }), &["s.matchLabels"])]
+    #[case(serde_json::json!({ "matchLabels": { "/a": "x" } }), &["s.matchLabels"])]
+    #[case(serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["x"] }] }), &[])]
+    #[case(serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] }), &["s.matchExpressions[0]"])]
+    #[case(serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "Exists", "values": ["x"] }] }), &["s.matchExpressions[0]"])]
+    #[case(serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "in", "values": ["x"] }] }), &["s.matchExpressions[0]"])]
+    #[case(serde_json::json!({ "matchExpressions": [{ "operator": "Exists" }] }), &["s.matchExpressions[0].key"])]
+    fn a_selector_must_be_one_that_kubernetes_takes(
+        #[case] selector: serde_json::Value,
+        #[case] fields: &[&str],
+    ) {
+        let mut findings = Vec::new();
+        check_one("s", &serde_json::from_value(selector).unwrap(), &mut findings);
+        assert_eq!(findings.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), fields);
+    }
+}
