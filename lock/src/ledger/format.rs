@@ -1,0 +1,126 @@
+//! The ledger as one compact JSON text with a format version. Equal footprints are written once.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Ledger;
+use crate::{
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
+    footprint::Footprint,
+};
+
+/// The format that this version writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Why a text is no ledger for us.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Written by a newer version. Nothing may be written over it.
+    #[error("the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program")]
+    Newer {
+        /// Format of the text.
+        found: u32,
+    },
+    /// Damaged, or edited by hand.
+    #[error("the ledger can't be read: {0}")]
+    Unreadable(String),
+}
+
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    v: u32,
+    epoch: u64,
+    footprints: Vec<Footprint>,
+    claims: Vec<WireClaim>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireClaim {
+    kind: ObjectKind,
+    ns: String,
+    name: String,
+    entries: Vec<WireEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireEntry {
+    uid: String,
+    /// Index into the footprints.
+    fp: usize,
+    state: State,
+    epoch: u64,
+    since: String,
+}
+
+impl Ledger {
+    /// The compact text of this ledger.
+    pub fn to_json(&self) -> String {
+        let mut footprints: Vec<Footprint> = self
+            .claims
+            .iter()
+            .flat_map(|claim| claim.entries.iter().map(|entry| entry.footprint.clone()))
+            .collect();
+        footprints.sort();
+        footprints.dedup();
+        let entry = |entry: &Entry| WireEntry {
+            uid: entry.uid.clone(),
+            fp: footprints.binary_search(&entry.footprint).unwrap_or_default(),
+            state: entry.state,
+            epoch: entry.epoch,
+            since: entry.since.clone(),
+        };
+        let claims = self
+            .claims
+            .iter()
+            .map(|claim| WireClaim {
+                kind: claim.key.kind,
+                ns: claim.key.namespace.clone(),
+                name: claim.key.name.clone(),
+                entries: claim.entries.iter().map(entry).collect(),
+            })
+            .collect();
+        let wire = Wire { v: FORMAT_VERSION, epoch: self.epoch, footprints, claims };
+        // Strings, numbers and lists of them: nothing that could fail to be written.
+        serde_json::to_string(&wire).unwrap_or_default()
+    }
+
+    /// Reads what [`Ledger::to_json`] wrote.
+    pub fn from_json(text: &str) -> Result<Self, FormatError> {
+        let unreadable = |e: &dyn std::fmt::Display| FormatError::Unreadable(e.to_string());
+        let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
+        if found > FORMAT_VERSION {
+            return Err(FormatError::Newer { found });
+        }
+        let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
+        let mut keys = HashSet::with_capacity(wire.claims.len());
+        let mut claims = Vec::with_capacity(wire.claims.len());
+        for claim in wire.claims {
+            let key = ObjectKey::new(claim.kind, &claim.ns, &claim.name);
+            if !keys.insert(key.clone()) {
+                return Err(unreadable(&format!("{key} stands in it twice")));
+            }
+            let mut entries = Vec::with_capacity(claim.entries.len());
+            for entry in claim.entries {
+                let footprint = wire.footprints.get(entry.fp).cloned().ok_or_else(|| {
+                    unreadable(&format!(
+                        "{key} refers to footprint {}, there are {}",
+                        entry.fp,
+                        wire.footprints.len()
+                    ))
+                })?;
+                let WireEntry { uid, state, epoch, since, .. } = entry;
+                entries.push(Entry { uid, footprint, state, epoch, since });
+            }
+            if !entries.is_empty() {
+                claims.push(Claim { key, entries });
+            }
+        }
+        Ok(Self { epoch: wire.epoch, claims })
+    }
+}
