@@ -1,0 +1,243 @@
+//! Keys of a store.
+//!
+//! Velero: `pkg/persistence/object_store_layout.go`, v1.18.
+
+use object_store::path::{Path, PathPart};
+
+use crate::StoreError;
+
+/// Folders that may stand at the top of a store; anything else makes Velero call the location unavailable.
+pub const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metadata", "plugins", "kopia"];
+
+/// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes them with the backup.
+pub const PRIVATE: &str = ".private";
+
+/// Keys under the prefix of one BackupStorageLocation.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    prefix: Path,
+}
+
+impl Layout {
+    /// Keys under this prefix; slashes around it don't matter. Errors: a prefix that can't be part of a key.
+    pub fn new(prefix: &str) -> Result<Self, StoreError> {
+        let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| StoreError::Config {
+            field: "spec.objectStorage.prefix".to_owned(),
+            message: format!("{prefix:?} can not be part of a key: {error}"),
+        })?;
+        Ok(Self { prefix })
+    }
+
+    /// The prefix; empty if there is none.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The folder of all backups.
+    pub fn backups(&self) -> Path {
+        self.prefix.clone().join("backups")
+    }
+
+    /// Keys of one backup. Errors: a name that would leave the folder.
+    pub fn backup(&self, name: &str) -> Result<BackupKeys, StoreError> {
+        Ok(BackupKeys { folder: self.backups().join(part(name)?), name: name.to_owned() })
+    }
+
+    /// Keys of one restore. Errors: a name that would leave the folder.
+    pub fn restore(&self, name: &str) -> Result<RestoreKeys, StoreError> {
+        Ok(RestoreKeys {
+            folder: self.prefix.clone().join("restores").join(part(name)?),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// A name as one part of a key. Names of Kubernetes objects pass unchanged.
+fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if name.is_empty() || name.len() > 253 || name == "." || name == ".." || !name.chars().all(plain) {
+        return Err(StoreError::Config {
+            field: "metadata.name".to_owned(),
+            message: format!(
+                "{name:?} can not be part of a key: letters, digits, '-', '.' and '_' are expected"
+            ),
+        });
+    }
+    Ok(PathPart::from(name))
+}
+
+/// Keys of one backup.
+#[derive(Clone, Debug)]
+pub struct BackupKeys {
+    folder: Path,
+    name: String,
+}
+
+impl BackupKeys {
+    /// The backup's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The folder that everything of the backup lies in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The Backup itself; its existence is the existence of the backup.
+    pub fn metadata(&self) -> Path {
+        self.folder.clone().join("velero-backup.json")
+    }
+
+    /// The items.
+    pub fn contents(&self) -> Path {
+        self.file(".tar.gz")
+    }
+
+    /// The log.
+    pub fn log(&self) -> Path {
+        self.file("-logs.gz")
+    }
+
+    /// Warnings and errors.
+    pub fn results(&self) -> Path {
+        self.file("-results.gz")
+    }
+
+    /// Names of the items.
+    pub fn resource_list(&self) -> Path {
+        self.file("-resource-list.json.gz")
+    }
+
+    /// How each volume was backed up.
+    pub fn volume_info(&self) -> Path {
+        self.file("-volumeinfo.json.gz")
+    }
+
+    /// Asynchronous operations of plugins.
+    pub fn item_operations(&self) -> Path {
+        self.file("-itemoperations.json.gz")
+    }
+
+    /// Native volume snapshots.
+    pub fn volume_snapshots(&self) -> Path {
+        self.file("-volumesnapshots.json.gz")
+    }
+
+    /// PodVolumeBackups.
+    pub fn pod_volume_backups(&self) -> Path {
+        self.file("-podvolumebackups.json.gz")
+    }
+
+    /// Whose the folder is: holds the uid of the Backup that writes it. Ours, create-only.
+    pub fn owner(&self) -> Path {
+        self.folder.clone().join(PRIVATE).join("owner")
+    }
+
+    /// Every key that [`crate::BackupWriter`] and [`crate::ContentsDone`] write before the metadata.
+    pub fn before_metadata(&self) -> [Path; 8] {
+        [
+            self.contents(),
+            self.log(),
+            self.results(),
+            self.resource_list(),
+            self.volume_info(),
+            self.item_operations(),
+            self.volume_snapshots(),
+            self.pod_volume_backups(),
+        ]
+    }
+
+    fn file(&self, suffix: &str) -> Path {
+        self.folder.clone().join(format!("{}{suffix}", self.name))
+    }
+}
+
+/// Keys of one restore.
+#[derive(Clone, Debug)]
+pub struct RestoreKeys {
+    folder: Path,
+    name: String,
+}
+
+impl RestoreKeys {
+    /// The folder that everything of the restore lies in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The log.
+    pub fn log(&self) -> Path {
+        self.file("restore-", "-logs.gz")
+    }
+
+    /// Warnings and errors.
+    pub fn results(&self) -> Path {
+        self.file("restore-", "-results.gz")
+    }
+
+    /// Names of the items.
+    pub fn resource_list(&self) -> Path {
+        self.file("restore-", "-resource-list.json.gz")
+    }
+
+    /// Asynchronous operations of plugins.
+    pub fn item_operations(&self) -> Path {
+        self.file("restore-", "-itemoperations.json.gz")
+    }
+
+    /// How each volume was restored. The one file without `restore-` in its name.
+    pub fn volume_info(&self) -> Path {
+        self.file("", "-volumeinfo.json.gz")
+    }
+
+    fn file(&self, prefix: &str, suffix: &str) -> Path {
+        self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_velero() {
+        for (prefix, base) in
+            [("", ""), ("/", ""), ("p", "p/"), ("/p/q/", "p/q/"), ("my prefix~1", "my prefix~1/")]
+        {
+            let layout = Layout::new(prefix).unwrap();
+            let b = layout.backup("nightly-1.2").unwrap();
+            let r = layout.restore("r1").unwrap();
+            let table = [
+                (b.metadata(), "backups/nightly-1.2/velero-backup.json"),
+                (b.contents(), "backups/nightly-1.2/nightly-1.2.tar.gz"),
+                (b.log(), "backups/nightly-1.2/nightly-1.2-logs.gz"),
+                (b.results(), "backups/nightly-1.2/nightly-1.2-results.gz"),
+                (b.resource_list(), "backups/nightly-1.2/nightly-1.2-resource-list.json.gz"),
+                (b.volume_info(), "backups/nightly-1.2/nightly-1.2-volumeinfo.json.gz"),
+                (b.item_operations(), "backups/nightly-1.2/nightly-1.2-itemoperations.json.gz"),
+                (b.volume_snapshots(), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
+                (b.pod_volume_backups(), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
+                (b.owner(), "backups/nightly-1.2/.private/owner"),
+                (r.log(), "restores/r1/restore-r1-logs.gz"),
+                (r.results(), "restores/r1/restore-r1-results.gz"),
+                (r.resource_list(), "restores/r1/restore-r1-resource-list.json.gz"),
+                (r.item_operations(), "restores/r1/restore-r1-itemoperations.json.gz"),
+                (r.volume_info(), "restores/r1/r1-volumeinfo.json.gz"),
+            ];
+            for (key, expected) in table {
+                assert_eq!(key.as_ref(), format!("{base}{expected}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_never_leaves_its_folder() {
+        let layout = Layout::new("p").unwrap();
+        for name in ["", ".", "..", "a/b", "../x", "a#1", "a b", "a%2e", "a\n", &"x".repeat(254)] {
+            assert_eq!(layout.backup(name).unwrap_err().category(), "config", "{name:?}");
+            assert!(layout.restore(name).is_err(), "{name:?}");
+        }
+        assert!(Layout::new("a/../b").is_err() && Layout::new("a//b").is_err());
+    }
+}

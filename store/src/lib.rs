@@ -1,0 +1,32 @@
+//! The object-store layout: keys, formats, and the one place that knows the order of writes.
+//!
+//! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
+//! [`BackupWriter`]; when all items are in, [`ContentsDone`] takes the other files and, last, the metadata. The types
+//! make any other order impossible. [`Location::read_contents`] gives the items back.
+//!
+//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under a backup's `.private/` are
+//! ours.
+
+pub mod backup;
+pub mod error;
+mod gzip;
+pub mod layout;
+pub mod location;
+pub mod logfile;
+pub mod resource_list;
+pub mod restore;
+pub mod results;
+pub mod tarball;
+mod upload;
+
+#[cfg(test)]
+mod testing;
+
+pub use backup::{BackupFiles, BackupWriter, ContentsDone};
+pub use error::StoreError;
+pub use location::Location;
+pub use logfile::LogFile;
+pub use resource_list::ResourceList;
+pub use restore::RestoreFiles;
+pub use results::{ResultSet, Results, Scope};
+pub use tarball::{Contents, ItemPath, ItemRef};

@@ -1,0 +1,112 @@
+//! An opened BackupStorageLocation.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use backup_core::api::BackupStorageLocation;
+use object_store::{ObjectStore, path::Path};
+
+use crate::{StoreError, layout::Layout};
+
+mod check;
+mod credentials;
+mod local;
+mod objects;
+mod read;
+mod remove;
+mod s3;
+
+/// A store that can be read and written. Cheap to clone.
+#[derive(Clone)]
+pub struct Location {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn ObjectStore>,
+    layout: Layout,
+    root: Root,
+    /// Set once the store has said that it does not know conditional writes.
+    unconditional: AtomicBool,
+}
+
+/// What keys are relative to.
+#[derive(Debug)]
+struct Root {
+    /// `s3://bucket` or `file:///folder`.
+    url: String,
+    /// Where that is served, if it is not obvious from the URL.
+    endpoint: Option<String>,
+    /// The folder, if it is one on this machine.
+    folder: Option<PathBuf>,
+}
+
+impl Location {
+    /// Opens the store of a BackupStorageLocation; does not talk to it yet.
+    ///
+    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file), none to use
+    /// those of the environment (workload identity); `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`.
+    /// Providers: `aws` (S3 and compatibles) and `local` (`bucket` is an absolute folder, created if need be).
+    /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder can't be made.
+    pub fn open(
+        bsl: &BackupStorageLocation,
+        credentials: Option<&[u8]>,
+        ca: Option<&[u8]>,
+    ) -> Result<Self, StoreError> {
+        let spec = &bsl.spec;
+        let (store, root) = match spec.provider.as_str() {
+            "aws" | "velero.io/aws" => s3::open(spec, credentials, ca)?,
+            "local" | "velero.io/local" => local::open(spec)?,
+            other => {
+                return Err(StoreError::Config {
+                    field: "spec.provider".to_owned(),
+                    message: format!(
+                        "{other:?} is not known: expected aws (S3 and compatibles) or local (a folder)"
+                    ),
+                });
+            }
+        };
+        Self::with_root(store, spec.object_storage.prefix.as_deref().unwrap_or_default(), root)
+    }
+
+    /// A location in any object store, for tests. `url` is what the store's keys are relative to, without the prefix.
+    pub fn from_store(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, StoreError> {
+        let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
+        Self::with_root(store, prefix, root)
+    }
+
+    fn with_root(store: Arc<dyn ObjectStore>, prefix: &str, root: Root) -> Result<Self, StoreError> {
+        let layout = Layout::new(prefix)?;
+        Ok(Self { inner: Arc::new(Inner { store, layout, root, unconditional: AtomicBool::new(false) }) })
+    }
+
+    /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.
+    pub fn url(&self) -> String {
+        self.url_of(self.layout().prefix())
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.inner.layout
+    }
+
+    pub(crate) fn store(&self) -> &dyn ObjectStore {
+        self.inner.store.as_ref()
+    }
+
+    /// A key, for people.
+    pub(crate) fn url_of(&self, key: &Path) -> String {
+        match key.as_ref() {
+            "" => self.inner.root.url.clone(),
+            key => format!("{}/{key}", self.inner.root.url),
+        }
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Location({})", self.url())
+    }
+}

@@ -1,0 +1,30 @@
+//! Provider `local`: a folder, for trials and for volumes mounted from a NAS.
+
+use std::{path::Path, sync::Arc};
+
+use backup_core::api::BackupStorageLocationSpec;
+use object_store::{ObjectStore, local::LocalFileSystem};
+
+use super::Root;
+use crate::StoreError;
+
+pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<(Arc<dyn ObjectStore>, Root), StoreError> {
+    let folder = Path::new(&spec.object_storage.bucket);
+    let config =
+        |message: String| StoreError::Config { field: "spec.objectStorage.bucket".to_owned(), message };
+    if !folder.is_absolute() || folder.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(config(format!(
+            "{} is not an absolute folder, as provider local expects",
+            folder.display()
+        )));
+    }
+    std::fs::create_dir_all(folder)
+        .map_err(|error| config(format!("the folder {} can not be made: {error}", folder.display())))?;
+    let store = LocalFileSystem::new_with_prefix(folder)
+        .map_err(|error| StoreError::from_store("open", &folder.display().to_string(), &error))?
+        .with_automatic_cleanup(true) // an empty folder would be listed as a backup
+        .with_fsync(true); // as durable as an object store's answer
+    let root =
+        Root { url: format!("file://{}", folder.display()), endpoint: None, folder: Some(folder.to_owned()) };
+    Ok((Arc::new(store), root))
+}

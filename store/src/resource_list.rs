@@ -1,0 +1,82 @@
+//! Which items a backup or restore has handled, as `-resource-list.json.gz` holds them.
+//!
+//! Velero: `pkg/backup/backup.go` and `pkg/restore/request.go`, v1.18.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+/// Names of items by `<apiVersion>/<Kind>`. Costs about one short string per item.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceList {
+    kinds: BTreeMap<String, Vec<Box<str>>>,
+}
+
+impl ResourceList {
+    /// Adds an item. `suffix` is what a restore did with it: `created`, `updated`, `failed` or `skipped`.
+    pub fn add(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        name: &str,
+        suffix: Option<&str>,
+    ) {
+        let mut entry = String::new();
+        if let Some(namespace) = namespace {
+            entry.push_str(namespace);
+            entry.push('/');
+        }
+        entry.push_str(name);
+        if let Some(suffix) = suffix {
+            entry.push('(');
+            entry.push_str(suffix);
+            entry.push(')');
+        }
+        self.kinds.entry(format!("{api_version}/{kind}")).or_default().push(entry.into_boxed_str());
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.kinds.values().map(Vec::len).sum()
+    }
+}
+
+/// A map with sorted keys and sorted lists, each name once.
+impl Serialize for ResourceList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.kinds.len()))?;
+        for (kind, names) in &self.kinds {
+            let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+            names.sort_unstable();
+            names.dedup();
+            map.serialize_entry(kind, &names)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_whatever_the_order_of_adding() {
+        let mut list = ResourceList::default();
+        list.add("v1", "Pod", Some("b"), "x", None);
+        list.add("apps/v1", "Deployment", Some("a"), "web", Some("created"));
+        list.add("v1", "Pod", Some("a"), "z", None);
+        list.add("v1", "Pod", Some("a"), "z", None);
+        list.add("v1", "Namespace", None, "a", Some("skipped"));
+        assert_eq!(
+            serde_json::to_string(&list).unwrap(),
+            r#"{"apps/v1/Deployment":["a/web(created)"],"v1/Namespace":["a(skipped)"],"v1/Pod":["a/z","b/x"]}"#
+        );
+        assert_eq!(list.len(), 5);
+    }
+}

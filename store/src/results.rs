@@ -1,0 +1,127 @@
+//! Warnings and errors of a backup or restore, as `-results.gz` holds them.
+//!
+//! Velero: `pkg/util/results/result.go`, v1.18.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Warnings and errors. The counts in a status are the lengths of these lists, never kept beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Results {
+    /// What the user should know.
+    #[serde(default)]
+    pub warnings: ResultSet,
+    /// What is missing because of a failure.
+    #[serde(default)]
+    pub errors: ResultSet,
+}
+
+/// Messages by what they are about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultSet {
+    /// About the operation as a whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    pub velero: Vec<String>,
+    /// About cluster-scoped items.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    pub cluster: Vec<String>,
+    /// About namespaced items, by namespace.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_default")]
+    pub namespaces: BTreeMap<String, Vec<String>>,
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// The operation as a whole.
+    Velero,
+    /// A cluster-scoped item.
+    Cluster,
+    /// An item of this namespace.
+    Namespace(&'a str),
+}
+
+impl Results {
+    /// Adds a warning.
+    pub fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+        self.warnings.add(scope, message.into());
+    }
+
+    /// Adds an error.
+    pub fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+        self.errors.add(scope, message.into());
+    }
+
+    /// Number of warnings, for `status.warnings`.
+    pub fn warnings(&self) -> i64 {
+        self.warnings.len()
+    }
+
+    /// Number of errors, for `status.errors`.
+    pub fn errors(&self) -> i64 {
+        self.errors.len()
+    }
+}
+
+impl ResultSet {
+    fn add(&mut self, scope: Scope<'_>, message: String) {
+        match scope {
+            Scope::Velero => self.velero.push(message),
+            Scope::Cluster => self.cluster.push(message),
+            Scope::Namespace(namespace) => {
+                self.namespaces.entry(namespace.to_owned()).or_default().push(message);
+            }
+        }
+    }
+
+    fn len(&self) -> i64 {
+        let all =
+            self.velero.len() + self.cluster.len() + self.namespaces.values().map(Vec::len).sum::<usize>();
+        i64::try_from(all).unwrap_or(i64::MAX)
+    }
+}
+
+/// Go writes an empty list as `null` too.
+fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_keys_are_left_out() {
+        let mut results = Results::default();
+        assert_eq!(serde_json::to_string(&results).unwrap(), r#"{"warnings":{},"errors":{}}"#);
+        results.warn(Scope::Cluster, "w");
+        results.error(Scope::Velero, "v");
+        results.error(Scope::Namespace("ns"), "a");
+        results.error(Scope::Namespace("ns"), "b");
+        assert_eq!(
+            serde_json::to_string(&results).unwrap(),
+            r#"{"warnings":{"cluster":["w"]},"errors":{"velero":["v"],"namespaces":{"ns":["a","b"]}}}"#
+        );
+    }
+
+    #[test]
+    fn counts_are_the_lengths_of_the_lists() {
+        let mut results = Results::default();
+        for scope in [Scope::Velero, Scope::Cluster, Scope::Namespace("a"), Scope::Namespace("b")] {
+            results.error(scope, "x");
+        }
+        results.warn(Scope::Velero, "y");
+        assert_eq!((results.warnings(), results.errors()), (1, 4));
+    }
+
+    #[test]
+    fn what_velero_wrote_is_read() {
+        let text = r#"{"errors":{"velero":null,"namespaces":{"a":["x"]}},"warnings":{}}"#;
+        assert_eq!(serde_json::from_str::<Results>(text).unwrap().errors(), 1);
+    }
+}

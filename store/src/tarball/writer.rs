@@ -1,0 +1,179 @@
+//! Items in, a tarball in the store out: tar → chunks → gzip members → parts.
+//!
+//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory stays flat.
+
+use bytes::Bytes;
+use tar::{Builder, EntryType, Header};
+
+use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, compress::Compressor, paths::VERSION};
+use crate::{
+    StoreError,
+    upload::{Upload, Written},
+};
+
+/// Size of the chunks that are compressed on their own (bytes).
+const CHUNK: usize = 1024 * 1024;
+
+/// Two zero blocks.
+const END: u64 = 1024;
+
+/// A tarball being written.
+pub(crate) struct Writer {
+    tar: Builder<Vec<u8>>,
+    chunk: Vec<u8>,
+    compressor: Compressor,
+    upload: Upload,
+    mtime: u64,
+    total: u64,
+    /// Why nothing can be written any more. Set while a write is under way, so that one whose future was dropped half way
+    /// (a time-out around the call) is noticed: some of its bytes are in, some are not.
+    broken: Option<StoreError>,
+}
+
+impl Writer {
+    /// `mtime` is shown by tar tools, in seconds since 1970.
+    pub(crate) fn new(upload: Upload, mtime: u64) -> Result<Self, StoreError> {
+        let mut writer = Self {
+            tar: Builder::new(Vec::new()),
+            chunk: Vec::with_capacity(CHUNK),
+            compressor: Compressor::new(),
+            upload,
+            mtime,
+            total: 0,
+            broken: None,
+        };
+        writer.entry(VERSION, format!("{FORMAT_VERSION}\n").as_bytes())?;
+        Ok(writer)
+    }
+
+    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive as it was; any
+    /// other one ends it.
+    pub(crate) async fn item(&mut self, item: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let paths = item.paths()?;
+        self.fits(&paths, json.len() as u64)?;
+        self.broken = Some(StoreError::Io {
+            action: "write the tarball".to_owned(),
+            detail: "an earlier write was interrupted; the backup must be begun again".to_owned(),
+        });
+        let result = self.write(&paths, json).await;
+        self.broken = result.as_ref().err().cloned();
+        if self.broken.is_some() {
+            self.upload.abort().await;
+        }
+        result
+    }
+
+    /// Ends the archive and publishes it; its size in the store (bytes).
+    pub(crate) async fn finish(mut self, written: &Written) -> Result<u64, StoreError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let result = self.end(written).await;
+        if result.is_err() {
+            self.upload.abort().await;
+        }
+        result
+    }
+
+    pub(crate) async fn abort(mut self) {
+        self.upload.abort().await;
+    }
+
+    fn fits(&self, paths: &[String], size: u64) -> Result<(), StoreError> {
+        let refuse = |detail: String| {
+            Err(StoreError::Item { path: paths.first().cloned().unwrap_or_default(), detail })
+        };
+        if size > MAX_ITEM {
+            return refuse(format!(
+                "it has {size} bytes, at most {MAX_ITEM} are expected of a Kubernetes object"
+            ));
+        }
+        // Header, long name and padding take less than 4 KiB an entry.
+        if self.total + paths.len() as u64 * (size + 4096) + END > MAX_TOTAL {
+            return refuse(format!(
+                "the tarball would unpack to more than {MAX_TOTAL} bytes, which no reader accepts; split the backup"
+            ));
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, paths: &[String], json: &[u8]) -> Result<(), StoreError> {
+        // Parts fail in the background; the caller hears of it now, not when the next part is full.
+        self.upload.failed_part()?;
+        for path in paths {
+            self.entry(path, json)?;
+            self.cut(false).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, written: &Written) -> Result<u64, StoreError> {
+        self.tar.finish().map_err(|error| StoreError::io("write the tarball", &error))?;
+        self.cut(true).await?;
+        while let Some(member) = self.compressor.next().await {
+            self.upload.write(member?).await?;
+        }
+        self.upload.finish(written).await
+    }
+
+    /// One entry into the tar buffer.
+    fn entry(&mut self, path: &str, data: &[u8]) -> Result<(), StoreError> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o755);
+        header.set_mtime(self.mtime);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(data.len() as u64);
+        self.tar
+            .append_data(&mut header, path, data)
+            .map_err(|error| StoreError::io(&format!("write {path} into the tarball"), &error))
+    }
+
+    /// Cuts full chunks off the tar buffer and hands them on; with `all`, the rest as well.
+    async fn cut(&mut self, all: bool) -> Result<(), StoreError> {
+        let mut bytes = std::mem::take(self.tar.get_mut());
+        self.total += bytes.len() as u64;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.len().min(CHUNK - self.chunk.len()));
+            self.chunk.extend_from_slice(piece);
+            rest = after;
+            if self.chunk.len() == CHUNK {
+                self.send_chunk().await?;
+            }
+        }
+        if all && !self.chunk.is_empty() {
+            self.send_chunk().await?;
+        }
+        if bytes.capacity() <= CHUNK {
+            bytes.clear();
+            *self.tar.get_mut() = bytes; // keeps the buffer, unless an odd item made it large
+        }
+        Ok(())
+    }
+
+    async fn send_chunk(&mut self) -> Result<(), StoreError> {
+        while self.compressor.is_full() {
+            if let Some(member) = self.compressor.next().await {
+                let member: Bytes = member?;
+                self.upload.write(member).await?;
+            }
+        }
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+        self.compressor.push(chunk);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("total", &self.total)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
