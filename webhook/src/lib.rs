@@ -1,0 +1,92 @@
+//! The validating admission webhook: an HTTPS server, one thin handler, pure decisions, and a queue that claims places in
+//! the ledger. Any number of equal replicas may run; the ledger's compare-and-swap is what they have in common.
+
+pub mod admit;
+mod args;
+pub mod claims;
+pub mod metrics;
+mod repair;
+pub mod review;
+mod self_signed;
+pub mod server;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use backup_lock::lease::LedgerStore;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+pub use args::Args;
+
+/// What a process does once: logs on stderr, and the TLS provider.
+pub fn install() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_env_filter(filter).init();
+    // An error means that one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Serves until SIGTERM or SIGINT, then ends what is under way.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let client = client(&args).await?;
+    let store = LedgerStore::new(client.clone(), &args.namespace);
+    let metrics = Arc::new(metrics::Metrics::new());
+    let webhook = review::Webhook::new(store.clone(), Arc::clone(&metrics), args.orphan_grace);
+    let health = server::Health::new(Arc::clone(&metrics));
+
+    let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
+        (Some(service), ..) => {
+            let made = self_signed::load_or_make(&client, &args.namespace, service).await?;
+            tokio::spawn(self_signed::keep_registered(client.clone(), made.ca.clone()));
+            tls::Source::Made(made.pair)
+        }
+        (None, Some(cert), Some(key)) => tls::Source::Files { cert, key },
+        _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
+    };
+    let tls = tls::load(source).await?;
+
+    let handle = axum_server::Handle::new();
+    tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));
+    tokio::spawn(repair::run(store.clone(), args.orphan_grace, metrics));
+    tokio::spawn(server::become_ready(store, health.clone()));
+    let health_server = server::serve_health(args.health_listen, health);
+    let server = server::serve(args.listen, tls, webhook, handle);
+    tokio::select! {
+        result = server => result,
+        result = health_server => result,
+    }
+}
+
+/// A client whose requests fail within the webhook's deadline, and are retried by us alone.
+async fn client(args: &Args) -> anyhow::Result<Client> {
+    let mut config = match &args.kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)
+                .with_context(|| format!("could not read kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await.context("found no cluster: set KUBECONFIG, or run in a pod")?,
+    };
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(3));
+    config.read_timeout = Some(Duration::from_secs(5));
+    Client::try_from(config).context("could not make a client from the kubeconfig")
+}
+
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("could not listen for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

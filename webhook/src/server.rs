@@ -1,0 +1,121 @@
+//! The two servers: reviews over TLS, health and metrics over plain HTTP.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::StatusCode,
+    routing::{get, post},
+};
+use axum_server::{Handle, tls_rustls::RustlsConfig};
+use backup_lock::{VELERO_SCOPE, lease::LedgerStore};
+
+use crate::{
+    metrics::Metrics,
+    review::{self, Webhook},
+};
+
+/// The largest body: a review of an update holds two objects, and the API server takes up to 3 MiB for one.
+const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// How long requests under way may take after a stop was asked for.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// The routes for the API server.
+pub fn router(webhook: Webhook) -> Router {
+    Router::new()
+        .route("/validate", post(review::validate))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(webhook)
+}
+
+/// Serves reviews until the handle shuts down.
+pub async fn serve(
+    address: SocketAddr,
+    tls: RustlsConfig,
+    webhook: Webhook,
+    handle: Handle<SocketAddr>,
+) -> anyhow::Result<()> {
+    tracing::info!(%address, "listening for reviews");
+    axum_server::bind_rustls(address, tls)
+        .handle(handle)
+        .serve(router(webhook).into_make_service())
+        .await
+        .with_context(|| format!("could not serve on --listen {address}"))
+}
+
+/// Whether this replica can decide; cheap to clone.
+#[derive(Clone)]
+pub struct Health {
+    ready: Arc<AtomicBool>,
+    metrics: Arc<Metrics>,
+}
+
+impl Health {
+    /// Alive, not ready.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { ready: Arc::default(), metrics }
+    }
+
+    /// Says whether requests may be sent here.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::SeqCst);
+    }
+}
+
+/// The routes for probes and scrapes.
+pub fn health_router(health: Health) -> Router {
+    async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
+        if health.ready.load(Ordering::SeqCst) {
+            (StatusCode::OK, "ok")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "the ledger has not been read yet, or this replica is stopping")
+        }
+    }
+    async fn metrics(State(health): State<Health>) -> String {
+        health.metrics.text()
+    }
+    Router::new()
+        .route("/livez", get(|| async { "ok" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(health)
+}
+
+/// Serves health and metrics.
+pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result<()> {
+    axum_server::bind(address)
+        .serve(health_router(health).into_make_service())
+        .await
+        .with_context(|| format!("could not serve on --health-listen {address}"))
+}
+
+/// Ready once the ledger could be read, or made.
+pub async fn become_ready(store: LedgerStore, health: Health) {
+    loop {
+        match store.read_or_create(VELERO_SCOPE).await {
+            Ok(stored) => {
+                tracing::info!(claims = stored.ledger.claims.len(), epoch = stored.ledger.epoch, "ready");
+                return health.set_ready(true);
+            }
+            Err(error) => tracing::warn!(%error, "not ready: the ledger could not be read; trying again"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Waits for the signal, then lets what is under way end.
+pub async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
+    stop.await;
+    tracing::info!("stopping");
+    health.set_ready(false);
+    handle.graceful_shutdown(Some(DRAIN));
+}

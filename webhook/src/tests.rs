@@ -1,0 +1,373 @@
+//! Whole requests through the router of one or more replicas, over one API server in memory.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::to_bytes,
+    http::{Request, StatusCode},
+};
+use backup_lock::{
+    LedgerStore, ObjectKey, activate,
+    fake_api::{FakeApi, LEDGER_PATH},
+};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{metrics::Metrics, review::Webhook, server};
+
+const GRACE: Duration = Duration::from_mins(2);
+
+/// One replica of the webhook.
+struct Replica {
+    client: Client,
+    metrics: Arc<Metrics>,
+    store: LedgerStore,
+}
+
+impl Replica {
+    fn over(api: &FakeApi) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let store = LedgerStore::new(api.client(), "velero");
+        let webhook = Webhook::new(store.clone(), Arc::clone(&metrics), GRACE);
+        Self { client: Client::new(server::router(webhook), "velero"), metrics, store }
+    }
+
+    async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
+        let request = Request::post("/validate?timeout=10s").header("content-type", "application/json");
+        let response = self.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let status = response.status();
+        let bytes = to_bytes(axum::body::Body::new(response.into_body()), usize::MAX).await.unwrap();
+        (status, serde_json::from_slice(&bytes).unwrap())
+    }
+
+    /// The response to a review.
+    async fn review(&self, request: Value) -> Value {
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let (status, answer) = self.post(serde_json::to_vec(&review).unwrap()).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(answer["kind"], "AdmissionReview");
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+        assert_eq!(answer["response"]["uid"], request["uid"], "the request's uid comes back");
+        answer["response"].clone()
+    }
+
+    async fn create(&self, kind: &str, name: &str, uid: &str, spec: Value) -> Value {
+        self.review(creation(kind, name, uid, spec)).await
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // reads better where it is called
+fn creation(kind: &str, name: &str, uid: &str, spec: Value) -> Value {
+    json!({
+        "uid": format!("request-{uid}"), "operation": "CREATE", "name": name, "namespace": "velero", "dryRun": false,
+        "kind": {"group": "velero.io", "version": "v1", "kind": kind},
+        "resource": {"group": "velero.io", "version": "v1", "resource": format!("{}s", kind.to_lowercase())},
+        "userInfo": {"username": "alice"},
+        "object": {
+            "apiVersion": "velero.io/v1", "kind": kind, "spec": spec,
+            "metadata": {"name": name, "namespace": "velero", "uid": uid, "creationTimestamp": "2026-11-21T09:30:00Z"},
+        },
+    })
+}
+
+fn backup_spec() -> Value {
+    json!({"includedNamespaces": ["shop"]})
+}
+
+fn restore_spec() -> Value {
+    json!({"backupName": "old", "includedNamespaces": ["shop"]})
+}
+
+fn allowed(response: &Value) -> bool {
+    response["allowed"].as_bool().unwrap()
+}
+
+fn message(response: &Value) -> &str {
+    response["status"]["message"].as_str().unwrap()
+}
+
+fn ledger_version(api: &FakeApi) -> Value {
+    api.get(LEDGER_PATH).map_or(Value::Null, |lease| lease["metadata"]["resourceVersion"].clone())
+}
+
+#[tokio::test]
+async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_stands_alone() {
+    let api = FakeApi::new();
+    let (one, two) = (Replica::over(&api), Replica::over(&api));
+    assert!(allowed(&one.create("Restore", "r1", "1", restore_spec()).await));
+    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    activate(&one.store, &ObjectKey::restore("velero", "r1"), "1").await.unwrap();
+
+    let refused = two.create("Backup", "b1", "2", backup_spec()).await;
+    assert!(!allowed(&refused));
+    let status = &refused["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
+    assert_eq!(status["details"]["retryAfterSeconds"], 30);
+    assert_eq!(
+        (&status["details"]["name"], &status["details"]["group"], &status["details"]["kind"]),
+        (&json!("b1"), &json!("velero.io"), &json!("backups"))
+    );
+    assert_eq!(status["details"]["causes"][0]["reason"], "RestoreInProgress");
+    for part in [
+        "Backup velero/b1",
+        "Restore velero/r1 is running",
+        "phase InProgress",
+        "2026-11-21T09:00:00Z",
+        "namespace shop",
+        "kubectl backup restore describe r1 --namespace velero",
+    ] {
+        assert!(message(&refused).contains(part), "no {part:?} in {:?}", message(&refused));
+    }
+}
+
+#[tokio::test]
+async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_completed() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
+    let refused = replica.create("Restore", "r1", "2", restore_spec()).await;
+    assert!(message(&refused).contains("`kubectl backup describe b1 --namespace velero`"), "{refused}");
+    // The controller is down: nobody releases the claim. The webhook sees for itself.
+    api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
+    assert!(allowed(&replica.create("Restore", "r2", "3", restore_spec()).await));
+    assert!(
+        replica.metrics.text().contains("claims_freed_total{reason=\"over\"} 1"),
+        "{}",
+        replica.metrics.text()
+    );
+}
+
+/// Conflicting creations sent at once through two replicas, many times over; who was admitted, and how often the replicas
+/// got in one another's way.
+async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
+    let (mut backups, mut restores, mut both, mut conflicts) = (0, 0, 0, 0);
+    for round in 0..40 {
+        let api = FakeApi::new();
+        let replicas = [Replica::over(&api), Replica::over(&api)];
+        let send = |replica: usize, kind: &str, name: &str, spec: Value| {
+            let mut request = creation(kind, name, name, spec);
+            request["dryRun"] = json!(dry_run);
+            replicas[replica].review(request)
+        };
+        // A restore from a schedule needs no read of its backup, so neither side has a head start.
+        let restore = json!({"scheduleName": "nightly"});
+        let responses = if round % 2 == 0 {
+            let backup = send(0, "Backup", "b", backup_spec());
+            tokio::join!(backup, send(1, "Restore", "r", restore), send(0, "Backup", "b2", backup_spec()))
+        } else {
+            let restore = send(0, "Restore", "r", restore);
+            let (r, b, b2) = tokio::join!(
+                restore,
+                send(1, "Backup", "b", backup_spec()),
+                send(0, "Backup", "b2", backup_spec())
+            );
+            (b, r, b2)
+        };
+        let backup = allowed(&responses.0) || allowed(&responses.2);
+        let restore = allowed(&responses.1);
+        assert!(backup || restore, "nobody was admitted in round {round}: {responses:?}");
+        backups += u32::from(backup);
+        restores += u32::from(restore);
+        both += u32::from(backup && restore);
+        conflicts += api.conflicts();
+    }
+    (backups, restores, both, conflicts)
+}
+
+#[tokio::test]
+async fn of_conflicting_creations_through_two_replicas_at_once_only_one_side_is_admitted() {
+    let (backups, restores, both, conflicts) = race(false).await;
+    assert_eq!(both, 0);
+    assert!(backups > 0 && restores > 0 && conflicts > 0, "no real race: {backups} {restores} {conflicts}");
+}
+
+#[tokio::test]
+async fn the_same_race_catches_a_webhook_that_looks_and_then_allows() {
+    // A dry run is just that: it looks, and writes nothing.
+    let (.., both, _) = race(true).await;
+    assert!(both > 0);
+}
+
+#[tokio::test]
+async fn disjoint_requests_and_backups_beside_backups_pass() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    assert!(allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
+    let elsewhere = json!({"backupName": "old", "includedNamespaces": ["elsewhere"]});
+    assert!(allowed(&replica.create("Restore", "r1", "3", elsewhere).await));
+}
+
+#[tokio::test]
+async fn a_restore_of_everything_is_bounded_by_what_its_backup_holds() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    api.put_velero("Backup", "old", "0", "Completed", &json!({"includedNamespaces": ["other"]}));
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    assert!(allowed(&replica.create("Restore", "r1", "2", json!({"backupName": "old"})).await));
+    // A schedule's newest backup is not known yet: that counts as everything.
+    assert!(!allowed(&replica.create("Restore", "r2", "3", json!({"scheduleName": "nightly"})).await));
+}
+
+#[tokio::test]
+async fn requests_that_wait_together_are_written_together() {
+    let api = FakeApi::new();
+    let replica = Arc::new(Replica::over(&api));
+    replica.create("Backup", "first", "0", backup_spec()).await;
+    let before = api.writes();
+    let mut requests = tokio::task::JoinSet::new();
+    for n in 1..=50 {
+        let replica = Arc::clone(&replica);
+        requests.spawn(async move {
+            replica.create("Backup", &format!("b{n}"), &n.to_string(), backup_spec()).await
+        });
+    }
+    let answers = requests.join_all().await;
+    assert!(answers.iter().all(allowed));
+    assert!(api.writes() - before < 15, "{} writes for 50 requests", api.writes() - before);
+}
+
+#[tokio::test]
+async fn the_same_uid_may_come_again_and_a_retry_of_the_name_is_not_refused_because_of_itself() {
+    let api = FakeApi::new();
+    let (one, two) = (Replica::over(&api), Replica::over(&api));
+    assert!(allowed(&one.create("Restore", "r", "1", restore_spec()).await));
+    assert!(allowed(&two.create("Restore", "r", "1", restore_spec()).await));
+    assert!(allowed(&one.create("Restore", "r", "2", restore_spec()).await));
+    let ledger = one.store.read(backup_lock::VELERO_SCOPE).await.unwrap().unwrap().ledger;
+    assert_eq!((ledger.claims.len(), ledger.len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let dry = |kind: &str, spec: Value| {
+        let mut request = creation(kind, "dry", "throw-away", spec);
+        request["dryRun"] = json!(true);
+        request
+    };
+    // Not even a first ledger.
+    assert!(allowed(&replica.review(dry("Backup", backup_spec())).await));
+    assert_eq!((api.writes(), ledger_version(&api)), (0, Value::Null));
+
+    assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
+    api.put_velero("Restore", "r", "1", "InProgress", &restore_spec());
+    let before = (api.writes(), ledger_version(&api));
+    let refused = replica.review(dry("Backup", backup_spec())).await;
+    assert!(message(&refused).contains("Restore velero/r"), "{refused}");
+    api.put_velero("Restore", "r", "1", "Completed", &restore_spec());
+    assert!(
+        allowed(&replica.review(dry("Backup", backup_spec())).await),
+        "an ended restore is in nobody's way"
+    );
+    assert_eq!((api.writes(), ledger_version(&api)), before);
+}
+
+#[tokio::test]
+async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
+    let refused = replica.create("Backup", "b", "2", backup_spec()).await;
+    assert!(message(&refused).contains("not stored yet"), "{refused}");
+    assert!(message(&refused).contains("120 s"), "{refused}");
+    assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Restore", "never-stored", "1", restore_spec()).await));
+    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    tokio::time::sleep(GRACE / 2).await;
+    assert!(!allowed(&replica.create("Backup", "b", "3", backup_spec()).await));
+    tokio::time::sleep(GRACE / 2).await;
+    assert!(allowed(&replica.create("Backup", "b", "4", backup_spec()).await));
+}
+
+#[tokio::test]
+async fn every_bad_field_is_named_at_once() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let spec = json!({"ttl": "soon", "itemOperationTimeout": "never"});
+    let refused = replica.create("Backup", "b", "1", spec).await;
+    assert!(!allowed(&refused));
+    assert_eq!(refused["status"]["code"], 403);
+    let causes = refused["status"]["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert!(fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"), "{fields:?}");
+    assert!(message(&refused).contains("spec.ttl"), "{refused}");
+    assert_eq!(api.writes(), 0, "what is not valid takes no claim");
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
+    for hung in [true, false] {
+        let api = FakeApi::new();
+        let replica = Replica::over(&api);
+        if hung {
+            api.set_hung(true);
+        } else {
+            api.set_gone(true);
+        }
+        for dry in [false, true] {
+            let mut request = creation("Backup", "b", "1", backup_spec());
+            request["dryRun"] = json!(dry);
+            let start = Instant::now();
+            let refused = replica.review(request).await;
+            assert!(start.elapsed() <= Duration::from_secs(8), "{:?}", start.elapsed());
+            assert!(!allowed(&refused));
+            let status = &refused["status"];
+            assert_eq!((&status["code"], &status["reason"]), (&json!(503), &json!("ServiceUnavailable")));
+            assert_eq!(status["details"]["retryAfterSeconds"], 1);
+            assert!(message(&refused).contains("try again"), "{refused}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_works_again_after_an_outage() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    api.set_gone(true);
+    assert!(!allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
+    api.set_gone(false);
+    assert!(allowed(&replica.create("Backup", "b3", "3", backup_spec()).await));
+}
+
+#[tokio::test]
+async fn what_is_no_review_gets_a_clear_answer() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    for (body, says) in [
+        (b"hello".to_vec(), "no AdmissionReview"),
+        (b"{}".to_vec(), "AdmissionReview"),
+        (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_vec(), "no request"),
+        (br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#.to_vec(), "expected"),
+    ] {
+        let (status, answer) = replica.post(body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(answer["status"], "Failure");
+        assert!(answer["message"].as_str().unwrap().contains(says), "{answer}");
+    }
+    let (status, answer) = replica.post(vec![b' '; 9 << 20]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+}
+
+#[tokio::test]
+async fn a_review_of_three_mebibytes_and_a_thousand_namespaces_is_read() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let names: Vec<String> = (0..1000).map(|n| format!("{}-{n:04}", "n".repeat(58))).collect();
+    let mut request = creation("Backup", "b", "1", json!({"includedNamespaces": names}));
+    request["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(3 << 20)});
+    assert!(allowed(&replica.review(request).await));
+    let other = json!({"backupName": "old", "includedNamespaces": ["unheard-of"]});
+    assert!(!allowed(&replica.create("Restore", "r", "2", other).await), "so many names count as everything");
+}

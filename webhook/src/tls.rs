@@ -1,0 +1,87 @@
+//! The serving certificate, read again when its files change.
+//!
+//! The files are polled: a Secret volume swaps a symlink, which file watches miss.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum_server::tls_rustls::RustlsConfig;
+
+/// How often the files are looked at.
+const POLL: Duration = Duration::from_secs(10);
+
+/// A certificate chain and its key, PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The chain.
+    pub cert: Vec<u8>,
+    /// The private key.
+    pub key: Vec<u8>,
+}
+
+/// Where the certificate comes from.
+pub enum Source {
+    /// Files that someone else renews.
+    Files {
+        /// The chain.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// Made by us.
+    Made(Pair),
+}
+
+/// Loads the certificate; from files, it is then kept up to date.
+pub async fn load(source: Source) -> anyhow::Result<RustlsConfig> {
+    match source {
+        Source::Made(pair) => config(&pair).await,
+        Source::Files { cert, key } => {
+            let pair = read(&cert, &key).await?;
+            let config = config(&pair).await?;
+            tokio::spawn(keep_fresh(config.clone(), pair, cert, key));
+            Ok(config)
+        }
+    }
+}
+
+async fn config(pair: &Pair) -> anyhow::Result<RustlsConfig> {
+    RustlsConfig::from_pem(pair.cert.clone(), pair.key.clone())
+        .await
+        .context("the serving certificate and key can't be used; expected a PEM chain and its PEM key")
+}
+
+async fn read(cert: &Path, key: &Path) -> anyhow::Result<Pair> {
+    let file = async |path: &Path| {
+        tokio::fs::read(path).await.with_context(|| format!("could not read the TLS file {}", path.display()))
+    };
+    Ok(Pair { cert: file(cert).await?, key: file(key).await? })
+}
+
+/// Takes over new contents. What can't be used is reported and left; the old certificate goes on.
+async fn keep_fresh(config: RustlsConfig, mut current: Pair, cert: PathBuf, key: PathBuf) {
+    loop {
+        tokio::time::sleep(POLL).await;
+        let next = match read(&cert, &key).await {
+            Ok(next) if next == current => continue,
+            Ok(next) => next,
+            Err(error) => {
+                tracing::warn!("{error:#}; the certificate in use stays");
+                continue;
+            }
+        };
+        match config.reload_from_pem(next.cert.clone(), next.key.clone()).await {
+            Ok(()) => {
+                tracing::info!("took over a new serving certificate");
+                current = next;
+            }
+            // Between two writes the files may not fit together; the next look finds them whole.
+            Err(error) => {
+                tracing::warn!(%error, "the new serving certificate can't be used; the old one stays");
+            }
+        }
+    }
+}
