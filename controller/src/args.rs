@@ -1,0 +1,94 @@
+//! The command line. Names and defaults are Velero's where it has them (`pkg/cmd/server/config/config.go`, v1.18).
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use backup_core::api::GoDuration;
+use clap::{ArgAction, Parser};
+
+const HOUR: i64 = 3600;
+
+/// Runs backups and restores of Kubernetes resources.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "backup-controller", version)]
+pub struct Args {
+    /// Namespace of the installation: its Backups, Restores and locations.
+    #[arg(long, env = "BACKUP_NAMESPACE", default_value = "velero")]
+    pub namespace: String,
+
+    /// Kubeconfig file. Without it: $KUBECONFIG, ~/.kube/config, then the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Address of /livez, /readyz and /metrics (plain HTTP).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8085")]
+    pub metrics_address: SocketAddr,
+
+    /// Backups that collect items at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub concurrent_backups: u16,
+
+    /// How long a backup is kept that does not say so itself.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR))]
+    pub default_backup_ttl: GoDuration,
+
+    /// Deadline of item operations for backups and restores that do not say so themselves.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(4 * HOUR))]
+    pub default_item_operation_timeout: GoDuration,
+
+    /// How long a status write is retried before the object is queued again; 0 or less is one try.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), allow_hyphen_values = true)]
+    pub resource_timeout: GoDuration,
+
+    /// How often locations are validated that do not say so themselves; 0 is once.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
+    pub store_validation_frequency: GoDuration,
+
+    /// Location of backups that name none, when no location is marked as the default.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub default_backup_storage_location: String,
+
+    /// Objects asked for in one LIST request.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub client_page_size: u32,
+
+    /// Whether to work only while holding the Lease `backup-controller`.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub leader_elect: bool,
+
+    /// How long a claim may stand whose object was never seen.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(120))]
+    pub orphan_grace: GoDuration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_in_the_manual() {
+        let args = Args::parse_from(["backup-controller"]);
+        assert_eq!(args.namespace, "velero");
+        assert_eq!(args.default_backup_ttl.to_string(), "720h0m0s");
+        assert_eq!(args.default_item_operation_timeout.to_string(), "4h0m0s");
+        assert_eq!(args.resource_timeout.to_string(), "10m0s");
+        assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
+        assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
+        assert!(args.leader_elect);
+    }
+
+    #[test]
+    fn durations_and_booleans_are_read_as_people_write_them() {
+        let args = Args::parse_from([
+            "backup-controller",
+            "--resource-timeout=-1s",
+            "--leader-elect=false",
+            "--default-backup-ttl",
+            "1h30m",
+        ]);
+        assert!(args.resource_timeout < GoDuration::from_secs(0));
+        assert!(!args.leader_elect);
+        assert_eq!(args.default_backup_ttl.as_secs(), 5400);
+        let error = Args::try_parse_from(["backup-controller", "--default-backup-ttl=1d"]).unwrap_err();
+        assert!(error.to_string().contains("is not a duration"), "{error}");
+    }
+}

@@ -1,0 +1,42 @@
+//! What a collection has to tell people.
+
+use backup_store::Scope as Area;
+
+use super::{Collector, scope::Scope};
+use crate::backup::{items::Item, page::Listing, report::scope_of};
+
+impl<S> Collector<'_, S> {
+    pub(super) fn tell_missing_namespaces(&mut self, scope: &Scope) {
+        for namespace in &scope.missing {
+            self.report.error(
+                Area::Namespace(namespace),
+                format!("namespace {namespace} does not exist: nothing of it is in this backup"),
+            );
+        }
+        for pattern in &scope.unmatched {
+            self.report.warn(Area::Velero, format!("no namespace matches {pattern}: it selects nothing"));
+        }
+    }
+
+    pub(super) fn tell_failed(&mut self, listing: &Listing, reason: &str) {
+        let message =
+            format!("listing {listing} failed, so items of it are missing from this backup: {reason}");
+        self.report.error(scope_of(listing.namespace.as_deref()), message);
+    }
+
+    pub(super) fn tell_wishes(&mut self, pod: &Item<'_>) {
+        for wish in pod.pod_wishes() {
+            let message =
+                format!("pod {} asks by annotation for {wish}, which is not done yet", full_name(pod));
+            self.report.error(scope_of(pod.namespace()), message);
+        }
+    }
+}
+
+/// `namespace/name`, or the name of a cluster-scoped item.
+pub(super) fn full_name(item: &Item<'_>) -> String {
+    match item.namespace() {
+        Some(namespace) => format!("{namespace}/{}", item.name()),
+        None => item.name().to_owned(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Runs a collection against the fake API server.
+
+use backup_core::{api::BackupSpec, resources::ResourceFilter};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::super::{fake::Api, *};
+use crate::runtime::leader::Leadership;
+
+/// Keeps what it is given: path and object.
+#[derive(Default)]
+pub struct Kept {
+    pub items: Vec<(String, Value)>,
+    pub refuse: Option<&'static str>,
+    pub full_after: Option<usize>,
+}
+
+impl Sink for Kept {
+    async fn item(&mut self, path: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
+        if self.refuse == Some(path.name) {
+            return Err(StoreError::Item { path: path.name.to_owned(), detail: "too large".to_owned() });
+        }
+        if self.full_after.is_some_and(|most| self.items.len() >= most) {
+            return Err(StoreError::Io { action: "write".to_owned(), detail: "disk full".to_owned() });
+        }
+        let name = match path.namespace {
+            Some(namespace) => format!("{}/{namespace}/{}", path.group_resource, path.name),
+            None => format!("{}/{}", path.group_resource, path.name),
+        };
+        self.items.push((name, serde_json::from_slice(json).unwrap()));
+        Ok(())
+    }
+}
+
+pub fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceType {
+    ResourceType {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        plural: plural.to_owned(),
+        kind: kind.to_owned(),
+        namespaced,
+        verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
+    }
+}
+
+/// Pods, ConfigMaps, Namespaces, definitions, and a custom type.
+pub fn served() -> Vec<ResourceType> {
+    vec![
+        resource("", "configmaps", "ConfigMap", true),
+        resource("", "namespaces", "Namespace", false),
+        resource("", "pods", "Pod", true),
+        resource("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", false),
+        resource("example.com", "widgets", "Widget", true),
+    ]
+}
+
+pub fn item(namespace: &str, name: &str) -> Value {
+    json!({ "metadata": { "name": name, "namespace": namespace, "uid": format!("{namespace}-{name}") } })
+}
+
+pub fn namespace(name: &str) -> Value {
+    json!({ "metadata": { "name": name }, "status": { "phase": "Active" } })
+}
+
+pub fn cluster() -> Api {
+    Api::default()
+        .list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
+        .list("/api/v1/pods", vec![])
+        .list("/apis/example.com/v1/widgets", vec![])
+        .list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", vec![])
+        .list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")])
+}
+
+pub struct Outcome {
+    pub sink: Kept,
+    pub result: Result<(), CollectError>,
+    pub errors: Vec<String>,
+    pub warnings: Vec<String>,
+    pub progress: Progress,
+    pub paths: Vec<String>,
+}
+
+impl Outcome {
+    pub fn names(&self) -> Vec<&str> {
+        self.sink.items.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+pub async fn collect(spec: Value, api: Api, sink: Kept) -> Outcome {
+    collect_with(spec, api, sink, &Reins::of(Leadership::always(), CancellationToken::new())).await
+}
+
+pub async fn collect_with(spec: Value, api: Api, mut sink: Kept, reins: &Reins) -> Outcome {
+    let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+    let served = served();
+    let filter = ResourceFilter::for_backup(&spec, &|name| {
+        served.iter().find(|resource| resource.plural == name).map(ResourceType::group_resource)
+    });
+    let types = Types::choose(&served, &filter);
+    let order = Order {
+        definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+        types,
+        scope: Scope::resolve(&spec, &["a", "b", "empty"].map(str::to_owned)),
+        labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
+        page_size: 2,
+        patience: Patience::none(),
+    };
+    let mut report = Report::new("b").unwrap();
+    let mut list = ResourceList::default();
+    let progress = Progress::default();
+    let (client, api) = api.client();
+    let result =
+        Collector { sink: &mut sink, report: &mut report, list: &mut list, progress: &progress, reins }
+            .run(&client, &order)
+            .await;
+    let flat = |set: &backup_store::ResultSet| -> Vec<String> {
+        set.velero.iter().chain(&set.cluster).chain(set.namespaces.values().flatten()).cloned().collect()
+    };
+    let (results, _) = report.into_parts();
+    if result.is_ok() {
+        assert_eq!(list.len() as u64, progress.written());
+        assert_eq!(sink.items.len() as u64, progress.written());
+    }
+    Outcome {
+        sink,
+        result,
+        errors: flat(&results.errors),
+        warnings: flat(&results.warnings),
+        progress,
+        paths: api.paths(),
+    }
+}

@@ -1,0 +1,121 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use backup_core::resources::ResourceType;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::backup::collect::fake::{Api, Params, status};
+
+const PATH: &str = "/api/v1/configmaps";
+
+fn listing() -> Listing {
+    let resource = ResourceType {
+        version: "v1".to_owned(),
+        plural: "configmaps".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespaced: true,
+        ..ResourceType::default()
+    };
+    Listing { resource, namespace: None, selector: String::new() }
+}
+
+fn items(count: usize) -> Vec<Value> {
+    (0..count).map(|n| json!({ "metadata": { "name": format!("c{n}"), "namespace": "a" } })).collect()
+}
+
+/// The number of items in each page, and how the walk ended.
+async fn walk(api: Api) -> (Vec<usize>, Vec<Step>) {
+    let (client, _) = api.client();
+    let mut steps = start(client, vec![listing()], 2, Patience::none());
+    let (mut pages, mut ends) = (Vec::new(), Vec::new());
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Items { items, .. } => pages.push(items.len()),
+            end => ends.push(end),
+        }
+    }
+    (pages, ends)
+}
+
+#[tokio::test]
+async fn a_list_is_walked_page_by_page_to_its_end() {
+    let (pages, ends) = walk(Api::default().list(PATH, items(5))).await;
+    assert_eq!(pages, [2, 2, 1]);
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    let (pages, ends) = walk(Api::default().list(PATH, vec![])).await;
+    assert!(pages.is_empty() && matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test]
+async fn an_expired_continue_token_begins_the_list_again() {
+    let expired = AtomicUsize::new(0);
+    let fault = move |_: &str, params: &Params| {
+        let second_page = params.get("continue").is_some_and(|token| token == "2");
+        (second_page && expired.fetch_add(1, Ordering::Relaxed) == 0).then(|| status(410, "expired"))
+    };
+    let (pages, ends) = walk(Api::default().list(PATH, items(5)).fault(fault)).await;
+    assert_eq!(pages, [2, 2, 2, 1]);
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_always_expires_ends_as_a_failure() {
+    let fault = |_: &str, params: &Params| params.contains_key("continue").then(|| status(410, "expired"));
+    let (pages, ends) = walk(Api::default().list(PATH, items(5)).fault(fault)).await;
+    assert_eq!(pages.len(), RESTARTS + 1);
+    assert!(matches!(ends.as_slice(), [Step::Failed { reason, .. }] if reason == "expired"), "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_loses_nothing() {
+    let tries = AtomicUsize::new(0);
+    let fault =
+        move |_: &str, _: &Params| (tries.fetch_add(1, Ordering::Relaxed) < 3).then(|| status(503, "busy"));
+    let (pages, ends) = walk(Api::default().list(PATH, items(3)).fault(fault)).await;
+    assert_eq!(pages, [2, 1]);
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
+    for (code, tries) in [(503, RETRIES + 1), (403, 1)] {
+        let api = Api::default().fault(move |_: &str, _: &Params| Some(status(code, "no")));
+        let (client, api) = api.client();
+        let mut steps = start(client, vec![listing()], 2, Patience::none());
+        assert!(matches!(steps.recv().await, Some(Step::Failed { reason, .. }) if reason == "no"));
+        assert!(steps.recv().await.is_none());
+        assert_eq!(api.paths().len(), tries, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_is_gone_is_told_from_one_that_fails() {
+    let (_, ends) = walk(Api::default()).await;
+    assert!(matches!(ends.as_slice(), [Step::Vanished { listing: 0 }]), "{ends:?}");
+}
+
+#[tokio::test]
+async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
+    let (client, api) = Api::default().list(PATH, items(100)).client();
+    let mut steps = start(client, vec![listing()], 1, Patience::none());
+    let first = steps.recv().await;
+    assert!(matches!(first, Some(Step::Items { remaining: 99, .. })), "{first:?}");
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    // The one that was read, one that waits, one on its way into the channel.
+    assert!(api.paths().len() <= 2 + AHEAD, "{}", api.paths().len());
+}
+
+#[test]
+fn heavy_pages_make_the_next_ones_smaller() {
+    let page = |bytes: usize| {
+        let text = json!({ "items": [{ "x": "y".repeat(bytes) }] }).to_string();
+        Page::decode(&text).unwrap()
+    };
+    assert_eq!(next_limit(500, 500, &page(PAGE_BYTES * 10)), 49);
+    assert_eq!(next_limit(1, 500, &page(PAGE_BYTES * 10)), 1);
+    assert_eq!(next_limit(49, 500, &page(10)), 98);
+    assert_eq!(next_limit(400, 500, &page(10)), 500);
+    assert_eq!(next_limit(49, 500, &page(PAGE_BYTES / 2)), 49);
+}

@@ -1,0 +1,167 @@
+//! What to do about one Backup. Pure: everything that was read comes in, a plan comes out.
+
+use backup_core::{
+    api::{Backup, BackupPhase},
+    validate::Finding,
+};
+
+/// What the object store holds under the backup's name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stored {
+    /// No metadata: no backup of this name was ever finished there.
+    Nothing,
+    /// The metadata of this very object: the backup is done, whatever the cluster says.
+    Ours(Box<Backup>),
+    /// The metadata of another object of this name.
+    Others {
+        /// Uid of that object; empty if it has none.
+        uid: String,
+    },
+}
+
+impl Stored {
+    /// Compares what was found with the uid of the object.
+    pub fn of(found: Option<Backup>, uid: &str) -> Self {
+        match found {
+            None => Self::Nothing,
+            Some(backup) if backup.metadata.uid.as_deref() == Some(uid) => Self::Ours(Box::new(backup)),
+            Some(backup) => Self::Others { uid: backup.metadata.uid.unwrap_or_default() },
+        }
+    }
+}
+
+/// What is known about a Backup.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The phase, read freshly.
+    pub phase: &'a BackupPhase,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// What validation found; looked at only before the start.
+    pub findings: &'a [Finding],
+    /// What is stored; none if nobody has looked (before validation has passed).
+    pub stored: Option<&'a Stored>,
+    /// Whether this process has stored the contents and still knows what belongs beside them.
+    pub contents_stored: bool,
+}
+
+/// The next thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// Nothing here: the queue decides, or the phase is not ours to move.
+    Wait,
+    /// Look into the object store and decide again.
+    Look,
+    /// It can't run as it is: to `FailedValidation`.
+    Refuse {
+        /// Everything that is wrong, each naming its field.
+        validation_errors: Vec<String>,
+    },
+    /// It can't run at all: to `Failed`.
+    Fail {
+        /// Why, for people.
+        reason: String,
+    },
+    /// To `InProgress`, then collect.
+    Begin,
+    /// Nobody works on it: collect from the start.
+    Resume,
+    /// Store the rest and publish the end.
+    Finish,
+    /// It is done: publish what the stored metadata says.
+    Adopt {
+        /// The stored metadata.
+        metadata: Box<Backup>,
+    },
+    /// It can't go on and may not fail any more either: told where people look, and tried again slowly.
+    Block {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Its deletion was asked for: leave off, free the claim, let it go.
+    LetGo,
+    /// It has ended: free the claim if it is still held.
+    Free,
+}
+
+/// Decides the next step.
+pub fn next(seen: Seen<'_>) -> Plan {
+    use BackupPhase as P;
+    match seen.phase {
+        P::Completed | P::PartiallyFailed | P::Failed | P::FailedValidation | P::Deleting => {
+            return Plan::Free;
+        }
+        P::Unknown(_) => return Plan::Wait,
+        _ if seen.deleting => return Plan::LetGo,
+        P::New | P::Queued => return Plan::Wait,
+        P::ReadyToStart if !seen.findings.is_empty() => {
+            return Plan::Refuse {
+                validation_errors: seen.findings.iter().map(ToString::to_string).collect(),
+            };
+        }
+        P::ReadyToStart
+        | P::InProgress
+        | P::WaitingForPluginOperations
+        | P::WaitingForPluginOperationsPartiallyFailed
+        | P::Finalizing
+        | P::FinalizingPartiallyFailed => {}
+    }
+    match (seen.stored, seen.phase) {
+        (None, _) if !seen.contents_stored => Plan::Look,
+        // Our own contents are in the store; whether the metadata is too is found out by storing it.
+        (None | Some(Stored::Nothing), _) if seen.contents_stored => Plan::Finish,
+        (Some(Stored::Others { uid }), phase) if may_fail(phase) => Plan::Fail { reason: taken(uid) },
+        (Some(Stored::Others { uid }), _) => Plan::Block { reason: taken(uid) },
+        (Some(Stored::Ours(metadata)), phase) => adopt(phase, metadata),
+        (_, P::ReadyToStart) => Plan::Begin,
+        _ => Plan::Resume,
+    }
+}
+
+/// Whether a backup in this phase may still end as `Failed`. Later its contents may be in the store.
+pub fn may_fail(phase: &BackupPhase) -> bool {
+    matches!(phase, BackupPhase::ReadyToStart | BackupPhase::InProgress)
+}
+
+fn adopt(phase: &BackupPhase, metadata: &Backup) -> Plan {
+    let stored = metadata.phase();
+    if stored.is_terminal() && phase.can_become(&stored) {
+        return Plan::Adopt { metadata: Box::new(metadata.clone()) };
+    }
+    Plan::Block {
+        reason: format!(
+            "the stored metadata of this backup says {stored}, which can't follow {phase}: another program has written \
+             it; it was left as it is"
+        ),
+    }
+}
+
+fn taken(uid: &str) -> String {
+    format!(
+        "backup already exists in object storage: another backup of this name (uid {}) is stored there and was left as \
+         it is; delete that one, or use another name",
+        if uid.is_empty() { "unknown" } else { uid }
+    )
+}
+
+/// The phase while everything is stored, given how many errors there are.
+pub fn finalizing(errors: i64) -> BackupPhase {
+    if errors > 0 { BackupPhase::FinalizingPartiallyFailed } else { BackupPhase::Finalizing }
+}
+
+/// The phase once everything is stored.
+pub fn ended(errors: i64) -> BackupPhase {
+    if errors > 0 { BackupPhase::PartiallyFailed } else { BackupPhase::Completed }
+}
+
+/// Whether a backup found in this phase had already published that something is missing. It must not end as `Completed`
+/// because collecting again met no error: the phase only moves forward.
+pub fn had_failed(phase: &BackupPhase) -> bool {
+    matches!(
+        phase,
+        BackupPhase::FinalizingPartiallyFailed | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+    )
+}
+
+#[cfg(test)]
+mod tests;

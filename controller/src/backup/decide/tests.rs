@@ -1,0 +1,155 @@
+use super::*;
+
+const ACTIVE: [BackupPhase; 6] = [
+    BackupPhase::ReadyToStart,
+    BackupPhase::InProgress,
+    BackupPhase::WaitingForPluginOperations,
+    BackupPhase::WaitingForPluginOperationsPartiallyFailed,
+    BackupPhase::Finalizing,
+    BackupPhase::FinalizingPartiallyFailed,
+];
+const ENDED: [BackupPhase; 5] = [
+    BackupPhase::Completed,
+    BackupPhase::PartiallyFailed,
+    BackupPhase::Failed,
+    BackupPhase::FailedValidation,
+    BackupPhase::Deleting,
+];
+
+fn seen<'a>(phase: &'a BackupPhase, stored: Option<&'a Stored>) -> Seen<'a> {
+    Seen { phase, deleting: false, findings: &[], stored, contents_stored: false }
+}
+
+fn stored(uid: &str, phase: BackupPhase) -> Stored {
+    let mut backup = Backup::default();
+    backup.metadata.uid = Some(uid.to_owned());
+    backup.status.phase = Some(phase);
+    Stored::of(Some(backup), "mine")
+}
+
+#[test]
+fn every_phase_has_an_owner_after_a_restart() {
+    for (phase, plan) in [
+        (BackupPhase::New, Plan::Wait),
+        (BackupPhase::Queued, Plan::Wait),
+        (BackupPhase::ReadyToStart, Plan::Begin),
+        (BackupPhase::InProgress, Plan::Resume),
+        (BackupPhase::WaitingForPluginOperations, Plan::Resume),
+        (BackupPhase::WaitingForPluginOperationsPartiallyFailed, Plan::Resume),
+        (BackupPhase::Finalizing, Plan::Resume),
+        (BackupPhase::FinalizingPartiallyFailed, Plan::Resume),
+    ] {
+        assert_eq!(next(seen(&phase, Some(&Stored::Nothing))), plan, "{phase}");
+    }
+}
+
+#[test]
+fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
+    let ours = stored("mine", BackupPhase::PartiallyFailed);
+    for phase in ACTIVE {
+        for contents_stored in [false, true] {
+            let plan = next(Seen { contents_stored, ..seen(&phase, Some(&ours)) });
+            assert!(
+                matches!(plan, Plan::Adopt { metadata } if metadata.phase() == BackupPhase::PartiallyFailed)
+            );
+        }
+    }
+}
+
+#[test]
+fn metadata_of_another_uid_fails_the_backup_and_says_so() {
+    let others = stored("theirs", BackupPhase::Completed);
+    for phase in ACTIVE {
+        let plan = next(seen(&phase, Some(&others)));
+        let reason = match plan {
+            Plan::Fail { reason } if phase.can_become(&BackupPhase::Failed) => reason,
+            Plan::Block { reason } if !phase.can_become(&BackupPhase::Failed) => reason,
+            other => panic!("{phase}: {other:?}"),
+        };
+        assert!(
+            reason.starts_with("backup already exists in object storage") && reason.contains("theirs"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn metadata_that_is_not_an_end_is_not_adopted() {
+    for (phase, stored_phase) in [
+        (BackupPhase::InProgress, BackupPhase::Finalizing),
+        (BackupPhase::FinalizingPartiallyFailed, BackupPhase::Completed),
+        (BackupPhase::InProgress, BackupPhase::Unknown("Later".to_owned())),
+    ] {
+        let plan = next(seen(&phase, Some(&stored("mine", stored_phase))));
+        assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
+    }
+}
+
+#[test]
+fn an_ended_backup_is_never_moved_again() {
+    let ours = stored("mine", BackupPhase::Completed);
+    for phase in ENDED {
+        for deleting in [false, true] {
+            let plan = next(Seen { deleting, contents_stored: true, ..seen(&phase, Some(&ours)) });
+            assert_eq!(plan, Plan::Free, "{phase}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_phase_uploads_and_patches_nothing() {
+    let phase = BackupPhase::Unknown("Later".to_owned());
+    let ours = stored("mine", BackupPhase::Completed);
+    for deleting in [false, true] {
+        assert_eq!(next(Seen { deleting, ..seen(&phase, Some(&ours)) }), Plan::Wait);
+    }
+}
+
+#[test]
+fn findings_refuse_a_backup_before_it_starts_and_not_later() {
+    let findings = [
+        Finding { field: "spec.ttl".into(), message: "must not be negative".into() },
+        Finding { field: "spec.storageLocation".into(), message: "is read-only".into() },
+    ];
+    let plan = next(Seen { findings: &findings, ..seen(&BackupPhase::ReadyToStart, None) });
+    let expected = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(plan, Plan::Refuse { validation_errors: expected });
+    assert_eq!(next(Seen { findings: &findings, ..seen(&BackupPhase::InProgress, None) }), Plan::Look);
+}
+
+#[test]
+fn nothing_is_collected_before_somebody_has_looked_into_the_store() {
+    for phase in ACTIVE {
+        assert_eq!(next(seen(&phase, None)), Plan::Look, "{phase}");
+    }
+}
+
+#[test]
+fn contents_in_hand_are_finished_not_collected_again() {
+    for stored in [None, Some(&Stored::Nothing)] {
+        for phase in
+            [BackupPhase::InProgress, BackupPhase::Finalizing, BackupPhase::FinalizingPartiallyFailed]
+        {
+            assert_eq!(next(Seen { contents_stored: true, ..seen(&phase, stored) }), Plan::Finish, "{phase}");
+        }
+    }
+}
+
+#[test]
+fn a_deleted_backup_is_let_go_in_every_active_phase() {
+    for phase in ACTIVE.into_iter().chain([BackupPhase::New, BackupPhase::Queued]) {
+        assert_eq!(next(Seen { deleting: true, ..seen(&phase, None) }), Plan::LetGo, "{phase}");
+    }
+}
+
+#[test]
+fn phases_follow_the_number_of_errors() {
+    assert_eq!((finalizing(0), ended(0)), (BackupPhase::Finalizing, BackupPhase::Completed));
+    assert_eq!(
+        (finalizing(1), ended(1)),
+        (BackupPhase::FinalizingPartiallyFailed, BackupPhase::PartiallyFailed)
+    );
+    assert!(
+        had_failed(&finalizing(1)) && !had_failed(&finalizing(0)) && !had_failed(&BackupPhase::InProgress)
+    );
+}

@@ -1,0 +1,272 @@
+//! Follows the Backups and gives each one that needs it a job.
+//!
+//! Only Backups that have not ended are kept. Which may start is derived from their phases each time (`queue`).
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use backup_core::api::{Backup, BackupPhase};
+use backup_lock::Footprint;
+use kube::ResourceExt as _;
+use tokio::{
+    sync::Semaphore,
+    task::{Id, JoinError, JoinSet},
+    time::Instant,
+};
+use tracing::Instrument as _;
+
+use super::{
+    finalizer,
+    halt::Reins,
+    patches,
+    queue::{self, Ticket, Turn},
+    undecodable,
+    worker::Worker,
+};
+use crate::{
+    context::Context,
+    runtime::{
+        queue::backoff::{Steps, jitter},
+        retry::{self, Outcome},
+        watch::{Touched, Undecodable},
+    },
+};
+
+mod entry;
+
+use entry::Entry;
+
+/// Before a job that failed is given again.
+const RETRY: Steps = Steps { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
+
+/// Gives jobs.
+pub struct Dispatcher {
+    ctx: Context,
+    /// Backups that have not ended, by name.
+    entries: HashMap<String, Entry>,
+    jobs: JoinSet<End>,
+    running: HashMap<Id, Job>,
+    permits: Arc<Semaphore>,
+    /// Whether all Backups are known: before that nobody can tell whose turn it is.
+    listed: bool,
+}
+
+struct Job {
+    name: String,
+    uid: String,
+    /// For workers.
+    reins: Option<Reins>,
+}
+
+/// How a job ended.
+enum End {
+    /// What it was for is done; a turn knows what the Backup is now.
+    Done(Option<Box<Backup>>),
+    /// The Backup is not there any more.
+    Gone,
+    /// To be done again later.
+    Failed,
+}
+
+impl Dispatcher {
+    /// Without any Backup yet.
+    pub fn new(ctx: Context) -> Self {
+        let permits = Arc::new(Semaphore::new(slots(&ctx)));
+        Self {
+            ctx,
+            entries: HashMap::new(),
+            jobs: JoinSet::new(),
+            running: HashMap::new(),
+            permits,
+            listed: false,
+        }
+    }
+
+    /// Something was seen in the watch.
+    pub fn touched(&mut self, event: Touched<Backup>) {
+        match event {
+            Touched::Applied(backup) => self.applied(backup),
+            Touched::Deleted(key) => {
+                self.pull_reins(&key.name, None);
+                self.entries.remove(&key.name);
+            }
+            Touched::Undecodable(bad) => self.refuse(bad),
+            Touched::Listed => {
+                // The list delivered all that exist: an entry that it did not touch is gone, with a deletion that was
+                // missed while the watch was down.
+                let gone: Vec<String> = self
+                    .entries
+                    .iter_mut()
+                    .filter_map(|(name, entry)| (!entry.take_touched()).then(|| name.clone()))
+                    .collect();
+                for name in gone {
+                    self.pull_reins(&name, None);
+                    self.entries.remove(&name);
+                }
+                self.listed = true;
+            }
+        }
+    }
+
+    fn applied(&mut self, backup: Backup) {
+        let name = backup.name_any();
+        let uid = backup.uid().unwrap_or_default();
+        self.pull_reins(&name, Some(&uid));
+        if backup.metadata.deletion_timestamp.is_some() {
+            self.pull_reins(&name, None);
+        }
+        if backup.phase().is_terminal() && !finalizer::is_on(&backup) {
+            self.entries.remove(&name);
+            return;
+        }
+        match self.entries.get_mut(&name) {
+            Some(entry) if entry.uid() == uid => entry.update(backup),
+            _ => {
+                self.entries.insert(name, Entry::new(backup));
+            }
+        }
+    }
+
+    /// Tells the worker of this name to leave off; with `keep`, only if it works for another uid.
+    fn pull_reins(&self, name: &str, keep: Option<&str>) {
+        for job in self.running.values().filter(|job| job.name == name && keep != Some(job.uid.as_str())) {
+            if let Some(reins) = &job.reins {
+                reins.delete();
+            }
+        }
+    }
+
+    /// Waits for a job to end; none if there is none.
+    pub async fn job_ended(&mut self) -> Option<()> {
+        let (id, end) = match self.jobs.join_next_with_id().await? {
+            Ok((id, end)) => (id, end),
+            Err(error) => (error.id(), badly(&error)),
+        };
+        let Some(job) = self.running.remove(&id) else { return Some(()) };
+        let Some(entry) = self.entries.get_mut(&job.name).filter(|entry| entry.uid() == job.uid) else {
+            return Some(());
+        };
+        entry.busy = false;
+        match end {
+            End::Done(backup) => {
+                entry.failures = 0;
+                entry.not_before = None;
+                match backup {
+                    Some(backup) => entry.update(*backup),
+                    // A worker that is done leaves an end, which the watch will show; a second one in between is harmless.
+                    None => entry.not_before = Some(Instant::now() + RETRY.first),
+                }
+            }
+            End::Gone => {
+                self.entries.remove(&job.name);
+            }
+            End::Failed => {
+                entry.failures += 1;
+                entry.not_before = Some(Instant::now() + RETRY.delay(entry.failures, jitter()));
+            }
+        }
+        Some(())
+    }
+
+    /// When something that waits is due.
+    pub fn wake(&self) -> Option<Instant> {
+        self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
+    }
+
+    /// Gives every job that is due.
+    pub fn dispatch(&mut self) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if entry.not_before.is_some_and(|at| at <= now) {
+                entry.not_before = None;
+            }
+            if !entry.busy && entry.not_before.is_none() && entry.needs_worker() {
+                due.push((name.clone(), entry.uid().to_owned()));
+            }
+        }
+        for (name, uid) in due {
+            self.work(&name, &uid);
+        }
+        if self.listed {
+            for (name, turn) in self.turns() {
+                self.take_turn(&name, turn);
+            }
+        }
+    }
+
+    fn turns(&self) -> Vec<(String, Turn)> {
+        let tickets: Vec<Ticket<'_>> = self.entries.iter().map(|(name, entry)| entry.ticket(name)).collect();
+        queue::turns(&tickets, slots(&self.ctx))
+    }
+
+    fn work(&mut self, name: &str, uid: &str) {
+        let reins = Reins::new(&self.ctx);
+        let worker = Worker::new(self.ctx.clone(), name, uid, reins.clone(), Arc::clone(&self.permits));
+        let span = tracing::info_span!("backup", name);
+        let job = async move {
+            // Boxed: the future of a whole backup is large.
+            Box::pin(worker.run()).await;
+            End::Done(None)
+        };
+        let handle = self.jobs.spawn(job.instrument(span));
+        self.started(handle.id(), name, uid, Some(reins));
+    }
+
+    fn take_turn(&mut self, name: &str, turn: Turn) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let (ctx, backup, uid) = (self.ctx.clone(), Arc::clone(&entry.backup), entry.uid().to_owned());
+        let handle = self.jobs.spawn(async move {
+            match retry::status_patch(&ctx, &*backup, |now| patches::turn(now, turn)).await {
+                Ok(Outcome::Written(backup)) => End::Done(Some(Box::new(backup))),
+                Ok(Outcome::Gone) => End::Gone,
+                // The watch will show what it has become.
+                Ok(Outcome::Stale) => End::Failed,
+                Err(error) => {
+                    tracing::warn!(backup = backup.name_any(), %error, "a turn in the queue could not be written");
+                    End::Failed
+                }
+            }
+        });
+        self.started(handle.id(), name, &uid, None);
+    }
+
+    fn refuse(&mut self, bad: Undecodable) {
+        if let Some(entry) = self.entries.get_mut(&bad.name) {
+            entry.touch();
+        }
+        if self.running.values().any(|job| job.name == bad.name) {
+            return;
+        }
+        let (ctx, name, uid) = (self.ctx.clone(), bad.name.clone(), bad.uid.clone());
+        let handle = self.jobs.spawn(async move {
+            match undecodable::refuse(&ctx, &bad).await {
+                Ok(_) => End::Done(None),
+                Err(error) => {
+                    tracing::warn!(name = bad.name, %error, "a Backup that can not be read could not be refused");
+                    End::Failed
+                }
+            }
+        });
+        self.started(handle.id(), &name, &uid, None);
+    }
+
+    fn started(&mut self, id: Id, name: &str, uid: &str, reins: Option<Reins>) {
+        self.running.insert(id, Job { name: name.to_owned(), uid: uid.to_owned(), reins });
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.uid() == uid) {
+            entry.busy = true;
+        }
+    }
+}
+
+fn slots(ctx: &Context) -> usize {
+    usize::from(ctx.args.concurrent_backups).max(1)
+}
+
+/// A job that panicked is given again, like one that failed.
+fn badly(error: &JoinError) -> End {
+    tracing::error!(%error, "a job for a Backup ended badly");
+    End::Failed
+}
+
+#[cfg(test)]
+mod tests;

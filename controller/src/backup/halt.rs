@@ -1,0 +1,82 @@
+//! Why a worker leaves off: checked between pages, and before everything that is written.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::Context,
+    runtime::leader::{Leadership, NotLeader},
+};
+
+/// Why work must not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Halt {
+    /// Another replica continues.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The process ends; the backup is taken up again by the next one.
+    #[error("the controller is shutting down; the backup is taken up again when it is back")]
+    Ending,
+    /// The Backup is gone, or its deletion was asked for.
+    #[error("the Backup was deleted while it ran")]
+    Deleted,
+}
+
+/// Tells a worker whether it may go on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reins {
+    leadership: Leadership,
+    ending: CancellationToken,
+    deleted: CancellationToken,
+}
+
+impl Reins {
+    /// For a worker of this process.
+    pub fn new(ctx: &Context) -> Self {
+        Self::of(ctx.leadership.clone(), ctx.stop.clone())
+    }
+
+    /// From its parts.
+    pub fn of(leadership: Leadership, ending: CancellationToken) -> Self {
+        Self { leadership, ending, deleted: CancellationToken::new() }
+    }
+
+    /// Tells the worker that its object is going or gone.
+    pub fn delete(&self) {
+        self.deleted.cancel();
+    }
+
+    /// To be asked before each step.
+    pub fn check(&self) -> Result<(), Halt> {
+        if self.deleted.is_cancelled() {
+            return Err(Halt::Deleted);
+        }
+        if self.ending.is_cancelled() {
+            return Err(Halt::Ending);
+        }
+        Ok(self.leadership.check()?)
+    }
+
+    /// Resolves when work must not go on.
+    pub async fn pulled(&self) {
+        tokio::select! {
+            () = self.deleted.cancelled() => {}
+            () = self.ending.cancelled() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_goes_on_until_the_reins_are_pulled() {
+        let ending = CancellationToken::new();
+        let reins = Reins::of(Leadership::always(), ending.clone());
+        assert_eq!(reins.check(), Ok(()));
+        ending.cancel();
+        assert_eq!(reins.check(), Err(Halt::Ending));
+        reins.clone().delete();
+        assert_eq!(reins.check(), Err(Halt::Deleted));
+    }
+}

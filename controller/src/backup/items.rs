@@ -1,0 +1,154 @@
+//! One listed object: what must be known about it, read without decoding it, and the bytes that are stored.
+//!
+//! An object stays the text that the API server sent. Only its metadata is looked at; only `apiVersion` and `kind`, which
+//! lists of built-in types leave out, are put in front.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use backup_core::{labels::EXCLUDE_FROM_BACKUP, resources::ResourceType};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Annotations of a pod that ask for something around its backup (Velero `internal/hook`, `pkg/podvolume`, v1.18).
+const POD_WISHES: [(&str, &str); 3] = [
+    ("pre.hook.backup.velero.io/command", "a command before its backup"),
+    ("post.hook.backup.velero.io/command", "a command after its backup"),
+    ("backup.velero.io/backup-volumes", "a copy of the files in its volumes"),
+];
+/// The same as the first of [`POD_WISHES`] in its older spelling.
+const BARE_PRE_HOOK: &str = "hook.backup.velero.io/command";
+
+/// The parts of an object that decide whether it is backed up. Borrows from the object's text.
+#[derive(Debug, Deserialize)]
+pub struct Item<'a> {
+    #[serde(rename = "apiVersion", borrow, default)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    deletion_timestamp: Option<Text<'a>>,
+}
+
+/// A string that is borrowed unless it has escapes (a ClusterRole's name may).
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Item<'a> {
+    /// Reads the metadata of an object's text. An error means that this is no Kubernetes object.
+    pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        &self.metadata.name.0
+    }
+
+    /// `metadata.namespace`; none for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_ref().map(|text| &*text.0).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Whether the object is on its way out; such an object is not backed up.
+    pub fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the object asks to be left out (`velero.io/exclude-from-backup: "true"`).
+    pub fn is_excluded(&self) -> bool {
+        // The search spares most objects the decoding of their labels.
+        self.metadata.labels.is_some_and(|labels| labels.get().contains("exclude-from-backup"))
+            && self.labels().get(EXCLUDE_FROM_BACKUP).is_some_and(|value| value == "true")
+    }
+
+    /// The labels, decoded.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        self.metadata.labels.and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
+    }
+
+    /// Whether a Namespace is Active. True for anything without `status.phase`.
+    pub fn is_active_namespace(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Status {
+            phase: Option<String>,
+        }
+        self.status
+            .and_then(|status| serde_json::from_str::<Status>(status.get()).ok())
+            .and_then(|status| status.phase)
+            .is_none_or(|phase| phase == "Active")
+    }
+
+    /// What a pod's annotations ask for, as words for people. Empty for most.
+    pub fn pod_wishes(&self) -> Vec<&'static str> {
+        let Some(annotations) =
+            self.metadata.annotations.filter(|raw| raw.get().contains("backup.velero.io/"))
+        else {
+            return Vec::new();
+        };
+        let annotations: BTreeMap<String, String> =
+            serde_json::from_str(annotations.get()).unwrap_or_default();
+        let asks = |key: &str| annotations.get(key).is_some_and(|value| !value.trim().is_empty());
+        POD_WISHES
+            .iter()
+            .filter(|(key, _)| asks(key) || (*key == POD_WISHES[0].0 && asks(BARE_PRE_HOOK)))
+            .map(|(_, wish)| *wish)
+            .collect()
+    }
+}
+
+/// `"apiVersion":…,` and `"kind":…,` of a type, ready to be put into objects that lack them.
+#[derive(Clone, Debug)]
+pub struct TypeMeta {
+    api_version: String,
+    kind: String,
+}
+
+impl TypeMeta {
+    /// The two members for objects of this type.
+    pub fn of(resource: &ResourceType) -> Self {
+        Self {
+            api_version: format!("\"apiVersion\":{},", serde_json::Value::from(resource.api_version())),
+            kind: format!("\"kind\":{},", serde_json::Value::from(resource.kind.as_str())),
+        }
+    }
+
+    /// The object with `apiVersion` and `kind`: its own text, or its text behind what it lacks.
+    pub fn complete<'a>(&self, item: &Item<'_>, text: &'a str) -> Cow<'a, str> {
+        let Some(members) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
+        if item.api_version.is_some() && item.kind.is_some() {
+            return Cow::Borrowed(text);
+        }
+        let mut whole = String::with_capacity(text.len() + self.api_version.len() + self.kind.len());
+        whole.push('{');
+        if item.api_version.is_none() {
+            whole.push_str(&self.api_version);
+        }
+        if item.kind.is_none() {
+            whole.push_str(&self.kind);
+        }
+        // An item always has metadata, so a member follows the comma.
+        whole.push_str(members);
+        Cow::Owned(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests;

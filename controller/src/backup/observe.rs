@@ -1,0 +1,166 @@
+//! Everything that is read from the cluster before something is decided.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{Backup, BackupSpec, BackupStorageLocation},
+    labels::EXCLUDE_FROM_BACKUP,
+    resources::{ResourceFilter, ResourceType},
+    selection::{LabelFilter, is_glob},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::ListParams};
+
+use super::{
+    collect::{Order, order::Types, scope::Scope, walk::Patience},
+    prepare::{ClusterVersion, Facts},
+};
+use crate::{
+    context::Context,
+    discovery::ServedTypes,
+    runtime::{list, retry},
+};
+
+/// How long one read is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// The Backup as it is now; none if it is gone.
+pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
+    let api = ctx.api::<Backup>();
+    match retry::read(BUDGET, || api.get(name)).await {
+        Ok(backup) => Ok(Some(backup)),
+        Err(error) if retry::is_gone(&error, name) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What preparation needs to know.
+pub async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
+    // A location that can't be decoded is as if it did not exist: its own controller reports it.
+    let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
+    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(ctx, decode).await?;
+    let version = retry::read(BUDGET, || ctx.client.apiserver_version()).await?;
+    Ok(Facts {
+        locations,
+        excluded_namespaces: excluded_namespaces(&ctx.client).await?,
+        version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
+    })
+}
+
+/// Namespaces that ask to be left out of every backup.
+async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
+    namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await
+}
+
+async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube::Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let (mut names, mut params) = (Vec::new(), ListParams::default().limit(500));
+    if !selector.is_empty() {
+        params = params.labels(selector);
+    }
+    loop {
+        let page = retry::read(BUDGET, || api.list_metadata(&params)).await?;
+        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(names),
+        }
+    }
+}
+
+/// What a backup is to collect, and what is known already to be missing from it.
+#[derive(Debug)]
+pub struct Selection {
+    /// What to collect.
+    pub order: Order,
+    /// API groups that did not answer, of which something may have been selected.
+    pub unavailable: Vec<String>,
+    /// Resources that are named but not served.
+    pub unknown: Vec<String>,
+}
+
+/// Resolves a spec against what the cluster serves now.
+pub async fn selection(client: &Client, spec: &BackupSpec, page_size: u32) -> Result<Selection, kube::Error> {
+    let served = ServedTypes::load(client).await?;
+    let live = if Scope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
+    let asked = as_asked(spec, &excluded_namespaces(client).await?);
+    let filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
+    let types = Types::choose(served.types(), &filter);
+    let unknown = unknown(spec, &served);
+    let unavailable =
+        served.failed.iter().filter(|group| !unknown.is_empty() || may_select(&filter, group)).cloned();
+    Ok(Selection {
+        unavailable: unavailable.collect(),
+        unknown,
+        order: Order {
+            definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+            types,
+            scope: Scope::resolve(spec, &live),
+            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
+            page_size,
+            patience: Patience::default(),
+        },
+    })
+}
+
+/// The spec without the namespaces that are excluded by their own label. Preparation adds them; a backup of everything
+/// is still one of everything, cluster-scoped resources included (Velero drops those then).
+fn as_asked(spec: &BackupSpec, labelled: &[String]) -> BackupSpec {
+    let mut asked = spec.clone();
+    asked.excluded_namespaces.retain(|name| !labelled.contains(name));
+    asked
+}
+
+/// Whether the filter would select some type of a group (`group/version`) of which nothing else is known.
+fn may_select(filter: &ResourceFilter, group_version: &str) -> bool {
+    let group = group_version.split('/').next().unwrap_or_default();
+    [true, false].into_iter().any(|namespaced| {
+        filter.includes(&ResourceType {
+            group: group.to_owned(),
+            plural: "unknown".to_owned(),
+            namespaced,
+            ..ResourceType::default()
+        })
+    })
+}
+
+/// Included resources that are neither served nor patterns.
+fn unknown(spec: &BackupSpec, served: &ServedTypes) -> Vec<String> {
+    [
+        &spec.included_resources,
+        &spec.included_cluster_scoped_resources,
+        &spec.included_namespace_scoped_resources,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|name| !is_glob(name) && served.resolve(name).is_none())
+    .cloned()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_that_exclude_themselves_do_not_make_a_full_backup_a_partial_one() {
+        let spec = BackupSpec {
+            included_namespaces: vec!["*".to_owned()],
+            excluded_namespaces: vec!["scratch".to_owned()],
+            ..BackupSpec::default()
+        };
+        let nodes = ResourceType { plural: "nodes".to_owned(), ..ResourceType::default() };
+        let selects = |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|_| None).includes(&nodes);
+        assert!(!selects(&spec), "excluded by the user: cluster-scoped resources do not come along");
+        assert!(selects(&as_asked(&spec, &["scratch".to_owned()])));
+    }
+
+    #[test]
+    fn a_group_that_does_not_answer_matters_where_it_may_be_selected() {
+        let filter = |spec: &BackupSpec| ResourceFilter::for_backup(spec, &|name| Some(name.to_owned()));
+        assert!(may_select(&filter(&BackupSpec::default()), "metrics.k8s.io/v1beta1"));
+        let narrow =
+            BackupSpec { included_resources: vec!["configmaps".to_owned()], ..BackupSpec::default() };
+        assert!(!may_select(&filter(&narrow), "metrics.k8s.io/v1beta1"));
+    }
+}

@@ -1,0 +1,224 @@
+//! What is written to a Backup on its way. Every patch is a merge patch that is sent with the resourceVersion of the
+//! object it was made from (`runtime::retry`), and none is made from a phase it does not follow. Pure.
+
+use backup_core::{
+    api::{Backup, BackupPhase},
+    labels::BLOCKED_ANNOTATION,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    finalizer,
+    finish::ended_metadata,
+    prepare::{Facts, Settings, prepare, whole_seconds},
+    progress::Progress,
+    queue::Turn,
+};
+
+/// Whether a Backup is in this phase and nobody has asked for its deletion.
+fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
+    backup.phase() == *phase && backup.metadata.deletion_timestamp.is_none()
+}
+
+/// A turn of the queue.
+pub fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
+    match turn {
+        Turn::Queue { position } => is_in(backup, &BackupPhase::New)
+            .then(|| json!({ "status": { "phase": "Queued", "queuePosition": position } })),
+        Turn::Start => is_in(backup, &BackupPhase::Queued)
+            .then(|| json!({ "status": { "phase": "ReadyToStart", "queuePosition": null } })),
+    }
+}
+
+/// To InProgress, with every default written out; none if it can't start (any more).
+pub fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Option<Value> {
+    if !is_in(backup, &BackupPhase::ReadyToStart) {
+        return None;
+    }
+    let prepared = prepare(backup, facts, settings, now);
+    if !prepared.findings.is_empty() {
+        return None;
+    }
+    let begun = prepared.begun(now);
+    let mut patch = json!({ "spec": begun.spec, "status": begun.status });
+    patch["status"]["queuePosition"] = Value::Null;
+    patch["metadata"] = json!({
+        "labels": begun.metadata.labels,
+        "annotations": begun.metadata.annotations,
+        "finalizers": finalizer::with(backup),
+    });
+    patch["metadata"]["annotations"][BLOCKED_ANNOTATION] = Value::Null;
+    Some(patch)
+}
+
+/// To FailedValidation.
+pub fn refuse(
+    backup: &Backup,
+    errors: &[String],
+    facts: &Facts,
+    settings: &Settings,
+    now: Timestamp,
+) -> Option<Value> {
+    if !is_in(backup, &BackupPhase::ReadyToStart) {
+        return None;
+    }
+    let mut status = prepare(backup, facts, settings, now).backup.status;
+    status.phase = Some(BackupPhase::FailedValidation);
+    status.validation_errors = errors.to_vec();
+    let mut patch = json!({ "status": status, "metadata": ended_metadata(backup) });
+    patch["status"]["queuePosition"] = Value::Null;
+    Some(patch)
+}
+
+/// To Failed.
+pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
+    backup.phase().can_become(&BackupPhase::Failed).then(|| {
+        json!({
+            "status": {
+                "phase": "Failed",
+                "failureReason": reason,
+                "completionTimestamp": whole_seconds(now).to_string(),
+                "queuePosition": null,
+            },
+            "metadata": ended_metadata(backup),
+        })
+    })
+}
+
+/// To `next`, one of the finalizing phases, with the progress so far; only the progress if it is there already.
+pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progress>) -> Option<Value> {
+    let phase = backup.phase();
+    if !(phase.can_become(next) || phase == *next) || phase == BackupPhase::ReadyToStart {
+        return None;
+    }
+    let mut patch = json!({ "status": { "phase": next } });
+    if let Some(progress) = progress {
+        patch["status"]["progress"] = json!(progress.status(true));
+        // Everything was collected: what stood in the way before does not any more.
+        patch["metadata"] = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
+    }
+    Some(patch)
+}
+
+/// Why a backup is not done yet, where people look; none if that stands there already.
+pub fn blocked(backup: &Backup, reason: &str) -> Option<Value> {
+    let annotations = backup.metadata.annotations.as_ref();
+    let told = annotations.and_then(|annotations| annotations.get(BLOCKED_ANNOTATION)).map(String::as_str);
+    (backup.phase().is_active() && told != Some(reason))
+        .then(|| json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: reason } } }))
+}
+
+/// How far a collection has come; nothing once it has ended.
+pub fn progress(backup: &Backup, progress: &Progress) -> Option<Value> {
+    is_in(backup, &BackupPhase::InProgress)
+        .then(|| json!({ "status": { "progress": progress.status(false) } }))
+}
+
+/// Takes the finalizer off; none if it is not there.
+pub fn let_go(backup: &Backup) -> Option<Value> {
+    finalizer::is_on(backup)
+        .then(|| json!({ "metadata": { "finalizers": finalizer::without(backup).unwrap_or_default() } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec, GoDuration};
+
+    use super::*;
+
+    fn backup(phase: BackupPhase) -> Backup {
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.status.phase = Some(phase);
+        backup
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            ttl: GoDuration::from_secs(3600),
+            item_operation_timeout: GoDuration::from_secs(60),
+            resource_timeout: GoDuration::from_secs(60),
+            location: "default".to_owned(),
+        }
+    }
+
+    fn facts() -> Facts {
+        let location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        Facts { locations: vec![location], ..Facts::default() }
+    }
+
+    fn every_patch(backup: &Backup) -> Vec<(&'static str, Option<Value>)> {
+        let now = Timestamp::UNIX_EPOCH;
+        let errors = ["spec.ttl: wrong".to_owned()];
+        vec![
+            ("Queued", turn(backup, Turn::Queue { position: 1 })),
+            ("ReadyToStart", turn(backup, Turn::Start)),
+            ("InProgress", begin(backup, &facts(), &settings(), now)),
+            ("FailedValidation", refuse(backup, &errors, &facts(), &settings(), now)),
+            ("Failed", fail(backup, "reason", now)),
+            ("Finalizing", finalizing(backup, &BackupPhase::Finalizing, None)),
+            ("FinalizingPartiallyFailed", finalizing(backup, &BackupPhase::FinalizingPartiallyFailed, None)),
+        ]
+    }
+
+    #[test]
+    fn a_patch_only_moves_a_phase_forward() {
+        for from in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
+            for (to, patch) in every_patch(&backup(from.clone())) {
+                let Some(patch) = patch else { continue };
+                let next = BackupPhase::from(patch["status"]["phase"].as_str().unwrap());
+                assert_eq!(next.as_str(), to);
+                assert!(from.can_become(&next) || from == next, "{from} to {next}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_phase_that_has_ended_or_is_unknown() {
+        let ended =
+            BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)).filter(BackupPhase::is_terminal);
+        for phase in ended.chain([BackupPhase::Unknown("Later".to_owned())]) {
+            let backup = backup(phase.clone());
+            assert!(every_patch(&backup).iter().all(|(_, patch)| patch.is_none()), "{phase}");
+            assert_eq!(progress(&backup, &Progress::default()), None);
+        }
+    }
+
+    #[test]
+    fn a_start_sets_the_finalizer_and_clears_the_queue() {
+        let patch =
+            begin(&backup(BackupPhase::ReadyToStart), &facts(), &settings(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!([finalizer::NAME]));
+        assert_eq!(patch["status"]["queuePosition"], Value::Null);
+        assert_eq!(patch["spec"]["storageLocation"], "default");
+    }
+
+    #[test]
+    fn a_backup_whose_deletion_was_asked_for_is_not_started() {
+        let mut backup = backup(BackupPhase::ReadyToStart);
+        backup.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        assert_eq!(begin(&backup, &facts(), &settings(), Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn the_same_reason_is_told_once() {
+        let mut backup = backup(BackupPhase::Finalizing);
+        let patch = blocked(&backup, "the store is down").unwrap();
+        assert_eq!(patch["metadata"]["annotations"][BLOCKED_ANNOTATION], "the store is down");
+        backup.metadata.annotations =
+            Some([(BLOCKED_ANNOTATION.to_owned(), "the store is down".to_owned())].into());
+        assert_eq!(blocked(&backup, "the store is down"), None);
+        assert!(blocked(&backup, "denied").is_some());
+    }
+
+    #[test]
+    fn only_our_finalizer_is_taken_off() {
+        let mut backup = backup(BackupPhase::InProgress);
+        assert_eq!(let_go(&backup), None);
+        backup.metadata.finalizers = Some(vec!["other".to_owned(), finalizer::NAME.to_owned()]);
+        assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!(["other"]));
+        backup.metadata.finalizers = Some(vec![finalizer::NAME.to_owned()]);
+        assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!([]));
+    }
+}

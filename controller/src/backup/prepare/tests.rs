@@ -1,0 +1,179 @@
+use backup_core::api::{AccessMode, BackupStorageLocationSpec, LocationPhase};
+use serde_json::json;
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-03-01T12:00:00.75Z".parse().unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        ttl: GoDuration::from_secs(720 * 3600),
+        item_operation_timeout: GoDuration::from_secs(4 * 3600),
+        resource_timeout: GoDuration::from_secs(600),
+        location: "default".to_owned(),
+    }
+}
+
+fn location(name: &str, change: impl FnOnce(&mut BackupStorageLocation)) -> BackupStorageLocation {
+    let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
+    location.status.phase = Some(LocationPhase::Available);
+    change(&mut location);
+    location
+}
+
+fn facts() -> Facts {
+    Facts {
+        locations: vec![location("default", |_| {})],
+        excluded_namespaces: vec![],
+        version: ClusterVersion { git: "v1.34.4".into(), major: "1".into(), minor: "34".into() },
+    }
+}
+
+fn spec(value: serde_json::Value) -> Backup {
+    Backup::new("b", serde_json::from_value(value).unwrap())
+}
+
+fn fields(prepared: &Prepared) -> Vec<&str> {
+    prepared.findings.iter().map(|finding| finding.field.as_str()).collect()
+}
+
+#[test]
+fn every_default_is_written_out() {
+    let prepared = prepare(&spec(json!({})), &facts(), &settings(), now());
+    assert_eq!(prepared.findings, []);
+    let backup = prepared.begun(now());
+    let spec = serde_json::to_value(&backup.spec).unwrap();
+    assert_eq!(
+        spec,
+        json!({
+            "ttl": "720h0m0s",
+            "storageLocation": "default",
+            "csiSnapshotTimeout": "10m0s",
+            "itemOperationTimeout": "4h0m0s",
+            "includedNamespaces": ["*"],
+            "volumeGroupSnapshotLabelKey": "velero.io/volume-group",
+            "defaultVolumesToFsBackup": false,
+            "snapshotMoveData": false,
+        })
+    );
+    assert_eq!(
+        serde_json::to_value(&backup.status).unwrap(),
+        json!({
+            "version": 1,
+            "formatVersion": "1.1.0",
+            "expiration": "2026-03-31T12:00:00Z",
+            "startTimestamp": "2026-03-01T12:00:00Z",
+            "phase": "InProgress",
+        })
+    );
+    assert_eq!(backup.metadata.labels.unwrap()["velero.io/storage-location"], "default");
+    let annotations = backup.metadata.annotations.unwrap();
+    assert_eq!(annotations["velero.io/source-cluster-k8s-gitversion"], "v1.34.4");
+    assert_eq!(annotations["velero.io/resource-timeout"], "10m0s");
+}
+
+#[test]
+fn what_the_backup_says_itself_is_kept() {
+    let asked = json!({
+        "ttl": "1h0m0s",
+        "storageLocation": "other",
+        "csiSnapshotTimeout": "1m0s",
+        "itemOperationTimeout": "2m0s",
+        "includedNamespaces": ["shop"],
+        "excludedNamespaces": ["scratch"],
+        "volumeGroupSnapshotLabelKey": "group",
+        "defaultVolumesToFsBackup": false,
+        "snapshotMoveData": false,
+    });
+    let facts = Facts { locations: vec![location("other", |_| {})], ..facts() };
+    let prepared = prepare(&spec(asked.clone()), &facts, &settings(), now());
+    assert_eq!(prepared.findings, []);
+    assert_eq!(serde_json::to_value(&prepared.backup.spec).unwrap(), asked);
+}
+
+#[test]
+fn preparing_again_changes_nothing() {
+    let facts = Facts { excluded_namespaces: vec!["scratch".into()], ..facts() };
+    let once = prepare(&spec(json!({ "ttl": "0s" })), &facts, &settings(), now()).begun(now());
+    let later = now() + jiff::SignedDuration::from_hours(1);
+    assert_eq!(prepare(&once, &facts, &settings(), later).begun(later), once);
+    assert_eq!(once.spec.excluded_namespaces, ["scratch"]);
+}
+
+#[test]
+fn a_location_that_cannot_take_the_backup_is_named_with_the_reason() {
+    for (locations, asked, expected) in [
+        (vec![], None, "no location was named"),
+        (vec![location("default", |_| {})], Some("gone"), "does not exist; existing ones: default"),
+        (
+            vec![location("default", |it| it.spec.access_mode = Some(AccessMode::ReadOnly))],
+            None,
+            "is read-only",
+        ),
+        (
+            vec![location("default", |it| {
+                it.status.phase = Some(LocationPhase::Unavailable);
+                it.status.message = Some("bucket b does not exist".into());
+            })],
+            None,
+            "is Unavailable: bucket b does not exist",
+        ),
+    ] {
+        let mut backup = spec(json!({}));
+        backup.spec.storage_location = asked.map(str::to_owned);
+        let prepared = prepare(&backup, &Facts { locations, ..facts() }, &settings(), now());
+        assert_eq!(fields(&prepared), ["spec.storageLocation"]);
+        assert!(prepared.findings[0].message.contains(expected), "{}", prepared.findings[0]);
+    }
+}
+
+#[test]
+fn a_location_that_was_not_validated_yet_is_tried() {
+    let facts = Facts { locations: vec![location("default", |it| it.status.phase = None)], ..facts() };
+    assert_eq!(prepare(&spec(json!({})), &facts, &settings(), now()).findings, []);
+}
+
+#[test]
+fn the_location_marked_as_default_is_used_where_none_is_named() {
+    let locations = vec![location("default", |_| {}), location("main", |it| it.spec.default = Some(true))];
+    let prepared = prepare(&spec(json!({})), &Facts { locations, ..facts() }, &settings(), now());
+    assert_eq!(prepared.backup.spec.storage_location.as_deref(), Some("main"));
+}
+
+#[test]
+fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
+    for (asked, field) in [
+        (json!({ "resourcePolicy": { "kind": "configmap", "name": "p" } }), "spec.resourcePolicy"),
+        (json!({ "snapshotMoveData": true }), "spec.snapshotMoveData"),
+        (json!({ "defaultVolumesToFsBackup": true }), "spec.defaultVolumesToFsBackup"),
+        (json!({ "defaultVolumesToRestic": true }), "spec.defaultVolumesToRestic"),
+        (json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
+        (json!({ "volumeSnapshotLocations": ["x"] }), "spec.volumeSnapshotLocations"),
+        (json!({ "hooks": { "resources": [{ "name": "h" }] } }), "spec.hooks"),
+    ] {
+        let prepared = prepare(&spec(asked), &facts(), &settings(), now());
+        assert_eq!(fields(&prepared), [field]);
+    }
+    for accepted in [
+        json!({ "hooks": {} }),
+        json!({ "snapshotVolumes": false }),
+        json!({ "orderedResources": { "pods": "ns/a" } }),
+    ] {
+        assert_eq!(prepare(&spec(accepted), &facts(), &settings(), now()).findings, []);
+    }
+    assert_eq!(warnings(&spec(json!({ "orderedResources": { "pods": "ns/a" } })).spec).len(), 1);
+}
+
+#[test]
+fn everything_that_is_wrong_is_found_at_once() {
+    let asked = json!({
+        "storageLocation": "gone",
+        "snapshotMoveData": true,
+        "labelSelector": { "matchLabels": { "a": "b" } },
+        "orLabelSelectors": [{ "matchLabels": { "c": "d" } }],
+    });
+    let prepared = prepare(&spec(asked), &facts(), &settings(), now());
+    assert!(prepared.findings.len() >= 3, "{:?}", prepared.findings);
+}

@@ -1,0 +1,70 @@
+//! How far a collection has come, for people.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use backup_core::api::backup::BackupProgress;
+
+/// Counts of one collection; written by the collector, read by whoever publishes. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    expected: AtomicU64,
+}
+
+impl Progress {
+    /// An item was written.
+    pub fn wrote(&self) {
+        self.counts.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many more are known to come.
+    pub fn expect(&self, more: u64) {
+        let total = self.written().saturating_add(more);
+        self.counts.expected.fetch_max(total, Ordering::Relaxed);
+    }
+
+    /// Items written.
+    pub fn written(&self) -> u64 {
+        self.counts.written.load(Ordering::Relaxed)
+    }
+
+    /// As it stands in the status. The total grows while lists are read; at the end it is what was written.
+    pub fn status(&self, ended: bool) -> BackupProgress {
+        let written = self.written();
+        let total = if ended { written } else { written.max(self.counts.expected.load(Ordering::Relaxed)) };
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        BackupProgress {
+            total_items: number(total),
+            items_backed_up: number(written),
+            ..BackupProgress::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_never_below_what_is_written() {
+        let progress = Progress::default();
+        progress.expect(3);
+        progress.wrote();
+        let status = progress.status(false);
+        assert_eq!((status.total_items, status.items_backed_up), (3, 1));
+        for _ in 0..4 {
+            progress.wrote();
+        }
+        assert_eq!(progress.status(false).total_items, 5);
+        progress.expect(10);
+        assert_eq!(progress.status(true).total_items, 5);
+    }
+}

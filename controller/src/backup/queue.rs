@@ -1,0 +1,230 @@
+//! Whose turn it is. Pure, and from stored phases alone: no counter is kept anywhere that could leak.
+//!
+//! Backups start in order of arrival. One that overlaps a running one, or an earlier one that waits, waits too; so a wide
+//! backup is never overtaken for ever by narrow ones. A start costs one write, whatever the length of the queue.
+
+use std::cmp::Ordering;
+
+use backup_core::api::BackupPhase;
+use backup_lock::Footprint;
+use jiff::Timestamp;
+
+/// A backup as the queue sees it.
+#[derive(Clone, Debug)]
+pub struct Ticket<'a> {
+    /// Name of the backup.
+    pub name: &'a str,
+    /// Its phase.
+    pub phase: &'a BackupPhase,
+    /// Its place in the queue while it is Queued.
+    pub position: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
+    pub busy: bool,
+    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
+    pub held_back: bool,
+    /// What it reads.
+    pub footprint: &'a Footprint,
+}
+
+/// What is to be written for a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// From New to Queued, at this place. The place is written once and not moved up.
+    Queue {
+        /// From 1.
+        position: i64,
+    },
+    /// From Queued to ReadyToStart.
+    Start,
+}
+
+/// The turns that are due, by name. `slots` is how many backups may collect at the same time.
+pub fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
+    let mut due = queue(tickets);
+    let mut running: Vec<&Footprint> =
+        tickets.iter().filter(|ticket| holds_slot(ticket)).map(|ticket| ticket.footprint).collect();
+    if running.len() >= slots {
+        return due;
+    }
+    let mut waiting: Vec<&Ticket<'_>> =
+        tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::Queued && is_free(ticket)).collect();
+    waiting.sort_by(|a, b| a.position.cmp(&b.position).then_with(|| arrival(a, b)));
+    // One that arrived earlier and is on its way into the queue is not overtaken.
+    let entering = tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::New && ticket.busy);
+    let first_entering = entering.min_by(|a, b| arrival(a, b));
+    let mut ahead: Vec<&Footprint> = Vec::new();
+    for ticket in waiting {
+        if running.len() >= slots || first_entering.is_some_and(|first| arrival(first, ticket).is_lt()) {
+            break;
+        }
+        let overlaps = |others: &[&Footprint]| others.iter().any(|other| other.overlaps(ticket.footprint));
+        if overlaps(&running) || overlaps(&ahead) {
+            ahead.push(ticket.footprint);
+        } else {
+            running.push(ticket.footprint);
+            due.push((ticket.name.to_owned(), Turn::Start));
+        }
+    }
+    due
+}
+
+/// New backups go to the end of the queue, in order of arrival.
+fn queue(tickets: &[Ticket<'_>]) -> Vec<(String, Turn)> {
+    let mut new: Vec<&Ticket<'_>> =
+        tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::New && is_free(ticket)).collect();
+    if new.is_empty() {
+        return Vec::new();
+    }
+    new.sort_by(|a, b| arrival(a, b));
+    let last = tickets.iter().filter(|ticket| waits(ticket)).map(|ticket| ticket.position).max().unwrap_or(0);
+    new.iter()
+        .zip(last + 1..)
+        .map(|(ticket, position)| (ticket.name.to_owned(), Turn::Queue { position }))
+        .collect()
+}
+
+/// Whether it can get a turn.
+fn is_free(ticket: &Ticket<'_>) -> bool {
+    !ticket.busy && !ticket.held_back && !ticket.deleting
+}
+
+/// Queued, or about to be.
+fn waits(ticket: &Ticket<'_>) -> bool {
+    match ticket.phase {
+        BackupPhase::Queued => true,
+        BackupPhase::New => ticket.busy,
+        _ => false,
+    }
+}
+
+/// Waiting and finalizing backups hold no slot; a start that is being written does.
+fn holds_slot(ticket: &Ticket<'_>) -> bool {
+    match ticket.phase {
+        BackupPhase::ReadyToStart | BackupPhase::InProgress => true,
+        BackupPhase::Queued => ticket.busy,
+        _ => false,
+    }
+}
+
+/// Creation times have whole seconds; the name makes the order total.
+fn arrival(a: &Ticket<'_>, b: &Ticket<'_>) -> Ordering {
+    a.created.cmp(&b.created).then_with(|| a.name.cmp(b.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Row(&'static str, BackupPhase, i64, &'static str, bool);
+
+    fn due(rows: &[Row], slots: usize) -> Vec<(String, Turn)> {
+        let footprints: Vec<Footprint> = rows
+            .iter()
+            .map(|row| if row.3 == "*" { Footprint::everything() } else { Footprint::namespaces([row.3]) })
+            .collect();
+        let tickets: Vec<Ticket<'_>> = rows
+            .iter()
+            .zip(&footprints)
+            .map(|(Row(name, phase, position, _, busy), footprint)| Ticket {
+                name,
+                phase,
+                position: *position,
+                created: None,
+                deleting: false,
+                busy: *busy,
+                held_back: false,
+                footprint,
+            })
+            .collect();
+        turns(&tickets, slots)
+    }
+
+    fn started(rows: &[Row], slots: usize) -> Vec<String> {
+        due(rows, slots).into_iter().filter(|(_, turn)| *turn == Turn::Start).map(|(name, _)| name).collect()
+    }
+
+    use BackupPhase as P;
+
+    #[test]
+    fn new_backups_queue_behind_those_that_wait() {
+        let rows = [
+            Row("b", P::New, 0, "ns", false),
+            Row("a", P::New, 0, "ns", false),
+            Row("q", P::Queued, 7, "ns", false),
+            Row("r", P::InProgress, 0, "ns", false),
+        ];
+        assert_eq!(
+            due(&rows, 1),
+            [("a".to_owned(), Turn::Queue { position: 8 }), ("b".to_owned(), Turn::Queue { position: 9 })]
+        );
+    }
+
+    #[test]
+    fn the_first_in_the_queue_starts_when_a_slot_is_free() {
+        let queue = [Row("b", P::Queued, 2, "two", false), Row("a", P::Queued, 1, "one", false)];
+        assert_eq!(started(&queue, 1), ["a"]);
+        assert_eq!(started(&queue, 2), ["a", "b"]);
+    }
+
+    #[test]
+    fn ready_and_running_backups_hold_slots_and_finalizing_ones_do_not() {
+        for (phase, holds) in [
+            (P::ReadyToStart, true),
+            (P::InProgress, true),
+            (P::WaitingForPluginOperations, false),
+            (P::Finalizing, false),
+            (P::FinalizingPartiallyFailed, false),
+            (P::Completed, false),
+            (P::Deleting, false),
+            (P::Unknown("Later".to_owned()), false),
+        ] {
+            let rows = [Row("r", phase.clone(), 0, "other", false), Row("q", P::Queued, 1, "ns", false)];
+            assert_eq!(started(&rows, 1).is_empty(), holds, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_start_on_its_way_holds_its_slot() {
+        let rows = [Row("a", P::Queued, 1, "one", true), Row("b", P::Queued, 2, "two", false)];
+        assert!(started(&rows, 1).is_empty());
+        assert_eq!(started(&rows, 2), ["b"]);
+    }
+
+    #[test]
+    fn one_that_arrived_earlier_and_is_being_queued_is_not_overtaken() {
+        let rows = [Row("a", P::New, 0, "one", true), Row("b", P::Queued, 1, "two", false)];
+        assert!(started(&rows, 2).is_empty());
+        let rows = [Row("b", P::Queued, 1, "two", false), Row("c", P::New, 0, "one", true)];
+        assert_eq!(started(&rows, 2), ["b"]);
+    }
+
+    #[test]
+    fn backups_that_overlap_do_not_run_together() {
+        let rows = [
+            Row("r", P::InProgress, 0, "one", false),
+            Row("a", P::Queued, 1, "one", false),
+            Row("b", P::Queued, 2, "two", false),
+        ];
+        assert_eq!(started(&rows, 3), ["b"]);
+    }
+
+    #[test]
+    fn a_wide_backup_is_not_overtaken_by_narrow_ones() {
+        let rows = [
+            Row("r", P::InProgress, 0, "one", false),
+            Row("wide", P::Queued, 1, "*", false),
+            Row("narrow", P::Queued, 2, "two", false),
+        ];
+        assert!(started(&rows, 3).is_empty());
+    }
+
+    #[test]
+    fn nine_hundred_queued_backups_cost_one_write_a_start() {
+        let rows: Vec<Row> = (0..900).map(|n| Row("q", P::Queued, n + 1, "ns", false)).collect();
+        assert_eq!(due(&rows, 1).len(), 1);
+    }
+}

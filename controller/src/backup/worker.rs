@@ -1,0 +1,262 @@
+//! The worker of one Backup, from its start to its end: reads what is true now, asks `decide`, does that, and looks again.
+//!
+//! Nothing but an unfinished upload is kept in memory, so a successor continues from what is stored. Waiting for a
+//! store or an API server that is down happens here, outside of the slots.
+
+use std::sync::Arc;
+
+use backup_core::api::{Backup, BackupPhase};
+use backup_lock::{ActivateError, ObjectKey};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    decide::{self, Plan, Seen, Stored},
+    finish::Unfinished,
+    halt::{Halt, Reins},
+    observe, patches,
+    prepare::{Facts, Settings, prepare},
+};
+use crate::{
+    context::Context,
+    runtime::retry::{self, Outcome},
+};
+
+mod blocked;
+mod collecting;
+mod ending;
+mod trouble;
+
+use blocked::Waiting;
+use trouble::{Next, Trouble};
+
+/// Works on one Backup.
+pub struct Worker {
+    ctx: Context,
+    name: String,
+    uid: String,
+    key: ObjectKey,
+    reins: Reins,
+    /// Bounds collections at a time; one that begins again while Finalizing waits here, too.
+    permits: Arc<Semaphore>,
+    unfinished: Option<Unfinished>,
+    waiting: Waiting,
+}
+
+impl Worker {
+    /// A worker for the Backup of this name and uid.
+    pub fn new(ctx: Context, name: &str, uid: &str, reins: Reins, permits: Arc<Semaphore>) -> Self {
+        let key = ObjectKey::backup(&ctx.namespace, name);
+        Self {
+            ctx,
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            key,
+            reins,
+            permits,
+            unfinished: None,
+            waiting: Waiting::default(),
+        }
+    }
+
+    /// Works until the Backup has ended, is gone, or work must not go on.
+    pub async fn run(mut self) {
+        let mut known = None;
+        loop {
+            let trouble = match Box::pin(self.round(known.take())).await {
+                Ok(Next::Done) => return,
+                Ok(Next::Again(backup)) => {
+                    known = backup;
+                    self.waiting.over();
+                    continue;
+                }
+                Err(trouble) => trouble,
+            };
+            let delay = match trouble {
+                Trouble::Halt(Halt::Deleted) => {
+                    if let Err(trouble) = self.after_deletion().await {
+                        tracing::warn!(
+                            backup = self.name,
+                            ?trouble,
+                            "a deleted backup could not be let go yet"
+                        );
+                    }
+                    return;
+                }
+                Trouble::Halt(halt) => {
+                    tracing::info!(backup = self.name, reason = %halt, "work stopped");
+                    return;
+                }
+                Trouble::Changed => self.waiting.briefly(),
+                Trouble::Blocked { reason, passing } => self.block(&reason, passing).await,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.reins.pulled() => {}
+            }
+        }
+    }
+
+    /// One look, one decision, one step.
+    async fn round(&mut self, known: Option<Box<Backup>>) -> Result<Next, Trouble> {
+        self.reins.check()?;
+        let backup = match known {
+            Some(backup) => *backup,
+            None => match observe::backup(&self.ctx, &self.name).await? {
+                Some(backup) if backup.metadata.uid.as_deref() == Some(&self.uid) => backup,
+                _ => return self.release().await,
+            },
+        };
+        let start = (backup.phase() == BackupPhase::ReadyToStart)
+            .then_some(Start { settings: Settings::of(&self.ctx.args), now: Timestamp::now() });
+        let (facts, findings) = match &start {
+            Some(start) => {
+                let facts = observe::facts(&self.ctx).await?;
+                let findings = prepare(&backup, &facts, &start.settings, start.now).findings;
+                (facts, findings)
+            }
+            None => (Facts::default(), Vec::new()),
+        };
+        let mut found: Option<(Stored, backup_store::Location)> = None;
+        loop {
+            let phase = backup.phase();
+            let plan = decide::next(Seen {
+                phase: &phase,
+                deleting: backup.metadata.deletion_timestamp.is_some(),
+                findings: &findings,
+                stored: found.as_ref().map(|(stored, _)| stored),
+                contents_stored: self.unfinished.is_some(),
+            });
+            return match (plan, &start) {
+                (Plan::Wait, _) => Ok(Next::Done),
+                (Plan::Look, start) => {
+                    let location = location_name(&backup, &facts, start.as_ref());
+                    match self.look(&location).await {
+                        Ok(looked) => {
+                            found = Some(looked);
+                            continue;
+                        }
+                        Err((reason, passing)) => self.store_trouble(&backup, reason, passing).await,
+                    }
+                }
+                (Plan::Refuse { validation_errors }, Some(start)) => {
+                    self.refuse(&backup, &validation_errors, &facts, start).await
+                }
+                (Plan::Fail { reason }, _) => self.fail(&backup, &reason).await,
+                (Plan::Begin | Plan::Resume, start) => {
+                    // Both are decided only after a look.
+                    let Some((_, location)) = found else { return Err(Trouble::Changed) };
+                    if let Some(next) = self.claim(&backup).await? {
+                        return Ok(next);
+                    }
+                    let begun = match &start {
+                        Some(start) => self.begin(&backup, &facts, start).await?,
+                        None => backup,
+                    };
+                    Box::pin(self.collect(begun, &location)).await
+                }
+                // Comes from ReadyToStart only.
+                (Plan::Refuse { .. }, None) => Err(Trouble::Changed),
+                (Plan::Finish, _) => self.finish(&backup).await,
+                (Plan::Adopt { metadata }, _) => self.adopt(&backup, &metadata).await,
+                (Plan::Block { reason }, _) => Err(Trouble::Blocked { reason, passing: false }),
+                (Plan::LetGo | Plan::Free, _) => self.let_go(&backup).await,
+            };
+        }
+    }
+
+    /// What the store holds under this name.
+    async fn look(&self, location: &str) -> Result<(Stored, backup_store::Location), (String, bool)> {
+        let opened = self.ctx.locations.open(location).await;
+        let (_, store) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
+        let found = store.read_metadata(&self.name).await;
+        let found = found.map_err(|error| (error.to_string(), error.is_transient()))?;
+        Ok((Stored::of(found, &self.uid), store))
+    }
+
+    /// To InProgress.
+    async fn begin(&self, backup: &Backup, facts: &Facts, start: &Start) -> Result<Backup, Trouble> {
+        let begun =
+            self.publish(backup, |now| patches::begin(now, facts, &start.settings, start.now)).await?;
+        self.ctx.metrics.backup(crate::metrics::Outcome::Attempt, schedule_of(&begun));
+        self.ctx.events.normal(&begun, "Started", "the backup collects items");
+        Ok(begun)
+    }
+
+    /// Takes the right to work (backup_lock::activate: a fresh read, then a compare-and-swap on the ledger), before every
+    /// collection anew: a claim that was released by force during a long wait is not trusted. What comes back is the end
+    /// of the round if it was refused.
+    async fn claim(&mut self, backup: &Backup) -> Result<Option<Next>, Trouble> {
+        self.reins.check()?;
+        let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
+            Ok(token) => {
+                tracing::debug!(backup = self.name, epoch = token.epoch, "claim is active");
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        match error {
+            ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(Trouble::Changed),
+            error if error.is_transient() => {
+                Err(Trouble::Blocked { reason: error.to_string(), passing: true })
+            }
+            error if decide::may_fail(&backup.phase()) => {
+                let begun = backup.phase() != BackupPhase::ReadyToStart;
+                let reason = if begun { "could not go on" } else { "never started" };
+                self.fail(backup, &format!("{reason}: {error}")).await.map(Some)
+            }
+            error => Err(Trouble::Blocked { reason: error.to_string(), passing: true }),
+        }
+    }
+
+    /// Writes a patch, tried for `--resource-timeout`, each time with the resourceVersion it was made from.
+    async fn publish(
+        &self,
+        backup: &Backup,
+        patch: impl Fn(&Backup) -> Option<Value> + Send + Sync,
+    ) -> Result<Backup, Trouble> {
+        match retry::status_patch(&self.ctx, backup, patch).await? {
+            Outcome::Written(backup) => Ok(backup),
+            Outcome::Gone | Outcome::Stale => Err(Trouble::Changed),
+        }
+    }
+
+    /// A store that can't be used before anything was collected. A backup that has not begun waits for
+    /// `--resource-timeout` and then fails: nothing is lost with it. One that has begun leaves its slot and waits on.
+    async fn store_trouble(
+        &mut self,
+        backup: &Backup,
+        reason: String,
+        passing: bool,
+    ) -> Result<Next, Trouble> {
+        if backup.phase() == BackupPhase::ReadyToStart {
+            let budget = self.ctx.args.resource_timeout.as_std();
+            if !passing || self.waiting.since(Instant::now()) >= budget {
+                return self.fail(backup, &format!("never started: {reason}")).await;
+            }
+        } else {
+            self.leave_slot(backup).await?;
+        }
+        Err(Trouble::Blocked { reason, passing })
+    }
+}
+
+/// What a start is prepared with.
+struct Start {
+    settings: Settings,
+    now: Timestamp,
+}
+
+/// The location that the Backup says, or that preparation chooses for it.
+fn location_name(backup: &Backup, facts: &Facts, start: Option<&Start>) -> String {
+    let chosen = start
+        .and_then(|start| prepare(backup, facts, &start.settings, start.now).backup.spec.storage_location);
+    chosen.or_else(|| backup.spec.storage_location.clone()).unwrap_or_default()
+}
+
+/// The schedule that made a Backup; empty if none.
+fn schedule_of(backup: &Backup) -> &str {
+    let labels = backup.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(backup_core::labels::SCHEDULE_NAME)).map_or("", String::as_str)
+}

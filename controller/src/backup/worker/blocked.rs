@@ -1,0 +1,144 @@
+//! Waiting for what is in the way, and telling people.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backup_core::api::{Backup, BackupPhase};
+use tokio::time::Instant;
+
+use super::{Trouble, Worker};
+use crate::{
+    backup::{decide, observe, patches},
+    runtime::retry,
+};
+
+/// While the cause may pass: soon after it has passed, the outcome is published.
+const SOON: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// When somebody has to do something first.
+const LATER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// Between two notes about the same trouble in other words.
+const TELL_AGAIN: Duration = Duration::from_mins(1);
+/// How long a note is tried; it is best effort.
+const TELL_BUDGET: Duration = Duration::from_secs(5);
+
+/// How long a worker has waited, and waits next.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    since: Option<Instant>,
+    steps: Option<(bool, ExponentialBackoff)>,
+    told: Option<(Instant, String)>,
+}
+
+impl Waiting {
+    /// Nothing is in the way any more.
+    pub fn over(&mut self) {
+        *self = Self { told: self.told.take(), ..Self::default() };
+    }
+
+    /// Time since the trouble began.
+    pub fn since(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.since.get_or_insert(now))
+    }
+
+    /// Before a look at what has changed.
+    pub fn briefly(&mut self) -> Duration {
+        self.next(true).min(SOON.0)
+    }
+
+    /// The next delay: doubling up to the cap, with jitter.
+    pub fn next(&mut self, passing: bool) -> Duration {
+        self.since(Instant::now());
+        if self.steps.as_ref().is_none_or(|(of, _)| *of != passing) {
+            let (first, cap) = if passing { SOON } else { LATER };
+            let builder = ExponentialBuilder::default()
+                .with_min_delay(first)
+                .with_max_delay(cap)
+                .without_max_times()
+                .with_jitter();
+            self.steps = Some((passing, builder.build()));
+        }
+        let next = self.steps.as_mut().and_then(|(_, steps)| steps.next());
+        next.unwrap_or(LATER.1).min(LATER.1)
+    }
+
+    /// Whether people should be told; the same words are not told twice in a row.
+    fn should_tell(&mut self, reason: &str, now: Instant) -> bool {
+        let told = self
+            .told
+            .as_ref()
+            .is_some_and(|(at, words)| words == reason || now.saturating_duration_since(*at) < TELL_AGAIN);
+        if !told {
+            self.told = Some((now, reason.to_owned()));
+        }
+        !told
+    }
+}
+
+impl Worker {
+    /// Tells what is in the way (annotation, event, log) and says how long to wait.
+    pub(super) async fn block(&mut self, reason: &str, passing: bool) -> Duration {
+        if self.waiting.should_tell(reason, Instant::now()) {
+            tracing::warn!(backup = self.name, reason, passing, "backup is blocked");
+            if let Ok(Some(backup)) = observe::backup(&self.ctx, &self.name).await
+                && backup.metadata.uid.as_deref() == Some(&self.uid)
+            {
+                self.ctx.events.warning(&backup, "Blocked", reason);
+                // Best effort: the reason is in the event and the log, too. Carries the resourceVersion.
+                let api = self.ctx.api();
+                let patch = |now: &Backup| patches::blocked(now, reason);
+                let written =
+                    retry::status_patch_in(&api, &self.ctx.leadership, TELL_BUDGET, &backup, patch).await;
+                if let Err(error) = written {
+                    tracing::debug!(backup = self.name, %error, "the reason could not be written");
+                }
+            }
+        }
+        self.waiting.next(passing)
+    }
+
+    /// Frees the slot of a backup that has begun and must wait: from InProgress to Finalizing. Collecting again is
+    /// possible from there.
+    pub(super) async fn leave_slot(&self, backup: &Backup) -> Result<(), Trouble> {
+        if backup.phase() == BackupPhase::InProgress {
+            let next = decide::finalizing(0);
+            self.publish(backup, |now| patches::finalizing(now, &next, None)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_to_a_cap_of_seconds_and_slowly_to_a_minute_when_it_is_final() {
+        for (passing, cap) in [(true, SOON.1), (false, LATER.1)] {
+            let mut waiting = Waiting::default();
+            let delays: Vec<Duration> = (0..20).map(|_| waiting.next(passing)).collect();
+            // Jitter adds at most the smallest delay.
+            assert!(delays.iter().all(|delay| *delay <= cap * 2), "{delays:?}");
+            assert!(delays[10] >= cap.min(LATER.1), "{delays:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_reason_is_told_once_and_other_words_a_minute_later() {
+        let mut waiting = Waiting::default();
+        let now = Instant::now();
+        assert!(waiting.should_tell("down", now));
+        assert!(!waiting.should_tell("down", now + TELL_AGAIN * 5));
+        assert!(!waiting.should_tell("denied", now + TELL_AGAIN / 2));
+        assert!(waiting.should_tell("denied", now + TELL_AGAIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_counts_from_the_first_trouble_until_it_is_over() {
+        let mut waiting = Waiting::default();
+        waiting.next(true);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(waiting.since(Instant::now()), Duration::from_secs(7));
+        waiting.over();
+        assert_eq!(waiting.since(Instant::now()), Duration::ZERO);
+    }
+}

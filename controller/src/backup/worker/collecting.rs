@@ -1,0 +1,174 @@
+//! Collecting a backup's items into the store, while people can watch.
+
+use std::time::Duration;
+
+use backup_core::api::{Backup, BackupPhase};
+use backup_store::{BackupFiles, BackupWriter, Location, ResourceList, Scope, StoreError};
+
+use super::{Next, Trouble, Worker};
+use crate::{
+    backup::{
+        collect::{CollectError, Collector},
+        decide,
+        finish::Unfinished,
+        halt::Halt,
+        observe, patches, prepare,
+        progress::Progress,
+        report::Report,
+    },
+    context::Context,
+    runtime::retry::{self, Outcome},
+};
+
+/// Between two notes of how far a collection has come.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Collects everything from the start and stores the contents; then the Backup is Finalizing.
+    pub(super) async fn collect(&mut self, backup: Backup, location: &Location) -> Result<Next, Trouble> {
+        let permits = std::sync::Arc::clone(&self.permits);
+        let _permit = tokio::select! {
+            permit = permits.acquire() => permit.map_err(|_| Halt::Ending)?,
+            () = self.reins.pulled() => return Err(self.halt()),
+        };
+        self.reins.check()?;
+        let mut writer = match location.open_backup(&self.name, &self.uid).await {
+            Ok(writer) => writer,
+            Err(error) => return self.writing_failed(&backup, error).await,
+        };
+        let progress = Progress::default();
+        let collected = tokio::select! {
+            collected = self.fill(&backup, &mut writer, &progress) => collected,
+            () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
+        };
+        let collected = match collected {
+            Ok(collected) => collected,
+            Err(trouble) => {
+                writer.abort().await;
+                return Err(trouble);
+            }
+        };
+        let files = match collected {
+            Ok(files) => files,
+            Err(error) => {
+                writer.abort().await;
+                return self.writing_failed(&backup, error).await;
+            }
+        };
+        let next = decide::finalizing(files.results.errors());
+        let published = self.publish(&backup, |now| patches::finalizing(now, &next, Some(&progress))).await;
+        let finalizing = match published {
+            Ok(finalizing) => finalizing,
+            Err(trouble) => {
+                writer.abort().await;
+                return Err(trouble);
+            }
+        };
+        match writer.finish_contents().await {
+            Ok(contents) => {
+                self.unfinished = Some(Unfinished::new(contents, files, progress.status(true)));
+                Ok(Next::Again(Some(Box::new(finalizing))))
+            }
+            Err(error) => self.writing_failed(&finalizing, error).await,
+        }
+    }
+
+    /// Fills the contents. The inner error is one of the store.
+    async fn fill(
+        &self,
+        backup: &Backup,
+        writer: &mut BackupWriter,
+        progress: &Progress,
+    ) -> Result<Result<BackupFiles, StoreError>, Trouble> {
+        let mut report = Report::new(&self.name).map_err(|error| Trouble::Blocked {
+            reason: format!("the log can't be kept on the local disk: {error}"),
+            passing: true,
+        })?;
+        report.info("collecting items");
+        let page_size = self.ctx.args.client_page_size;
+        let selection = observe::selection(&self.ctx.client, &backup.spec, page_size).await?;
+        tell_what_is_missing(&mut report, backup, &selection);
+        let mut list = ResourceList::default();
+        let mut collector =
+            Collector { sink: writer, report: &mut report, list: &mut list, progress, reins: &self.reins };
+        match collector.run(&self.ctx.client, &selection.order).await {
+            Ok(()) => {}
+            Err(CollectError::Halt(halt)) => return Err(halt.into()),
+            Err(CollectError::Store(error)) => return Ok(Err(error)),
+        }
+        if decide::had_failed(&backup.phase()) && report.errors() == 0 {
+            report.error(
+                Scope::Velero,
+                "an earlier try of this backup met errors that were lost when it was taken up again",
+            );
+        }
+        report.info(&format!(
+            "collected {} items, {} warnings, {} errors",
+            progress.written(),
+            report.warnings(),
+            report.errors()
+        ));
+        let (results, log) = report.into_parts();
+        Ok(Ok(BackupFiles {
+            log,
+            results,
+            resource_list: list,
+            volume_info: vec![],
+            item_operations: vec![],
+            volume_snapshots: vec![],
+            pod_volume_backups: vec![],
+        }))
+    }
+
+    /// The store did not take the contents. What was collected is lost; it is collected again.
+    async fn writing_failed(&mut self, backup: &Backup, error: StoreError) -> Result<Next, Trouble> {
+        let reason = error.to_string();
+        if matches!(error, StoreError::Exists { .. }) && decide::may_fail(&backup.phase()) {
+            return self.fail(backup, &format!("backup already exists in object storage: {reason}")).await;
+        }
+        self.leave_slot(backup).await?;
+        Err(Trouble::Blocked { reason, passing: error.is_transient() })
+    }
+
+    fn halt(&self) -> Trouble {
+        self.reins.check().map_or_else(Trouble::Halt, |()| Trouble::Changed)
+    }
+}
+
+fn tell_what_is_missing(report: &mut Report, backup: &Backup, selection: &observe::Selection) {
+    for warning in prepare::warnings(&backup.spec) {
+        report.warn(Scope::Velero, warning);
+    }
+    for name in &selection.unknown {
+        report.warn(Scope::Velero, format!("no resource called {name} is served: it selects nothing"));
+    }
+    for group in &selection.unavailable {
+        report.error(
+            Scope::Velero,
+            format!("API group {group} did not answer, so its types are missing from this backup; see its APIService"),
+        );
+    }
+}
+
+/// Writes the progress of a collection once a second, when it has changed. Best effort; each patch carries the
+/// resourceVersion and is only made in InProgress, so that it can't touch what comes after. Ends if the Backup is gone.
+async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
+    let (mut backup, mut told) = (backup.clone(), 0);
+    if backup.phase() != BackupPhase::InProgress {
+        return std::future::pending().await;
+    }
+    let api = ctx.api::<Backup>();
+    loop {
+        tokio::time::sleep(PROGRESS_PERIOD).await;
+        let written = progress.written();
+        if written == told {
+            continue;
+        }
+        let patch = |now: &Backup| patches::progress(now, progress);
+        match retry::status_patch_in(&api, &ctx.leadership, PROGRESS_PERIOD, &backup, patch).await {
+            Ok(Outcome::Written(now)) => (backup, told) = (now, written),
+            Ok(Outcome::Gone | Outcome::Stale) => return,
+            Err(error) => tracing::debug!(%error, "progress could not be written"),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How a Backup ends: published, then counted and told, then its claim is free.
+
+use backup_core::api::{Backup, BackupPhase};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Next, Start, Trouble, Worker, schedule_of};
+use crate::{
+    backup::{finish, halt::Halt, observe, patches, prepare::Facts},
+    metrics::Outcome,
+};
+
+impl Worker {
+    /// Stores what belongs beside the contents, and publishes the end.
+    pub(super) async fn finish(&mut self, backup: &Backup) -> Result<Next, Trouble> {
+        self.reins.check()?;
+        let Some(unfinished) = &mut self.unfinished else { return Err(Trouble::Changed) };
+        let stored = unfinished.store(backup, Timestamp::now()).await;
+        let stored = stored
+            .map_err(|error| Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() })?
+            .clone();
+        let (bytes, errors) = (unfinished.bytes(), unfinished.errors());
+        let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
+        let completed = (ended.phase() == BackupPhase::Completed).then(|| Timestamp::now().as_second());
+        let items = ended.status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
+        self.ctx.metrics.backup_contents(schedule_of(&ended), bytes, items, errors, completed);
+        self.ended(&ended).await
+    }
+
+    /// Publishes what the stored metadata says.
+    pub(super) async fn adopt(&mut self, backup: &Backup, metadata: &Backup) -> Result<Next, Trouble> {
+        let ended = self.publish(backup, |now| finish::terminal_patch(now, metadata)).await?;
+        self.ended(&ended).await
+    }
+
+    /// To FailedValidation.
+    pub(super) async fn refuse(
+        &mut self,
+        backup: &Backup,
+        errors: &[String],
+        facts: &Facts,
+        start: &Start,
+    ) -> Result<Next, Trouble> {
+        let patch = |now: &Backup| patches::refuse(now, errors, facts, &start.settings, start.now);
+        let ended = self.publish(backup, patch).await?;
+        self.ended(&ended).await
+    }
+
+    /// To Failed.
+    pub(super) async fn fail(&mut self, backup: &Backup, reason: &str) -> Result<Next, Trouble> {
+        let ended = self.publish(backup, |now| patches::fail(now, reason, Timestamp::now())).await?;
+        self.ended(&ended).await
+    }
+
+    /// After the terminal patch: counts and tells it once, and frees the claim.
+    async fn ended(&mut self, backup: &Backup) -> Result<Next, Trouble> {
+        self.unfinished = None;
+        let schedule = schedule_of(backup);
+        let status = &backup.status;
+        let (outcome, note) = match backup.phase() {
+            BackupPhase::Completed => (Outcome::Success, "everything is stored".to_owned()),
+            BackupPhase::PartiallyFailed => {
+                (Outcome::PartialFailure, format!("stored, but {} errors are in its results", status.errors))
+            }
+            BackupPhase::FailedValidation => {
+                (Outcome::ValidationFailure, status.validation_errors.join("; "))
+            }
+            _ => (Outcome::Failure, status.failure_reason.clone().unwrap_or_default()),
+        };
+        let (metrics, events) = (&self.ctx.metrics, &self.ctx.events);
+        metrics.backup(outcome, schedule);
+        metrics.backup_warnings(schedule, status.warnings);
+        let phase = backup.phase();
+        if outcome == Outcome::Success {
+            events.normal(backup, phase.as_str(), &note);
+        } else {
+            events.warning(backup, phase.as_str(), &note);
+        }
+        tracing::info!(backup = self.name, %phase, errors = status.errors, warnings = status.warnings, note, "backup ended");
+        self.release().await
+    }
+
+    /// Frees the claim, then lets a Backup go that carries our finalizer.
+    pub(super) async fn let_go(&mut self, backup: &Backup) -> Result<Next, Trouble> {
+        self.unfinished = None;
+        self.release().await?;
+        if patches::let_go(backup).is_some() {
+            self.publish(backup, patches::let_go).await?;
+        }
+        Ok(Next::Done)
+    }
+
+    /// The Backup is going or gone: the work has stopped, so its claim ends, too.
+    pub(super) async fn after_deletion(&mut self) -> Result<Next, Trouble> {
+        loop {
+            let trouble = match observe::backup(&self.ctx, &self.name).await {
+                Ok(Some(backup)) if backup.metadata.uid.as_deref() == Some(&self.uid) => {
+                    if backup.metadata.deletion_timestamp.is_none() {
+                        // A late message; whoever dispatches looks again.
+                        return Ok(Next::Done);
+                    }
+                    match self.let_go(&backup).await {
+                        Ok(done) => return Ok(done),
+                        Err(trouble) => trouble,
+                    }
+                }
+                Ok(_) => match self.release().await {
+                    Ok(done) => return Ok(done),
+                    Err(trouble) => trouble,
+                },
+                Err(error) => error.into(),
+            };
+            let passing = match &trouble {
+                Trouble::Halt(_) => return Err(trouble),
+                Trouble::Changed => continue,
+                Trouble::Blocked { passing, .. } => *passing,
+            };
+            let delay = self.waiting.next(passing);
+            tracing::warn!(backup = self.name, ?trouble, since = ?self.waiting.since(Instant::now()), "letting go failed");
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.ctx.stop.cancelled() => return Err(Halt::Ending.into()),
+            }
+        }
+    }
+
+    /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
+    pub(super) async fn release(&mut self) -> Result<Next, Trouble> {
+        self.ctx.leadership.check().map_err(Halt::from)?;
+        let released = backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await;
+        match released {
+            Ok(_) => Ok(Next::Done),
+            Err(error) => Err(Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() }),
+        }
+    }
+}

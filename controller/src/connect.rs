@@ -1,0 +1,45 @@
+//! The client for the API server.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::anyhow;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+/// Longer than a watch stays silent (the API server ends it after about five minutes). Single requests have their own,
+/// shorter limits.
+const READ_TIMEOUT: Duration = Duration::from_secs(330);
+
+/// A client from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account.
+///
+/// # Errors
+/// If there is no usable configuration, in one sentence with the remedy.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .map_err(|error| anyhow!("--kubeconfig {} can not be read: {error}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| anyhow!("--kubeconfig {} can not be used: {error}", path.display()))?
+        }
+        None => Config::infer().await.map_err(|error| match std::env::var_os("KUBECONFIG") {
+            Some(files) => {
+                anyhow!("the kubeconfig in KUBECONFIG ({}) can not be used: {error}", files.display())
+            }
+            None => anyhow!(
+                "no cluster to talk to: run this in a pod with a service account, or give a kubeconfig with \
+                 --kubeconfig or KUBECONFIG ({error})"
+            ),
+        })?,
+    };
+    // The built-in retry waits up to a thousand seconds; ours are in runtime::retry, with budgets.
+    config.default_retry = false;
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
+    // The error's text holds its causes already.
+    Client::try_from(config)
+        .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
+}

@@ -1,0 +1,50 @@
+//! What every controller is given.
+
+use std::sync::Arc;
+
+use backup_lock::lease::LedgerStore;
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::Args,
+    location::Locations,
+    metrics::Metrics,
+    runtime::{events::Events, health::Health, leader::Leadership},
+};
+
+/// Shared by all controllers; cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// For the API server. It does not retry by itself: see [`crate::runtime::retry`].
+    pub client: Client,
+    /// The namespace of the installation.
+    pub namespace: String,
+    /// Settings from the command line.
+    pub args: Arc<Args>,
+    /// The ledger of claims.
+    pub ledger: LedgerStore,
+    /// Whether this replica may work.
+    pub leadership: Leadership,
+    /// Opens BackupStorageLocations with their credentials.
+    pub locations: Locations,
+    /// Counters and gauges.
+    pub metrics: Arc<Metrics>,
+    /// Records Events on objects.
+    pub events: Events,
+    /// Which controllers have seen their first list.
+    pub health: Health,
+    /// Cancelled when the process is asked to end: stop taking work, and stop work that can be resumed.
+    pub stop: CancellationToken,
+}
+
+impl Context {
+    /// The objects of a kind in the namespace of the installation.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}

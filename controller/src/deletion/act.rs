@@ -1,0 +1,232 @@
+//! Carrying out the deletion of a backup. Every step can be repeated; the order makes that a half-done deletion is never
+//! taken for a whole backup: phase, metadata, other files, restores, the Backup, the request.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    labels,
+};
+use backup_store::{Location, StoreError};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::{
+    LOOK_AGAIN,
+    decide::{has_files, owns_files},
+    observe,
+};
+use crate::{
+    context::Context,
+    location::LocationError,
+    metrics,
+    runtime::{
+        delete,
+        errors::plain,
+        leader::NotLeader,
+        queue::Action,
+        retry::{self, Outcome, WriteError},
+    },
+};
+
+/// Look again at once, through the queue.
+const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
+
+/// Why a step was not done. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the API server could not be asked: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    #[error(transparent)]
+    Location(LocationError),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// Publishes the deletion, in the request and in the backup, then goes on.
+pub(super) async fn begin(
+    ctx: &Context,
+    request: &DeleteBackupRequest,
+    backup: &Backup,
+) -> Result<Action, Error> {
+    let labels = json!({
+        labels::BACKUP_NAME: labels::valid_value(&backup.name_any()),
+        labels::BACKUP_UID: backup.uid(),
+    });
+    // Conditional on the resourceVersion, only from New.
+    let outcome = retry::status_patch(ctx, request, |current| {
+        matches!(current.status.phase, None | Some(Phase::New)).then(|| {
+            json!({"metadata": {"labels": labels}, "status": {"phase": Phase::InProgress, "errors": null}})
+        })
+    })
+    .await?;
+    let Outcome::Written(request) = outcome else { return Ok(AT_ONCE) };
+    ctx.metrics.deletion(metrics::Outcome::Attempt, schedule_of(Some(backup)));
+    tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
+    delete(ctx, &request, backup).await
+}
+
+/// Deletes what belongs to the backup, then the backup, then answers.
+pub(super) async fn delete(
+    ctx: &Context,
+    request: &DeleteBackupRequest,
+    backup: &Backup,
+) -> Result<Action, Error> {
+    if backup.phase() != BackupPhase::Deleting {
+        // Conditional on the resourceVersion, only from a terminal phase. From here on no restore begins from it.
+        let outcome = retry::status_patch(ctx, backup, |current| {
+            let ended = current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
+            ended.then(|| json!({"status": {"phase": BackupPhase::Deleting}}))
+        })
+        .await?;
+        if !matches!(outcome, Outcome::Written(_)) {
+            return Ok(AT_ONCE);
+        }
+    }
+    // Asked again after the phase is published: who saw the old phase is in this list, who comes later sees the new one.
+    let users = observe::users(ctx, backup).await?;
+    if !users.is_empty() {
+        tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
+        return Ok(Action::RequeueAfter(LOOK_AGAIN));
+    }
+    let mut errors = Vec::new();
+    let store = if has_files(backup) { open(ctx, backup, &mut errors).await? } else { None };
+    if let Some(store) = &store
+        && errors.is_empty()
+    {
+        delete_files(ctx, backup, store, &mut errors).await?;
+    }
+    if errors.is_empty() {
+        delete_restores(ctx, backup, store.as_ref(), &mut errors).await?;
+    }
+    if !errors.is_empty() {
+        return end(ctx, request, Some(backup), errors).await;
+    }
+    ctx.leadership.check()?;
+    delete::delete(ctx, backup).await?;
+    end(ctx, request, Some(backup), errors).await
+}
+
+/// The store of the backup; a failure that will not pass goes to `errors`.
+async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Result<Option<Location>, Error> {
+    let opened = match observe::location_of(ctx, backup).await {
+        Ok(name) => ctx.locations.open(&name).await,
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok((_, store)) => Ok(Some(store)),
+        Err(error) if error.is_transient() => Err(Error::Location(error)),
+        Err(error) => {
+            errors.push(error.to_string());
+            Ok(None)
+        }
+    }
+}
+
+async fn delete_files(
+    ctx: &Context,
+    backup: &Backup,
+    store: &Location,
+    errors: &mut Vec<String>,
+) -> Result<(), Error> {
+    let name = backup.name_any();
+    // Metadata that can not be read is no one else's: what is under the name is still deleted.
+    let stored = match store.read_metadata(&name).await {
+        Err(StoreError::Corrupt { .. }) => None,
+        other => match final_or_retry(other, errors)? {
+            Some(stored) => stored,
+            None => return Ok(()),
+        },
+    };
+    if !owns_files(backup, stored.as_ref()) {
+        tracing::info!(backup = name, "the files under this name belong to another backup and stay");
+        return Ok(());
+    }
+    ctx.leadership.check()?;
+    // Idempotent: metadata first, then what is left.
+    if let Some(keys) = final_or_retry(store.delete_backup(&name).await, errors)? {
+        tracing::info!(backup = name, keys, "files deleted");
+    }
+    Ok(())
+}
+
+async fn delete_restores(
+    ctx: &Context,
+    backup: &Backup,
+    store: Option<&Location>,
+    errors: &mut Vec<String>,
+) -> Result<(), Error> {
+    for restore in observe::ended_restores(ctx, backup).await? {
+        ctx.leadership.check()?;
+        if let Some(store) = store
+            && final_or_retry(store.delete_restore(&restore.name_any()).await, errors)?.is_none()
+        {
+            continue;
+        }
+        delete::delete(ctx, &restore).await?;
+    }
+    Ok(())
+}
+
+/// The value; none if the failure is final, which is then one of `errors`.
+fn final_or_retry<T>(result: Result<T, StoreError>, errors: &mut Vec<String>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_transient() => Err(Error::Store(error)),
+        Err(error) => {
+            errors.push(error.to_string());
+            Ok(None)
+        }
+    }
+}
+
+/// Answers the request. With errors it stays, for a person to read; without, all requests for the backup go.
+pub(super) async fn end(
+    ctx: &Context,
+    request: &DeleteBackupRequest,
+    backup: Option<&Backup>,
+    errors: Vec<String>,
+) -> Result<Action, Error> {
+    // Conditional on the resourceVersion; an answer is never changed.
+    let outcome = retry::status_patch(ctx, request, |current| {
+        (current.status.phase != Some(Phase::Processed))
+            .then(|| json!({"status": {"phase": Phase::Processed, "errors": errors}}))
+    })
+    .await?;
+    let Outcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
+    if errors.is_empty() {
+        ctx.metrics.deletion(metrics::Outcome::Success, schedule_of(backup));
+        tracing::info!(backup = request.spec.backup_name, "backup deleted");
+        return sweep(ctx, &request).await;
+    }
+    ctx.metrics.deletion(metrics::Outcome::Failure, schedule_of(backup));
+    let text = errors.join("; ");
+    tracing::warn!(backup = request.spec.backup_name, error = text, "backup not deleted");
+    ctx.events.warning(&request, "NotDeleted", &text);
+    if let Some(backup) = backup {
+        ctx.events.warning(backup, "NotDeleted", &text);
+    }
+    Ok(Action::AwaitChange)
+}
+
+/// Deletes all requests for a backup that is gone, this one last.
+pub(super) async fn sweep(ctx: &Context, request: &DeleteBackupRequest) -> Result<Action, Error> {
+    let uid = request.labels().get(labels::BACKUP_UID).map(String::as_str);
+    for other in observe::requests_for(ctx, &request.spec.backup_name, uid).await? {
+        if other.uid() != request.uid() {
+            ctx.leadership.check()?;
+            delete::delete(ctx, &other).await?;
+        }
+    }
+    ctx.leadership.check()?;
+    delete::delete(ctx, request).await?;
+    Ok(Action::AwaitChange)
+}
+
+fn schedule_of(backup: Option<&Backup>) -> &str {
+    backup.and_then(|backup| backup.labels().get(labels::SCHEDULE_NAME)).map_or("", String::as_str)
+}

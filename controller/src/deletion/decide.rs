@@ -1,0 +1,135 @@
+//! What to do about a DeleteBackupRequest. Pure.
+
+use backup_core::{
+    api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    labels,
+};
+use kube::ResourceExt;
+
+/// What is known when a decision is made; all of it freshly read.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    /// The backup of the name in the request.
+    pub(super) backup: Option<Backup>,
+    /// Restores from it that work or may still begin to, as `name (phase)`.
+    pub(super) users: Vec<String>,
+    /// Whether its files can be deleted.
+    pub(super) store: Store,
+}
+
+/// Whether the files of a backup can be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// They can, or there are none.
+    Ready,
+    /// Not until a person changes something.
+    Never(String),
+    /// Not now: the location is unavailable.
+    NotNow(String),
+    /// It can not be told yet.
+    Unknown(String),
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Plan<'a> {
+    /// The request is answered.
+    Nothing,
+    /// Look again in a while.
+    Wait(String),
+    /// Answer with these errors; nothing has been destroyed by this decision.
+    Refuse(Vec<String>),
+    /// Publish that the backup is being deleted, then continue.
+    Begin(&'a Backup),
+    /// Delete files, restores and the backup.
+    Continue(&'a Backup),
+    /// The backup is gone: answer.
+    Finish,
+    /// The request was answered with success: it goes too.
+    Sweep,
+}
+
+pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Plan<'a> {
+    let name = &request.spec.backup_name;
+    let begun = match &request.status.phase {
+        None | Some(Phase::New) => false,
+        Some(Phase::InProgress) => true,
+        Some(Phase::Processed) if request.status.errors.is_empty() => return Plan::Sweep,
+        Some(Phase::Processed | Phase::Unknown(_)) => return Plan::Nothing,
+    };
+    if name.is_empty() {
+        return refuse("spec.backupName is required: name the backup to delete".to_owned());
+    }
+    let Some(backup) = &facts.backup else {
+        return if begun {
+            Plan::Finish
+        } else {
+            refuse(format!("backup {name} not found: check the name with kubectl get backups.velero.io"))
+        };
+    };
+    // An object is not its name: a backup that was created anew is not the one this request is about.
+    let uid = request.labels().get(labels::BACKUP_UID);
+    if uid.is_some() && *uid.unwrap_or(&String::new()) != backup.uid().unwrap_or_default() {
+        return if begun {
+            Plan::Finish
+        } else {
+            refuse(format!(
+                "the label {} of this request names another backup than the {name} that exists now: make a new request",
+                labels::BACKUP_UID
+            ))
+        };
+    }
+    if backup.phase().is_active() {
+        return refuse(format!(
+            "backup {name} is still in progress ({}): make a new request once it has ended",
+            backup.phase()
+        ));
+    }
+    if !facts.users.is_empty() {
+        let users = some_of(&facts.users);
+        return if begun {
+            Plan::Wait(format!("backup {name} is deleted once these restores from it have ended: {users}"))
+        } else {
+            refuse(format!(
+                "backup {name} is used by restores that have not ended: {users}; make a new request once they have"
+            ))
+        };
+    }
+    match &facts.store {
+        Store::Ready if begun => Plan::Continue(backup),
+        Store::Ready => Plan::Begin(backup),
+        Store::Never(why) => refuse(why.clone()),
+        Store::NotNow(why) if !begun => refuse(why.clone()),
+        Store::NotNow(why) | Store::Unknown(why) => Plan::Wait(why.clone()),
+    }
+}
+
+fn refuse<'a>(error: String) -> Plan<'a> {
+    Plan::Refuse(vec![error])
+}
+
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    match names.len().checked_sub(SHOWN) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
+}
+
+/// Whether the backup may have files in the store. One that was refused never wrote any, and files under its name are
+/// someone else's.
+pub(super) fn has_files(backup: &Backup) -> bool {
+    backup.status.validation_errors.is_empty()
+}
+
+/// Whether the files under the backup's name are its own, given the metadata stored there. A backup that failed because
+/// the name was taken must not take the other's files with it. (A backup that was synced has another uid than its
+/// metadata, but the phase of it.)
+pub(super) fn owns_files(backup: &Backup, stored: Option<&Backup>) -> bool {
+    let Some(stored) = stored else { return true };
+    let failed = backup.status.failure_reason.is_some();
+    !failed || stored.uid() == backup.uid() || stored.status.failure_reason.is_some()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! What is known about a request: the backup, who uses it, and its store. All freshly read.
+
+use backup_core::{
+    api::{
+        Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase, RestoreSpec,
+        delete_backup_request::DeleteBackupRequestSpec,
+    },
+    labels,
+};
+use kube::{Api, Resource, ResourceExt, api::DynamicObject};
+use serde::de::DeserializeOwned;
+
+use super::decide::{Facts, Store, has_files};
+use crate::{
+    context::Context,
+    location::{is_available, is_read_only},
+    runtime::{list, retry::is_gone},
+};
+
+pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DeleteBackupRequest>, kube::Error> {
+    get(ctx.api(), name).await
+}
+
+pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Result<Facts, kube::Error> {
+    let name = &request.spec.backup_name;
+    let backup = if name.is_empty() { None } else { get::<Backup>(ctx.api(), name).await? };
+    let (users, store) = match &backup {
+        Some(backup) => (users(ctx, backup).await?, store(ctx, backup).await),
+        None => (Vec::new(), Store::Ready),
+    };
+    Ok(Facts { backup, users, store })
+}
+
+/// Restores from the backup that have not ended. One that names only the backup's schedule may still choose it.
+pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>, kube::Error> {
+    let name = backup.name_any();
+    let schedule = backup.labels().get(labels::SCHEDULE_NAME);
+    list::raw::<Restore, _>(ctx, |restore| {
+        let from = restore.data["spec"]["backupName"].as_str().filter(|name| !name.is_empty());
+        let follows = restore.data["spec"]["scheduleName"].as_str().map(labels::valid_value);
+        let uses =
+            from.map_or_else(|| follows.is_some() && follows.as_ref() == schedule, |from| from == name);
+        let phase = phase_of(&restore);
+        (uses && !phase.is_terminal()).then(|| format!("{} ({phase})", restore.name_any()))
+    })
+    .await
+}
+
+/// Restores from the backup that have ended.
+pub(super) async fn ended_restores(ctx: &Context, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
+    let name = backup.name_any();
+    list::raw::<Restore, _>(ctx, |restore| {
+        let uses = restore.data["spec"]["backupName"].as_str() == Some(&name);
+        (uses && phase_of(&restore).is_terminal()).then(|| {
+            // Enough to delete it: name and uid.
+            let mut brief = Restore::new(&restore.name_any(), RestoreSpec::default());
+            brief.metadata.uid = restore.uid();
+            brief
+        })
+    })
+    .await
+}
+
+/// Requests to delete the backup of this name and uid. One that names no uid may mean a backup that was created since, so
+/// it only counts once it was answered.
+pub(super) async fn requests_for(
+    ctx: &Context,
+    backup: &str,
+    uid: Option<&str>,
+) -> Result<Vec<DeleteBackupRequest>, kube::Error> {
+    list::raw::<DeleteBackupRequest, _>(ctx, |request| {
+        let label = request.labels().get(labels::BACKUP_UID).map(String::as_str);
+        let answered =
+            request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
+        let meant = if label.is_some() { label == uid } else { answered };
+        let same = request.data["spec"]["backupName"].as_str() == Some(backup) && meant;
+        same.then(|| {
+            let mut brief = DeleteBackupRequest::new(&request.name_any(), DeleteBackupRequestSpec::default());
+            brief.metadata.uid = request.uid();
+            brief
+        })
+    })
+    .await
+}
+
+/// The name of the location that the backup is stored in.
+pub(super) async fn location_of(
+    ctx: &Context,
+    backup: &Backup,
+) -> Result<String, crate::location::LocationError> {
+    match backup.spec.storage_location.as_ref().filter(|name| !name.is_empty()) {
+        Some(name) => Ok(name.clone()),
+        None => ctx.locations.default_location().await,
+    }
+}
+
+async fn store(ctx: &Context, backup: &Backup) -> Store {
+    if !has_files(backup) {
+        return Store::Ready;
+    }
+    let location = match location_of(ctx, backup).await {
+        Ok(name) => ctx.locations.get(&name).await,
+        Err(error) => Err(error),
+    };
+    match location {
+        Err(error) if error.is_transient() => Store::Unknown(error.to_string()),
+        Err(error) => Store::Never(error.to_string()),
+        Ok(location) => {
+            let name = location.name_any();
+            if is_read_only(&location) {
+                Store::Never(format!(
+                    "BackupStorageLocation {name} is read-only: set spec.accessMode to ReadWrite to delete backups"
+                ))
+            } else if is_available(&location) {
+                Store::Ready
+            } else if location.status.phase.is_none() {
+                Store::Unknown(format!("BackupStorageLocation {name} was not validated yet"))
+            } else {
+                let message = location
+                    .status
+                    .message
+                    .unwrap_or_else(|| format!("BackupStorageLocation {name} is unavailable"));
+                Store::NotNow(format!("its files can not be deleted now: {message}"))
+            }
+        }
+    }
+}
+
+fn phase_of(restore: &DynamicObject) -> RestorePhase {
+    match restore.data["status"]["phase"].as_str() {
+        None | Some("") => RestorePhase::New,
+        Some(phase) => phase.into(),
+    }
+}
+
+async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
+where
+    K: Resource + DeserializeOwned + Clone + std::fmt::Debug,
+{
+    match api.get(name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if is_gone(&error, name) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,122 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+fn resource(plural: &str, kind: &str, short: &[&str], verbs: &[&str], scope: &str) -> Value {
+    json!({
+        "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
+        "singularResource": kind.to_lowercase(), "verbs": verbs, "shortNames": short,
+        "subresources": [{"subresource": "status", "verbs": ["get"]}],
+    })
+}
+
+fn group(name: &str, versions: &Value) -> APIGroupDiscovery {
+    serde_json::from_value(json!({"metadata": {"name": name}, "versions": versions})).unwrap()
+}
+
+fn version(name: &str, resources: &[Value]) -> Value {
+    json!({"version": name, "freshness": "Current", "resources": resources})
+}
+
+fn served() -> ServedTypes {
+    ServedTypes::of([
+        group(
+            "",
+            &json!([version(
+                "v1",
+                &[
+                    resource("pods", "Pod", &["po"], &ALL, "Namespaced"),
+                    resource("namespaces", "Namespace", &["ns"], &ALL, "Cluster"),
+                    resource("bindings", "Binding", &[], &["create"], "Namespaced"),
+                    resource("events", "Event", &["ev"], &ALL, "Namespaced"),
+                ]
+            )]),
+        ),
+        group(
+            "apps",
+            &json!([version(
+                "v1",
+                &[resource("deployments", "Deployment", &["deploy"], &ALL, "Namespaced")]
+            )]),
+        ),
+        group(
+            "events.k8s.io",
+            &json!([version("v1", &[resource("events", "Event", &["ev"], &ALL, "Namespaced")])]),
+        ),
+        group(
+            "autoscaling",
+            &json!([
+                version("v2", &[resource("hpas", "HPA", &[], &ALL, "Namespaced")]),
+                version(
+                    "v1",
+                    &[
+                        resource("hpas", "HPA", &[], &ALL, "Namespaced"),
+                        resource("olds", "Old", &[], &ALL, "Namespaced"),
+                    ]
+                ),
+            ]),
+        ),
+        group("metrics.k8s.io", &json!([{"version": "v1beta1", "freshness": "Stale", "resources": []}])),
+    ])
+}
+
+#[rstest]
+#[case("po", Some("pods"))]
+#[case("pods", Some("pods"))]
+#[case("Pod", Some("pods"))]
+#[case("pods.v1", Some("pods"))]
+#[case("deploy", Some("deployments.apps"))]
+#[case("deployments", Some("deployments.apps"))]
+#[case("Deployments.Apps", Some("deployments.apps"))]
+#[case("deployment.apps", Some("deployments.apps"))]
+#[case("deployments.v1.apps", Some("deployments.apps"))]
+#[case("deployments.v2.apps", None)]
+#[case("deployments.extensions", None)]
+#[case("events", Some("events"))]
+#[case("events.events.k8s.io", Some("events.events.k8s.io"))]
+#[case("hpas.v1.autoscaling", Some("hpas.autoscaling"))]
+#[case("bindings", Some("bindings"))]
+#[case("pod*", None)]
+#[case("", None)]
+fn names_are_resolved_as_people_write_them(#[case] name: &str, #[case] expected: Option<&str>) {
+    assert_eq!(served().resolve(name).as_deref(), expected);
+}
+
+#[test]
+fn each_type_is_there_once_in_the_first_version_that_has_it() {
+    let served = served();
+    let names: Vec<String> = served
+        .types()
+        .iter()
+        .map(|served| format!("{}/{}", served.group_resource(), served.version))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "pods/v1",
+            "namespaces/v1",
+            "events/v1",
+            "deployments.apps/v1",
+            "events.events.k8s.io/v1",
+            "hpas.autoscaling/v2",
+            "olds.autoscaling/v1"
+        ]
+    );
+    assert!(!served.by_group_resource("namespaces").unwrap().namespaced);
+    assert!(served.by_group_resource("bindings").is_none(), "it can not be listed");
+}
+
+#[test]
+fn a_group_whose_server_is_down_is_named_and_does_not_hide_the_others() {
+    assert_eq!(served().failed, ["metrics.k8s.io/v1beta1"]);
+}
+
+#[test]
+fn a_type_of_the_core_group_has_no_group_in_its_api_version() {
+    let served = served();
+    assert_eq!(api_resource(served.by_group_resource("pods").unwrap()).api_version, "v1");
+    assert_eq!(api_resource(served.by_group_resource("deployments.apps").unwrap()).api_version, "apps/v1");
+}

@@ -1,0 +1,169 @@
+//! The controllers that run the life of backups and restores: a folder per controller, `observe` (reads) → `decide`
+//! (pure: returns a plan) → `act` (writes).
+
+pub mod args;
+pub mod backup;
+mod claims;
+mod connect;
+pub mod context;
+pub mod deletion;
+pub mod discovery;
+pub mod location;
+pub mod metrics;
+pub mod restore;
+pub mod runtime;
+mod startup;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use backup_lock::LedgerStore;
+use futures::future::try_join_all;
+use tokio_util::sync::CancellationToken;
+
+pub use args::Args;
+use context::Context;
+use location::Locations;
+use metrics::Metrics;
+use runtime::{
+    events::Events,
+    health::{self, Health},
+    leader::{Elector, Leadership},
+    signal,
+};
+
+/// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
+const SHUTDOWN: Duration = Duration::from_secs(25);
+
+/// Runs the controllers until SIGTERM or SIGINT.
+///
+/// # Errors
+/// One sentence that says what is wrong and what to do: no cluster, a cluster that is too old, kinds that are missing,
+/// a Velero server in the same namespace, an address in use, or the loss of leadership.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    init_logs();
+    let client = connect::client(args.kubeconfig.as_deref()).await?;
+    startup::check(&client, &args.namespace).await?;
+
+    let (health, metrics, stop) = (Health::default(), Arc::new(Metrics::default()), CancellationToken::new());
+    let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
+        format!("can not listen on {}: choose another address with --metrics-address", args.metrics_address)
+    })?;
+    let server = axum::serve(listener, health::router(health.clone(), Arc::clone(&metrics)));
+
+    let host = host();
+    let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
+    let ctx = Context {
+        leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
+        ledger: LedgerStore::new(client.clone(), &args.namespace),
+        locations: Locations::new(client.clone(), &args.namespace, &args.default_backup_storage_location),
+        events: Events::new(client.clone(), &host),
+        namespace: args.namespace.clone(),
+        args: Arc::new(args),
+        client,
+        metrics,
+        health,
+        stop: stop.clone(),
+    };
+    tracing::info!(namespace = ctx.namespace, version = env!("CARGO_PKG_VERSION"), "started");
+
+    tokio::select! {
+        result = work(ctx, elector) => result,
+        result = async { server.await } => result.context("the health server ended"),
+    }
+}
+
+/// Leads, works, and stops in order when asked to.
+async fn work(ctx: Context, elector: Option<Elector>) -> anyhow::Result<()> {
+    let stop = ctx.stop.clone();
+    let mut asked = tokio::spawn(signal::asked_to_end());
+    let Some(mut elector) = elector else {
+        let mut controllers = std::pin::pin!(controllers(ctx));
+        tokio::select! {
+            result = &mut controllers => return result,
+            signal = &mut asked => tracing::info!(signal = signal??, "ending"),
+        }
+        stop.cancel();
+        return drain(controllers).await;
+    };
+
+    tokio::select! {
+        () = elector.acquire() => {}
+        signal = &mut asked => {
+            tracing::info!(signal = signal??, "ending before having led");
+            return Ok(());
+        }
+    }
+    let mut controllers = std::pin::pin!(controllers(ctx));
+    tokio::select! {
+        result = &mut controllers => return result,
+        // No draining: another replica may work already.
+        lost = elector.keep() => return Err(lost.into()),
+        signal = &mut asked => tracing::info!(signal = signal??, "ending"),
+    }
+    stop.cancel();
+    let result = tokio::select! {
+        result = drain(controllers) => result,
+        lost = elector.keep() => return Err(lost.into()),
+    };
+    elector.release().await;
+    result
+}
+
+async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) -> anyhow::Result<()> {
+    tokio::time::timeout(SHUTDOWN, controllers).await.unwrap_or_else(|_| {
+        tracing::warn!("not everything stopped in time; it is resumed by the next replica");
+        Ok(())
+    })
+}
+
+/// All controllers, until they are asked to end or one fails.
+async fn controllers(ctx: Context) -> anyhow::Result<()> {
+    type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+    let all: [(&str, Running); 5] = [
+        ("backup", Box::pin(backup::run(ctx.clone()))),
+        ("restore", Box::pin(restore::run(ctx.clone()))),
+        ("location", Box::pin(location::run(ctx.clone()))),
+        ("deletion", Box::pin(deletion::run(ctx.clone()))),
+        ("claims", Box::pin(claims::run(ctx))),
+    ];
+    // Each in a task of its own, so that one that computes does not hold the others.
+    let tasks = all.map(|(name, controller)| {
+        let task = AbortOnDrop(tokio::spawn(controller));
+        async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
+    });
+    try_join_all(tasks).await.map(|_| ())
+}
+
+/// A task that does not outlive its handle.
+struct AbortOnDrop(tokio::task::JoinHandle<anyhow::Result<()>>);
+
+impl AbortOnDrop {
+    async fn join(mut self) -> anyhow::Result<()> {
+        (&mut self.0).await?
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// JSON on standard error; `RUST_LOG` says what, by default `info` without kube's own word on every failed request, which
+/// whoever asked reports anyway.
+fn init_logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client::client::builder=off"));
+    let logs = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
+    // Fails only if logs are set up already, as in tests.
+    let _ = logs.try_init();
+}
+
+/// What people know this replica as: the pod's name.
+fn host() -> String {
+    ["POD_NAME", "HOSTNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| "backup-controller".to_owned())
+}

@@ -1,0 +1,140 @@
+//! Whether a location is validated now. Pure.
+
+use std::time::Duration;
+
+use backup_core::api::{
+    BackupStorageLocation, GoDuration, backup_storage_location::BackupStorageLocationSpec,
+};
+
+/// How often is the default, also where the command line says a negative frequency.
+const DEFAULT: GoDuration = GoDuration::from_secs(60);
+
+/// No location is asked more often than this, whatever it says.
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The last validation by this process.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Last {
+    /// Of the object that was validated.
+    pub(super) uid: Option<String>,
+    /// As it was validated.
+    pub(super) spec: BackupStorageLocationSpec,
+    /// When, on the monotonic clock.
+    pub(super) at: Duration,
+    /// Whether it could be used.
+    pub(super) available: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Validate now.
+    Validate,
+    /// Look again after this time; none: when it changes.
+    Wait(Option<Duration>),
+}
+
+/// A location is validated when this process has not seen it yet, when its spec has changed, and at its frequency. A
+/// frequency of zero is once: until it succeeds, at the default frequency.
+pub(super) fn decide(
+    location: &BackupStorageLocation,
+    last: Option<&Last>,
+    default_frequency: GoDuration,
+    now: Duration,
+) -> Plan {
+    let Some(last) = last else { return Plan::Validate };
+    if last.uid != location.metadata.uid || last.spec != location.spec {
+        return Plan::Validate;
+    }
+    let mut frequency = frequency(location.spec.validation_frequency, default_frequency);
+    if frequency.is_zero() {
+        if last.available {
+            return Plan::Wait(None);
+        }
+        frequency = DEFAULT.as_std();
+    }
+    match (last.at + frequency.max(SHORTEST)).checked_sub(now) {
+        Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
+        _ => Plan::Validate,
+    }
+}
+
+/// The location's own, then the command line's, then a minute; a negative one counts as not set (Velero
+/// `pkg/controller/backup_storage_location_controller.go`, v1.18).
+fn frequency(own: Option<GoDuration>, default: GoDuration) -> Duration {
+    let set = |frequency: &GoDuration| *frequency >= GoDuration::default();
+    own.filter(set).or(Some(default).filter(set)).unwrap_or(DEFAULT).as_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(10_000);
+
+    fn location(frequency: Option<&str>) -> BackupStorageLocation {
+        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        location.metadata.uid = Some("u1".to_owned());
+        location.spec.validation_frequency = frequency.map(|text| text.parse().unwrap());
+        location
+    }
+
+    fn last(location: &BackupStorageLocation, seconds_ago: u64, available: bool) -> Last {
+        Last {
+            uid: location.metadata.uid.clone(),
+            spec: location.spec.clone(),
+            at: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
+            available,
+        }
+    }
+
+    #[test]
+    fn table_of_frequencies() {
+        let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
+        for (own, flag, seconds_ago, available, expected) in [
+            (None, "1m", 59, true, wait(1)),
+            (None, "1m", 60, true, Plan::Validate),
+            (None, "1m", 500, true, Plan::Validate),
+            (Some("5m"), "1m", 60, true, wait(240)),
+            (Some("10s"), "1m", 10, false, Plan::Validate),
+            (Some("1ns"), "1m", 0, true, wait(1)),
+            (Some("0"), "1m", 10_000, true, Plan::Wait(None)),
+            (Some("0"), "1m", 20, false, wait(40)),
+            (Some("0"), "1m", 60, false, Plan::Validate),
+            (None, "0", 10_000, true, Plan::Wait(None)),
+            (Some("30s"), "0", 30, true, Plan::Validate),
+            (Some("-5s"), "2m", 60, true, wait(60)),
+            (None, "-1s", 30, true, wait(30)),
+            (Some("-1s"), "-1s", 60, true, Plan::Validate),
+        ] {
+            let location = location(own);
+            let last = last(&location, seconds_ago, available);
+            let plan = decide(&location, Some(&last), flag.parse().unwrap(), NOW);
+            assert_eq!(
+                plan, expected,
+                "own {own:?}, flag {flag}, {seconds_ago} s ago, available {available}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_new_location_a_changed_one_and_a_recreated_one_are_validated_at_once() {
+        let before = location(Some("0"));
+        assert_eq!(decide(&before, None, DEFAULT, NOW), Plan::Validate);
+        let mut changed = before.clone();
+        changed.spec.object_storage.bucket = "other".to_owned();
+        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), DEFAULT, NOW), Plan::Validate);
+        let mut recreated = before.clone();
+        recreated.metadata.uid = Some("u2".to_owned());
+        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), DEFAULT, NOW), Plan::Validate);
+    }
+
+    #[test]
+    fn our_own_status_write_is_no_reason_to_validate_again() {
+        let before = location(None);
+        let mut written = before.clone();
+        written.status.message = Some("no such bucket".to_owned());
+        let plan = decide(&written, Some(&last(&before, 1, false)), DEFAULT, NOW);
+        assert_eq!(plan, Plan::Wait(Some(Duration::from_secs(59))));
+    }
+}

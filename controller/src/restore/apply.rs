@@ -1,0 +1,187 @@
+//! One item: created, or compared with what is there.
+//!
+//! Creation comes first, because most items are not there; only `AlreadyExists` leads to a read (Velero does the same
+//! without its informer cache, `pkg/restore/restore.go`, v1.18).
+
+use super::{
+    calls::{CallError, Calls},
+    existing::{self, Existing},
+    halt::Halt,
+    json::Object,
+    transform::Rules,
+};
+
+/// Times an object is read again because it changed before it could be patched.
+const PATCH_TRIES: u32 = 4;
+
+/// What was done with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not there and now is.
+    Created,
+    /// It was there, differed, and was changed.
+    Updated,
+    /// It was left as it is, or left out.
+    Skipped,
+    /// It could not be restored.
+    Failed,
+}
+
+impl Outcome {
+    /// The word in the list of resources (Velero `pkg/restore/request.go`, v1.18).
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What was done with an item, and what people should know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// What was done.
+    pub outcome: Outcome,
+    /// For the warnings of the restore.
+    pub warning: Option<String>,
+    /// For the errors of the restore.
+    pub error: Option<String>,
+}
+
+impl Applied {
+    /// Done, and nothing to say about it.
+    pub fn quiet(outcome: Outcome) -> Self {
+        Self { outcome, warning: None, error: None }
+    }
+
+    /// Left as it is, which people should know.
+    pub fn skipped(warning: String) -> Self {
+        Self { outcome: Outcome::Skipped, warning: Some(warning), error: None }
+    }
+
+    /// Not restored.
+    pub fn failed(error: String) -> Self {
+        Self { outcome: Outcome::Failed, warning: None, error: Some(error) }
+    }
+}
+
+/// Where an item goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// `deployments.apps`.
+    pub group_resource: &'a str,
+    /// Kind, for messages.
+    pub kind: &'a str,
+    /// URL path of the collection.
+    pub collection: &'a str,
+    /// Namespace it goes into; none for cluster-scoped items.
+    pub namespace: Option<&'a str>,
+    /// Name of the object.
+    pub name: &'a str,
+}
+
+/// What the treatment of existing objects depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<'a> {
+    /// The rewriting that the comparison undoes.
+    pub rules: &'a Rules,
+    /// Whether existing objects that differ are changed.
+    pub update: bool,
+    /// `metadata.creationTimestamp` of the Restore.
+    pub restore_created: Option<&'a str>,
+    /// Whether an earlier run of the same Restore may have created items.
+    pub resumed: bool,
+}
+
+/// Creates the item or deals with the object that is there. `Err` only when the work has to stop.
+pub async fn item(
+    calls: &Calls,
+    target: Target<'_>,
+    wanted: &Object,
+    policy: Policy<'_>,
+) -> Result<Applied, Halt> {
+    let (created, uncertain) = calls.create(target.collection, wanted).await;
+    let error = match created {
+        Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
+        Err(CallError::Halt(halt)) => return Err(halt),
+        Err(error) => error,
+    };
+    if !error.is_already_exists() && !holds_port(target, &error) {
+        return Ok(Applied::failed(format!(
+            "{} {:?} could not be created: {error}",
+            target.kind, target.name
+        )));
+    }
+    let mine = uncertain || policy.resumed;
+    settle(calls, target, wanted, policy, mine, &error).await
+}
+
+/// A service whose address or port is taken may well be the one that is being restored: the server allocates before it
+/// looks at the name.
+fn holds_port(target: Target<'_>, error: &CallError) -> bool {
+    target.group_resource == "services" && error.to_string().contains("already allocated")
+}
+
+async fn settle(
+    calls: &Calls,
+    target: Target<'_>,
+    wanted: &Object,
+    policy: Policy<'_>,
+    mine: bool,
+    refused: &CallError,
+) -> Result<Applied, Halt> {
+    let Target { kind, name, group_resource, namespace, collection } = target;
+    for _ in 0..PATCH_TRIES {
+        let found = match calls.get(collection, name).await {
+            Ok(Some(found)) => found,
+            Ok(None) if refused.is_already_exists() => {
+                return Ok(Applied::failed(format!(
+                    "{kind} {name:?} existed when it was to be created, and was deleted before it could be compared; \
+                     restore it again"
+                )));
+            }
+            Ok(None) => {
+                return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {refused}")));
+            }
+            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(error) => {
+                return Ok(Applied::skipped(format!(
+                    "{kind} {name:?} exists and could not be compared: {error}"
+                )));
+            }
+        };
+        if mine && existing::is_ours(&found, policy.rules, policy.restore_created) {
+            return Ok(Applied::quiet(Outcome::Created));
+        }
+        let patch =
+            match existing::compare(wanted, &found, group_resource, namespace, policy.rules, policy.update) {
+                Existing::Equal => return Ok(Applied::quiet(Outcome::Skipped)),
+                Existing::Differs => {
+                    return Ok(Applied::skipped(format!(
+                        "{kind} {name:?} exists and differs from the backup; it was left as it is \
+                     (existingResourcePolicy: update would change it)"
+                    )));
+                }
+                Existing::Patch(patch) => patch,
+            };
+        match calls.patch(collection, name, &patch).await {
+            Ok(()) => return Ok(Applied::quiet(Outcome::Updated)),
+            Err(CallError::Halt(halt)) => return Err(halt),
+            // It changed, or went away: look again.
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => {
+                return Ok(Applied::skipped(format!(
+                    "{kind} {name:?} exists, differs from the backup, and could not be changed: {error}"
+                )));
+            }
+        }
+    }
+    Ok(Applied::skipped(format!(
+        "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
+    )))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::restore::{
+    fake::{Fake, Fault},
+    transform,
+};
+
+const COLLECTION: &str = "/api/v1/namespaces/a/configmaps";
+const OBJECT: &str = "/api/v1/namespaces/a/configmaps/x";
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+fn rules() -> Rules {
+    Rules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..Rules::default() }
+}
+
+fn wanted() -> Object {
+    let item =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": "backup"}});
+    let mut item = item.as_object().unwrap().clone();
+    transform::rewrite(&mut item, "configmaps", Some("a"), &rules());
+    item
+}
+
+fn in_cluster(value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": value},
+        "metadata": {"name": "x", "namespace": "a", "uid": "u", "resourceVersion": "1", "creationTimestamp": CREATED},
+    })
+}
+
+async fn applied(fake: &Fake, update: bool) -> Applied {
+    let target = Target {
+        group_resource: "configmaps",
+        kind: "ConfigMap",
+        collection: COLLECTION,
+        namespace: Some("a"),
+        name: "x",
+    };
+    let rules = rules();
+    let policy = Policy { rules: &rules, update, restore_created: Some(CREATED), resumed: false };
+    item(&fake.calls(), target, &wanted(), policy).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_created_with_one_request() {
+    let fake = Fake::new();
+    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+    assert_eq!(fake.log(), [format!("POST {COLLECTION}")]);
+    assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
+}
+
+#[tokio::test]
+async fn what_is_there_and_equal_is_skipped_silently() {
+    let fake = Fake::new();
+    fake.put(OBJECT, in_cluster("backup"));
+    for update in [false, true] {
+        assert_eq!(applied(&fake, update).await, Applied::quiet(Outcome::Skipped));
+    }
+    assert!(!fake.log().iter().any(|line| line.starts_with("PATCH")));
+}
+
+#[tokio::test]
+async fn what_is_there_and_differs_is_left_with_a_warning() {
+    let fake = Fake::new();
+    fake.put(OBJECT, in_cluster("cluster"));
+    let done = applied(&fake, false).await;
+    assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
+    assert!(done.warning.unwrap().contains("ConfigMap \"x\" exists and differs"));
+    assert_eq!(fake.get(OBJECT).unwrap(), in_cluster("cluster"), "untouched");
+}
+
+#[tokio::test]
+async fn the_policy_update_makes_it_what_the_backup_holds() {
+    let fake = Fake::new();
+    fake.put(OBJECT, in_cluster("cluster"));
+    assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
+    assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
+}
+
+#[tokio::test]
+async fn an_update_that_someone_overtakes_compares_again() {
+    let fake = Fake::with(|method, _, nth| match (method, nth) {
+        ("PATCH", 0) => Fault::Refuse(409, "Conflict", "the object has been modified"),
+        _ => Fault::None,
+    });
+    fake.put(OBJECT, in_cluster("cluster"));
+    assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
+    assert_eq!(fake.log().iter().filter(|line| line.starts_with("GET")).count(), 2);
+}
+
+#[tokio::test]
+async fn an_update_that_is_refused_is_a_warning() {
+    let fake = Fake::with(|method, _, _| match method {
+        "PATCH" => Fault::Refuse(422, "Invalid", "field is immutable"),
+        _ => Fault::None,
+    });
+    fake.put(OBJECT, in_cluster("cluster"));
+    let done = applied(&fake, true).await;
+    assert_eq!(done.outcome, Outcome::Skipped);
+    assert!(done.warning.unwrap().ends_with("field is immutable"));
+}
+
+#[tokio::test]
+async fn an_item_is_created_after_the_server_failed_once() {
+    let fake =
+        Fake::with(|_, _, nth| if nth == 0 { Fault::Refuse(500, "InternalError", "x") } else { Fault::None });
+    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+}
+
+#[tokio::test]
+async fn a_creation_whose_answer_was_lost_counts_as_created() {
+    let fake = Fake::with(|method, _, nth| match (method, nth) {
+        ("POST", 0) => Fault::LoseAnswer,
+        _ => Fault::None,
+    });
+    assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
+}
+
+#[tokio::test]
+async fn what_an_earlier_run_of_this_restore_made_counts_as_created_even_if_a_controller_changed_it() {
+    let fake = Fake::new();
+    applied(&fake, false).await;
+    let mut changed = fake.get(OBJECT).unwrap();
+    changed["data"]["k"] = json!("changed");
+    fake.put(OBJECT, changed);
+    let (rules, calls) = (rules(), fake.calls());
+    let target = Target {
+        group_resource: "configmaps",
+        kind: "ConfigMap",
+        collection: COLLECTION,
+        namespace: Some("a"),
+        name: "x",
+    };
+    let policy = |resumed| Policy { rules: &rules, update: false, restore_created: Some(CREATED), resumed };
+    let again = item(&calls, target, &wanted(), policy(true)).await.unwrap();
+    assert_eq!(again, Applied::quiet(Outcome::Created));
+    let first_run = item(&calls, target, &wanted(), policy(false)).await.unwrap();
+    assert!(first_run.warning.is_some(), "without a restart it is a difference");
+}
+
+#[tokio::test]
+async fn a_refused_creation_is_an_error_with_the_servers_words() {
+    let fake = Fake::with(|_, _, _| Fault::Refuse(403, "Forbidden", "exceeded quota"));
+    let done = applied(&fake, false).await;
+    assert_eq!(done.outcome, Outcome::Failed);
+    assert_eq!(done.error.as_deref(), Some("ConfigMap \"x\" could not be created: exceeded quota"));
+}
+
+#[tokio::test]
+async fn a_type_that_is_no_longer_served_is_an_error_of_the_item() {
+    let fake = Fake::with(|_, _, _| {
+        Fault::Refuse(404, "NotFound", "the server could not find the requested resource")
+    });
+    let done = applied(&fake, false).await;
+    assert_eq!(done.outcome, Outcome::Failed);
+    assert_eq!(fake.log().len(), 3, "a server that has just established a definition gets a few tries");
+}
+
+#[tokio::test]
+async fn a_service_that_holds_the_port_itself_is_compared() {
+    let fake = Fake::with(|method, _, _| match method {
+        "POST" => Fault::Refuse(422, "Invalid", "provided port is already allocated"),
+        _ => Fault::None,
+    });
+    let collection = "/api/v1/namespaces/a/services";
+    fake.put(
+        &format!("{collection}/x"),
+        json!({"metadata": {"name": "x"}, "spec": {"clusterIP": "10.0.0.1"}}),
+    );
+    let (rules, mut item_) =
+        (rules(), json!({"metadata": {"name": "x"}, "spec": {}}).as_object().unwrap().clone());
+    transform::rewrite(&mut item_, "services", Some("a"), &rules);
+    let target =
+        Target { group_resource: "services", kind: "Service", collection, namespace: Some("a"), name: "x" };
+    let policy = Policy { rules: &rules, update: false, restore_created: None, resumed: false };
+    let done = item(&fake.calls(), target, &item_, policy).await.unwrap();
+    assert_eq!(done, Applied::quiet(Outcome::Skipped));
+    fake.remove(&format!("{collection}/x"));
+    let done = item(&fake.calls(), target, &item_, policy).await.unwrap();
+    assert!(done.error.unwrap().contains("already allocated"), "another service holds it");
+}

@@ -1,0 +1,218 @@
+//! Requests to the API server for single items, with time-outs and bounded retries.
+//!
+//! Three kinds of failure are told apart: a server that is away or overloaded (tried again until a deadline), a server
+//! that failed on this request (tried again a few times), and an answer that will not change (returned at once).
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use kube::{
+    Client,
+    core::{
+        Request,
+        params::{GetParams, Patch, PatchParams, PostParams},
+    },
+};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    halt::{Gate, Halt, brief},
+    json::Object,
+    path,
+};
+
+/// Time-outs and retries.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Longest wait for one answer.
+    pub request: Duration,
+    /// How long a server that is away is waited for.
+    pub patience: Duration,
+    /// First and longest pause between two tries.
+    pub pause: (Duration, Duration),
+    /// Tries when the server fails on this request.
+    pub tries: u32,
+}
+
+impl Pace {
+    /// The usual pace with this patience.
+    pub fn with_patience(patience: Duration) -> Self {
+        Self {
+            request: Duration::from_secs(30),
+            patience,
+            pause: (Duration::from_millis(100), Duration::from_secs(5)),
+            tries: 5,
+        }
+    }
+}
+
+/// Why a request did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The work has to stop.
+    #[error(transparent)]
+    Halt(#[from] Halt),
+    /// The server's answer, which will not change.
+    #[error("{}", .0.message)]
+    Refused(Box<kube::core::Status>),
+    /// No usable answer within the patience.
+    #[error("the API server gave no usable answer, the last was: {0}")]
+    Away(String),
+    /// The request can not be made.
+    #[error("the request can not be made: {0}")]
+    Request(String),
+}
+
+impl CallError {
+    /// Whether the server said that the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.is_not_found())
+    }
+
+    /// Whether the server said that an object of this name is there.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.is_already_exists())
+    }
+
+    /// Whether the object changed between reading and writing.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.is_conflict() && !status.is_already_exists())
+    }
+}
+
+/// Whether trying again may help.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hope {
+    /// The server is away or overloaded.
+    Wait,
+    /// The server failed on this request.
+    Few,
+    None,
+}
+
+/// Makes requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Calls {
+    client: Client,
+    gate: Gate,
+    pace: Pace,
+}
+
+impl Calls {
+    /// Requests by this client, each write only while the gate is open.
+    pub fn new(client: Client, gate: Gate, pace: Pace) -> Self {
+        Self { client, gate, pace }
+    }
+
+    /// The gate before every write.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Creates an object. Create-only: it never changes one that is there. True if an earlier try of this very call may
+    /// have created it.
+    pub async fn create(&self, collection: &str, body: &Object) -> (Result<(), CallError>, bool) {
+        let bytes = match serde_json::to_vec(body) {
+            Ok(bytes) => bytes,
+            Err(error) => return (Err(CallError::Request(error.to_string())), false),
+        };
+        let request = Request::new(collection);
+        let mut tries = 0;
+        let result = self
+            .call::<IgnoredAny>(true, || {
+                tries += 1;
+                request.create(&PostParams::default(), bytes.clone())
+            })
+            .await;
+        (result.map(|_| ()), tries > 1)
+    }
+
+    /// Reads an object; none if it is not there.
+    pub async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
+        let request = Request::new(collection);
+        match self.call(false, || request.get(&path::segment(name), &GetParams::default())).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Merge-patches an object. The patch carries a resourceVersion where a change in between matters.
+    pub async fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<(), CallError> {
+        let request = Request::new(collection);
+        let params = PatchParams::default();
+        self.call::<IgnoredAny>(true, || request.patch(&path::segment(name), &params, &Patch::Merge(patch)))
+            .await
+            .map(|_| ())
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        write: bool,
+        mut request: impl FnMut() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, CallError> {
+        let deadline = Instant::now() + self.pace.patience;
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(self.pace.pause.0)
+            .with_max_delay(self.pace.pause.1)
+            .without_max_times()
+            .with_jitter()
+            .build();
+        let mut failures = 0;
+        loop {
+            if write {
+                self.gate.check()?;
+            }
+            let request = request().map_err(|error| CallError::Request(error.to_string()))?;
+            let limit = self.gate.request_timeout(self.pace.request);
+            let answer = tokio::time::timeout(limit, self.client.request::<T>(request)).await;
+            let error = match answer {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => judge(error),
+                Err(_) => (Hope::Wait, CallError::Away(format!("nothing within {limit:?}"))),
+            };
+            failures += u32::from(error.0 == Hope::Few);
+            let again = match error.0 {
+                Hope::Wait => true,
+                Hope::Few => failures < self.pace.tries,
+                Hope::None => false,
+            };
+            let pause = pauses.next().unwrap_or(self.pace.pause.1);
+            if !again || Instant::now() + pause > deadline {
+                return Err(error.1);
+            }
+            self.gate.sleep(pause).await?;
+        }
+    }
+}
+
+fn judge(error: kube::Error) -> (Hope, CallError) {
+    match error {
+        kube::Error::Api(status) => {
+            let hope = match status.code {
+                429 | 502..=504 => Hope::Wait,
+                // A definition that was just established may not be served by every API server yet.
+                404 if status.message.contains("could not find the requested resource") => Hope::Few,
+                // A conflict on creation is one between the server's own writes (a quota, for example).
+                409 if !status.is_already_exists() && !names_version(&status) => Hope::Few,
+                500 => Hope::Few,
+                _ => Hope::None,
+            };
+            (hope, CallError::Refused(status))
+        }
+        // The answer came but is not what was asked for: asking again gives the same.
+        kube::Error::SerdeError(error) => (Hope::None, CallError::Request(error.to_string())),
+        // The connection failed or broke: the outcome is unknown.
+        other => (Hope::Wait, CallError::Away(brief(&other))),
+    }
+}
+
+/// Whether a conflict is about the version that the request carried: the caller has to read again.
+fn names_version(status: &kube::core::Status) -> bool {
+    status.message.contains("the object has been modified") || status.message.contains("Precondition failed")
+}
+
+#[cfg(test)]
+mod tests;

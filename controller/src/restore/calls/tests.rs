@@ -1,0 +1,57 @@
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::restore::fake::{Fake, Fault};
+
+const AT: &str = "/api/v1/namespaces/a/configmaps";
+
+fn object() -> Object {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}).as_object().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_for_a_while_is_waited_for() {
+    for code in [429, 502, 503, 504] {
+        let fake = Fake::with(
+            move |_, _, nth| {
+                if nth < 6 { Fault::Refuse(code, "", "overloaded") } else { Fault::None }
+            },
+        );
+        let (result, uncertain) = fake.calls().create(AT, &object()).await;
+        assert!(result.is_ok(), "{code}: {result:?}");
+        assert!(uncertain, "an earlier try may have gone through");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_fails_on_the_request_is_asked_a_few_times_only() {
+    let fake = Fake::with(|_, _, _| Fault::Refuse(500, "InternalError", "webhook failed"));
+    let (result, _) = fake.calls().create(AT, &object()).await;
+    assert_eq!(result.unwrap_err().to_string(), "webhook failed");
+    assert_eq!(fake.log().len(), 3);
+}
+
+#[tokio::test]
+async fn an_answer_that_will_not_change_is_not_asked_for_again() {
+    for code in [400, 403, 413, 422] {
+        let fake = Fake::with(move |_, _, _| Fault::Refuse(code, "Invalid", "no"));
+        assert!(fake.calls().create(AT, &object()).await.0.is_err());
+        assert_eq!(fake.log().len(), 1, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_work_has_to_stop() {
+    let (fake, stop) = (Fake::new(), CancellationToken::new());
+    let calls = fake.calls_until(stop.clone());
+    stop.cancel();
+    assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Halt(Halt::Stopped))));
+    assert!(matches!(calls.patch(AT, "x", &json!({})).await, Err(CallError::Halt(Halt::Stopped))));
+    assert!(fake.log().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_none() {
+    assert!(Fake::new().calls().get(AT, "x").await.unwrap().is_none());
+}

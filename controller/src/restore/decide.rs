@@ -1,0 +1,131 @@
+//! What to do about one Restore. Pure.
+
+use backup_core::api::RestorePhase;
+
+/// What is known about a Restore and its worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The published phase.
+    pub phase: &'a RestorePhase,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether the finalizer of the work is on it.
+    pub guarded: bool,
+    /// Whether this process works on it now.
+    pub working: bool,
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Validate, claim, and run.
+    Start,
+    /// Run again what an earlier process left unfinished. Running again is idempotent.
+    Resume,
+    /// Ask the worker to stop; what follows comes when it has stopped.
+    Stop,
+    /// The work is over: free the claim and take the finalizer off.
+    Free,
+    /// Nothing.
+    Rest,
+}
+
+/// Decides the next step.
+pub fn next(seen: Seen<'_>) -> Step {
+    use RestorePhase as P;
+    match (seen.working, seen.deleting) {
+        (true, true) => return Step::Stop,
+        (true, false) => return Step::Rest,
+        (false, true) => return if seen.guarded { Step::Free } else { Step::Rest },
+        (false, false) => {}
+    }
+    match seen.phase {
+        P::New => Step::Start,
+        P::InProgress
+        | P::WaitingForPluginOperations
+        | P::WaitingForPluginOperationsPartiallyFailed
+        | P::Finalizing
+        | P::FinalizingPartiallyFailed => Step::Resume,
+        P::Completed | P::PartiallyFailed | P::Failed | P::FailedValidation => {
+            if seen.guarded {
+                Step::Free
+            } else {
+                Step::Rest
+            }
+        }
+        // A phase of a newer version: not ours to move.
+        P::Unknown(_) => Step::Rest,
+    }
+}
+
+/// The phase while the results are stored, given how many errors there are.
+pub fn finalizing(errors: i64) -> RestorePhase {
+    if errors > 0 { RestorePhase::FinalizingPartiallyFailed } else { RestorePhase::Finalizing }
+}
+
+/// The phase once the results are stored.
+pub fn ended(errors: i64) -> RestorePhase {
+    if errors > 0 { RestorePhase::PartiallyFailed } else { RestorePhase::Completed }
+}
+
+/// Whether a restore found in this phase had already published that something failed. It must not end as `Completed`
+/// when running it again meets no error (the phase only moves forward).
+pub fn had_failed(phase: &RestorePhase) -> bool {
+    matches!(
+        phase,
+        RestorePhase::FinalizingPartiallyFailed | RestorePhase::WaitingForPluginOperationsPartiallyFailed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(phase: &RestorePhase, working: bool, deleting: bool, guarded: bool) -> Step {
+        next(Seen { phase, deleting, guarded, working })
+    }
+
+    #[test]
+    fn every_phase_has_an_owner_after_a_restart() {
+        for (phase, expected) in [
+            (RestorePhase::New, Step::Start),
+            (RestorePhase::InProgress, Step::Resume),
+            (RestorePhase::WaitingForPluginOperations, Step::Resume),
+            (RestorePhase::WaitingForPluginOperationsPartiallyFailed, Step::Resume),
+            (RestorePhase::Finalizing, Step::Resume),
+            (RestorePhase::FinalizingPartiallyFailed, Step::Resume),
+            (RestorePhase::Completed, Step::Free),
+            (RestorePhase::PartiallyFailed, Step::Free),
+            (RestorePhase::Failed, Step::Free),
+            (RestorePhase::FailedValidation, Step::Free),
+            (RestorePhase::Unknown("Later".to_owned()), Step::Rest),
+        ] {
+            assert_eq!(step(&phase, false, false, true), expected, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_restore_is_never_started_again() {
+        for phase in [
+            RestorePhase::Completed,
+            RestorePhase::PartiallyFailed,
+            RestorePhase::Failed,
+            RestorePhase::FailedValidation,
+        ] {
+            assert_eq!(step(&phase, false, false, false), Step::Rest, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_restore_keeps_its_claim_until_its_worker_has_stopped() {
+        assert_eq!(step(&RestorePhase::InProgress, true, true, true), Step::Stop);
+        assert_eq!(step(&RestorePhase::InProgress, false, true, true), Step::Free);
+        assert_eq!(step(&RestorePhase::New, false, true, false), Step::Rest);
+    }
+
+    #[test]
+    fn a_working_restore_is_not_started_twice() {
+        assert_eq!(step(&RestorePhase::New, true, false, false), Step::Rest);
+        assert_eq!(step(&RestorePhase::InProgress, true, false, true), Step::Rest);
+    }
+}

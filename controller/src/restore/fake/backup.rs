@@ -1,0 +1,48 @@
+//! A stored backup for tests.
+
+use backup_core::api::{
+    Backup, BackupPhase, BackupSpec, BackupStorageLocation,
+    backup_storage_location::{BackupStorageLocationSpec, ObjectStorageLocation},
+};
+use backup_store::{BackupFiles, ItemPath, Location, LogFile, ResourceList, Results};
+use serde_json::Value;
+
+/// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object.
+pub async fn stored(
+    items: &[(&str, Option<&str>, Value)],
+) -> (tempfile::TempDir, Location, BackupStorageLocation) {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = BackupStorageLocationSpec {
+        provider: "local".to_owned(),
+        object_storage: ObjectStorageLocation {
+            bucket: folder.path().to_str().unwrap().to_owned(),
+            ..ObjectStorageLocation::default()
+        },
+        ..BackupStorageLocationSpec::default()
+    };
+    let object = BackupStorageLocation::new("default", spec);
+    let location = Location::open(&object, None, None).unwrap();
+    let mut writer = location.open_backup("b", "uid").await.unwrap();
+    for (group_resource, namespace, json) in items {
+        let name = json["metadata"]["name"].as_str().unwrap_or("x").to_owned();
+        let path =
+            ItemPath { group_resource, version: "v1", preferred: true, namespace: *namespace, name: &name };
+        writer.item(&path, json.to_string().as_bytes()).await.unwrap();
+    }
+    let mut done = writer.finish_contents().await.unwrap();
+    let files = BackupFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        volume_info: vec![],
+        item_operations: vec![],
+        volume_snapshots: vec![],
+        pod_volume_backups: vec![],
+    };
+    done.put_side_files(&files).await.unwrap();
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some("uid".to_owned());
+    backup.status.phase = Some(BackupPhase::Completed);
+    done.commit(&backup).await.unwrap();
+    (folder, location, object)
+}

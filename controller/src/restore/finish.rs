@@ -1,0 +1,175 @@
+//! The end of a restore: results stored first, then the terminal phase, then what counts it, then the claim.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::api::{Restore, RestorePhase};
+use backup_store::{Location, RestoreFiles, Scope};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::{
+    claim::release,
+    decide,
+    reconcile::{Desk, StepError, schedule_label},
+    report::Report,
+    status::{self, Counts},
+};
+use crate::{
+    context::Context,
+    metrics,
+    runtime::{
+        queue::Action,
+        retry::{self, Outcome},
+    },
+};
+
+/// Between tries of storing the results: while the cause may pass, and when it will not by itself.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// How long the deletion of files may hold a Restore that is being deleted.
+const DELETE_BUDGET: Duration = Duration::from_secs(30);
+
+/// Results that are not stored yet.
+#[derive(Debug)]
+pub struct Pending {
+    files: RestoreFiles,
+    counts: Counts,
+    store: Location,
+}
+
+impl Pending {
+    /// The results of work that has come to its end, and where they go.
+    pub fn new(report: Report, store: Location) -> Self {
+        let (warnings, errors) = report.counts();
+        let counts = Counts { warnings, errors, progress: report.progress() };
+        Self { files: report.into_files(), counts, store }
+    }
+}
+
+/// Stores the results and publishes the end. When they can not be stored, the Restore says why, and it is tried again.
+pub async fn finish(
+    ctx: &Context,
+    desk: &Desk,
+    restore: &Restore,
+    pending: &Arc<Pending>,
+) -> Result<Action, StepError> {
+    let uid = restore.uid().unwrap_or_default();
+    let (counts, name) = (&pending.counts, restore.name_any());
+    let between = decide::finalizing(counts.errors);
+    let restore =
+        match retry::status_patch(ctx, restore, |now| status::finalizing(now, &between, counts)).await? {
+            Outcome::Written(restore) => restore,
+            // Already there.
+            Outcome::Stale => restore.clone(),
+            Outcome::Gone => {
+                desk.forget(&uid);
+                release(ctx, restore).await;
+                return Ok(Action::AwaitChange);
+            }
+        };
+    ctx.leadership.check()?;
+    if let Err(error) = pending.store.put_restore_files(&name, &pending.files).await {
+        let why = format!("the results of the restore could not be stored: {error}");
+        tracing::warn!(restore = name, error = why, "a restore waits for its store");
+        if let Outcome::Written(now) =
+            retry::status_patch(ctx, &restore, |now| status::blocked(now, &why)).await?
+        {
+            ctx.events.warning(&now, "Blocked", &why);
+        }
+        return Ok(Action::RequeueAfter(if error.is_transient() { AGAIN.0 } else { AGAIN.1 }));
+    }
+    let end = decide::ended(counts.errors);
+    let at = Timestamp::now();
+    let written = retry::status_patch(ctx, &restore, |now| status::ended(now, &end, counts, at)).await?;
+    desk.forget(&uid);
+    if let Outcome::Written(restore) = written {
+        let outcome =
+            if counts.errors > 0 { metrics::Outcome::PartialFailure } else { metrics::Outcome::Success };
+        ctx.metrics.restore(outcome, schedule_label(&restore));
+        let note = format!(
+            "{} of {} items, {} warnings, {} errors",
+            counts.progress.items_restored, counts.progress.total_items, counts.warnings, counts.errors
+        );
+        if counts.errors > 0 {
+            ctx.events.warning(&restore, end.as_str(), &note);
+        } else {
+            ctx.events.normal(&restore, end.as_str(), &note);
+        }
+    }
+    release(ctx, &restore).await;
+    Ok(Action::AwaitChange)
+}
+
+/// A fatal error. The log that says so is stored if the store takes it; the phase says it in any case.
+pub async fn fail(
+    ctx: &Context,
+    desk: &Desk,
+    restore: &Restore,
+    why: &str,
+    store: Option<Location>,
+) -> Result<Action, StepError> {
+    let report =
+        Report::new().map_err(|error| StepError::Cut(format!("no temporary file for the log: {error}")))?;
+    report.error(Scope::Velero, why.to_owned());
+    if !restore.phase().can_become(&RestorePhase::Failed) {
+        // It was already being finalized by an earlier process; the phase only moves forward.
+        return match store {
+            Some(store) => finish(ctx, desk, restore, &Arc::new(Pending::new(report, store))).await,
+            None => end_without_files(ctx, restore, why).await,
+        };
+    }
+    let counts =
+        Counts { errors: 1, progress: restore.status.progress.clone().unwrap_or_default(), warnings: 0 };
+    if let Some(store) = store {
+        ctx.leadership.check()?;
+        if let Err(error) = store.put_restore_files(&restore.name_any(), &report.into_files()).await {
+            tracing::warn!(restore = restore.name_any(), %error, "the log of a failed restore was not stored");
+        }
+    }
+    let at = Timestamp::now();
+    let written = retry::status_patch(ctx, restore, |now| status::failed(now, why, &counts, at)).await?;
+    if let Outcome::Written(restore) = written {
+        ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(&restore));
+        ctx.events.warning(&restore, "Failed", why);
+    }
+    release(ctx, restore).await;
+    Ok(Action::AwaitChange)
+}
+
+/// The backup or its location is gone, so the results have no place to go.
+async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Result<Action, StepError> {
+    let counts = Counts {
+        warnings: restore.status.warnings,
+        errors: restore.status.errors.max(1),
+        progress: restore.status.progress.clone().unwrap_or_default(),
+    };
+    let at = Timestamp::now();
+    let written = retry::status_patch(ctx, restore, |now| {
+        let mut patch = status::ended(now, &RestorePhase::PartiallyFailed, &counts, at)?;
+        patch["status"]["failureReason"] = serde_json::Value::from(why);
+        Some(patch)
+    })
+    .await?;
+    if let Outcome::Written(restore) = written {
+        ctx.metrics.restore(metrics::Outcome::PartialFailure, schedule_label(&restore));
+        ctx.events.warning(&restore, "PartiallyFailed", why);
+    }
+    release(ctx, restore).await;
+    Ok(Action::AwaitChange)
+}
+
+/// Deletes the files of a Restore that is being deleted. Best effort and bounded: a store that is away must not keep the
+/// object from going.
+pub async fn delete_files(ctx: &Context, restore: &Restore) {
+    let deletion = async {
+        let facts = super::observe::facts(ctx, restore).await.map_err(|error| error.to_string())?;
+        let Some(location) = facts.location else { return Ok(0) };
+        let store = ctx.locations.store(&location).await.map_err(|error| error.to_string())?;
+        store.delete_restore(&restore.name_any()).await.map_err(|error| error.to_string())
+    };
+    let result = tokio::time::timeout(DELETE_BUDGET, deletion).await;
+    if let Err(error) = result.unwrap_or_else(|_| Err(format!("no answer within {DELETE_BUDGET:?}"))) {
+        let note = format!("its files in the object store were left behind: {error}");
+        tracing::warn!(restore = restore.name_any(), error = note, "a restore is deleted");
+        ctx.events.warning(restore, "FilesLeft", &note);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a restore never writes, whatever it was asked for. Pure.
+//!
+//! Objects that start work when they appear, and the objects that this installation itself lives on: restored, they
+//! would run again, free what is held, or lock everybody out.
+
+/// Kinds of `velero.io` that start work, or answer a request, when they appear.
+const WORK: [&str; 11] = [
+    "backups.velero.io",
+    "restores.velero.io",
+    "deletebackuprequests.velero.io",
+    "downloadrequests.velero.io",
+    "serverstatusrequests.velero.io",
+    "podvolumebackups.velero.io",
+    "podvolumerestores.velero.io",
+    "datauploads.velero.io",
+    "datadownloads.velero.io",
+    "resticrepositories.velero.io",
+    "backuprepositories.velero.io",
+];
+
+/// Whether no item of this type is restored.
+pub fn keeps_type(group_resource: &str) -> bool {
+    WORK.contains(&group_resource)
+}
+
+/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation.
+pub fn keeps(group_resource: &str, namespace: Option<&str>, name: &str, own: &str) -> Option<&'static str> {
+    let ours = namespace == Some(own);
+    let kept = match group_resource {
+        "leases.coordination.k8s.io" => {
+            ours && (name.starts_with("backup-lock-") || name == "backup-controller")
+        }
+        "secrets" => ours && name == "backup-webhook-tls",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io" => name == "backup-webhook",
+        "validatingadmissionpolicies.admissionregistration.k8s.io"
+        | "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
+            name.starts_with("backup-webhook")
+                || name.starts_with("backup-controller")
+                || name.starts_with("backup-lock")
+        }
+        "customresourcedefinitions.apiextensions.k8s.io" => name.ends_with(".velero.io"),
+        other => ours && other.ends_with(".velero.io"),
+    };
+    (kept || keeps_type(group_resource)).then_some("a restore never writes what this installation works with")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restore_never_writes_what_the_installation_lives_on() {
+        for (resource, namespace, name) in [
+            ("leases.coordination.k8s.io", Some("velero"), "backup-lock-velero"),
+            ("leases.coordination.k8s.io", Some("velero"), "backup-controller"),
+            ("secrets", Some("velero"), "backup-webhook-tls"),
+            ("validatingwebhookconfigurations.admissionregistration.k8s.io", None, "backup-webhook"),
+            ("customresourcedefinitions.apiextensions.k8s.io", None, "backups.velero.io"),
+            ("backups.velero.io", Some("velero"), "b"),
+            ("backups.velero.io", Some("elsewhere"), "b"),
+            ("deletebackuprequests.velero.io", Some("elsewhere"), "b"),
+            ("schedules.velero.io", Some("velero"), "nightly"),
+        ] {
+            assert!(keeps(resource, namespace, name, "velero").is_some(), "{resource} {namespace:?} {name}");
+        }
+    }
+
+    #[test]
+    fn only_those_are_left_out() {
+        for (resource, namespace, name) in [
+            ("leases.coordination.k8s.io", Some("app"), "backup-lock-velero"),
+            ("leases.coordination.k8s.io", Some("velero"), "other"),
+            ("secrets", Some("velero"), "cloud-credentials"),
+            ("secrets", Some("app"), "backup-webhook-tls"),
+            ("configmaps", Some("velero"), "x"),
+            ("schedules.velero.io", Some("elsewhere"), "nightly"),
+            ("customresourcedefinitions.apiextensions.k8s.io", None, "widgets.example.com"),
+            ("validatingwebhookconfigurations.admissionregistration.k8s.io", None, "other"),
+        ] {
+            assert_eq!(keeps(resource, namespace, name, "velero"), None, "{resource} {namespace:?} {name}");
+        }
+    }
+}

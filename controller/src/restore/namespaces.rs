@@ -1,0 +1,142 @@
+//! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    apply::{Applied, Outcome},
+    calls::{CallError, Calls},
+    existing,
+    halt::Halt,
+    json::{self, Object},
+    transform::{self, Rules},
+};
+
+const COLLECTION: &str = "/api/v1/namespaces";
+/// Between two looks at a namespace that goes away.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What became of the namespaces so far.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    /// From the backup, by the name they are restored as.
+    bodies: BTreeMap<String, Object>,
+    ready: BTreeSet<String>,
+    failed: BTreeMap<String, String>,
+}
+
+impl Namespaces {
+    /// `bodies` are Namespace objects of the backup, not yet rewritten.
+    pub fn new(bodies: Vec<Object>, rules: &Rules) -> Self {
+        let mut named = BTreeMap::new();
+        for mut body in bodies {
+            transform::rewrite(&mut body, "namespaces", None, rules);
+            if let Some(name) = json::text(&body, &["metadata"], "name").map(ToOwned::to_owned) {
+                named.insert(name, body);
+            }
+        }
+        Self { bodies: named, ..Self::default() }
+    }
+
+    /// Why this namespace can not be used, if it was tried and can not.
+    pub fn failure(&self, name: &str) -> Option<&str> {
+        self.failed.get(name).map(String::as_str)
+    }
+
+    /// Makes sure that a namespace is there and not going away. What was done, or none if it was asked before.
+    pub async fn ensure(
+        &mut self,
+        calls: &Calls,
+        name: &str,
+        how: &How<'_>,
+    ) -> Result<Option<Applied>, Halt> {
+        if self.ready.contains(name) || self.failed.contains_key(name) {
+            return Ok(None);
+        }
+        let applied = create(calls, self.bodies.get(name), name, how).await?;
+        if let Some(error) = &applied.error {
+            self.failed.insert(name.to_owned(), error.clone());
+        } else {
+            self.ready.insert(name.to_owned());
+        }
+        Ok(Some(applied))
+    }
+}
+
+/// What the creation of namespaces depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct How<'a> {
+    /// For the labels of blank namespaces.
+    pub rules: &'a Rules,
+    /// How long a namespace that goes away is waited for.
+    pub patience: Duration,
+    /// `metadata.creationTimestamp` of the Restore, and whether an earlier run of it may have created namespaces.
+    pub restore_created: Option<&'a str>,
+    /// Whether an earlier run of the same Restore may have created namespaces.
+    pub resumed: bool,
+}
+
+async fn create(calls: &Calls, body: Option<&Object>, name: &str, how: &How<'_>) -> Result<Applied, Halt> {
+    let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, how.rules)), Cow::Borrowed);
+    let deadline = Instant::now() + how.patience;
+    loop {
+        let (created, uncertain) = calls.create(COLLECTION, &body).await;
+        match created {
+            Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
+            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(error) if !error.is_already_exists() => return Ok(not_created(name, &error.to_string())),
+            Err(_) => {}
+        }
+        let found = match calls.get(COLLECTION, name).await {
+            Ok(Some(found)) => found,
+            // Gone in between: create it again.
+            Ok(None) => Object::new(),
+            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(error) => return Ok(not_created(name, &error.to_string())),
+        };
+        if !found.is_empty() && !is_going(&found) {
+            let ours =
+                (uncertain || how.resumed) && existing::is_ours(&found, how.rules, how.restore_created);
+            return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
+        }
+        if Instant::now() >= deadline {
+            return Ok(not_created(
+                name,
+                &format!(
+                    "the old one is still going away after {:?}; `kubectl get namespace {name} -o yaml` shows what holds it",
+                    how.patience
+                ),
+            ));
+        }
+        calls.gate().sleep(LOOK).await?;
+    }
+}
+
+fn is_going(namespace: &Object) -> bool {
+    json::text(namespace, &["status"], "phase") == Some("Terminating")
+        || json::object(namespace, &["metadata"]).is_some_and(|m| m.contains_key("deletionTimestamp"))
+}
+
+fn not_created(name: &str, why: &str) -> Applied {
+    Applied::failed(format!(
+        "namespace {name:?} could not be created, so nothing was restored into it: {why}"
+    ))
+}
+
+fn blank_namespace(name: &str, rules: &Rules) -> Object {
+    let mut body = Object::new();
+    body.insert("apiVersion".to_owned(), json!("v1"));
+    body.insert("kind".to_owned(), json!("Namespace"));
+    json::set(&mut body, &["metadata"], "name", Value::from(name));
+    transform::rewrite(&mut body, "namespaces", None, &rules.in_place());
+    body
+}
+
+#[cfg(test)]
+mod tests;

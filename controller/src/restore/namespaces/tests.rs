@@ -1,0 +1,84 @@
+use super::*;
+use crate::restore::fake::{Fake, Fault};
+
+fn rules() -> Rules {
+    Rules {
+        backup_label: "b".to_owned(),
+        restore_label: "r".to_owned(),
+        namespaces: [("old".to_owned(), "new".to_owned())].into(),
+        ..Rules::default()
+    }
+}
+
+fn how(rules: &Rules, patience: Duration) -> How<'_> {
+    How { rules, patience, restore_created: None, resumed: false }
+}
+
+const LONG: Duration = Duration::from_mins(10);
+
+#[tokio::test]
+async fn a_namespace_comes_from_the_backup_under_its_new_name_and_only_once() {
+    let (fake, rules) = (Fake::new(), rules());
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
+    let mut namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
+    let done = namespaces.ensure(&fake.calls(), "new", &how(&rules, LONG)).await.unwrap().unwrap();
+    assert_eq!(done, Applied::quiet(Outcome::Created));
+    let made = fake.get("/api/v1/namespaces/new").unwrap();
+    assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
+    assert_eq!(namespaces.ensure(&fake.calls(), "new", &how(&rules, LONG)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_namespace_that_the_backup_does_not_hold_is_made_blank() {
+    let (fake, rules) = (Fake::new(), rules());
+    let mut namespaces = Namespaces::default();
+    namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    let made = fake.get("/api/v1/namespaces/plain").unwrap();
+    assert_eq!(made["metadata"]["labels"]["velero.io/restore-name"], "r");
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_there_is_used_as_it_is() {
+    let (fake, rules) = (Fake::new(), rules());
+    fake.put(
+        "/api/v1/namespaces/plain",
+        json!({"metadata": {"name": "plain"}, "status": {"phase": "Active"}}),
+    );
+    let done = Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    assert_eq!(done, Some(Applied::quiet(Outcome::Skipped)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
+    let (fake, rules) = (Fake::new(), rules());
+    let at = "/api/v1/namespaces/plain";
+    fake.put(at, json!({"metadata": {"name": "plain"}, "status": {"phase": "Terminating"}}));
+    let other = fake.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        other.remove(at);
+    });
+    let done = Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    assert_eq!(done, Some(Applied::quiet(Outcome::Created)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_does_not_go_away_in_time_is_an_error_that_is_told_once() {
+    let (fake, rules) = (Fake::new(), rules());
+    let body = json!({"metadata": {"name": "plain", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    fake.put("/api/v1/namespaces/plain", body);
+    let mut namespaces = Namespaces::default();
+    let done = namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap().unwrap();
+    assert!(done.error.unwrap().contains("still going away after 600s"));
+    assert_eq!(namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap(), None);
+    assert!(namespaces.failure("plain").is_some());
+}
+
+#[tokio::test]
+async fn a_refused_namespace_is_an_error() {
+    let rules = rules();
+    let fake = Fake::with(|_, _, _| Fault::Refuse(403, "Forbidden", "no"));
+    let done =
+        Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap().unwrap();
+    assert!(done.error.unwrap().contains("namespace \"plain\" could not be created"));
+}

@@ -1,0 +1,105 @@
+//! Fresh reads of what a Restore depends on.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{Backup, Restore},
+    validate::Finding,
+};
+use kube::api::{Api, ApiResource, DynamicObject};
+use serde_json::Value;
+
+use super::validate::{self, Facts};
+use crate::{
+    context::Context,
+    location::LocationError,
+    runtime::{list, retry},
+};
+
+/// How long one read is tried for.
+const BUDGET: Duration = Duration::from_secs(10);
+
+/// Something could not be read; what it is stays unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// From the API server.
+    #[error("{what} could not be read: {source}")]
+    Api {
+        /// What was asked for.
+        what: String,
+        /// What came back.
+        source: kube::Error,
+    },
+    /// The location.
+    #[error(transparent)]
+    Location(LocationError),
+}
+
+/// A Restore as it is stored, or what of it could not be decoded.
+#[derive(Debug)]
+pub enum Found {
+    /// Decoded.
+    Restore(Box<Restore>),
+    /// There, but some fields can not be decoded.
+    Undecodable(Box<DynamicObject>, Vec<Finding>),
+    /// Not there.
+    Gone,
+}
+
+/// Reads the Restore of this name.
+pub async fn restore(ctx: &Context, name: &str) -> Result<Found, ObserveError> {
+    let Some(object) = read_raw::<Restore>(ctx, name).await? else { return Ok(Found::Gone) };
+    let raw = serde_json::to_value(&object).unwrap_or(Value::Null);
+    match serde_json::from_value::<Restore>(raw.clone()) {
+        Ok(restore) => Ok(Found::Restore(Box::new(restore))),
+        Err(error) => {
+            let mut findings = backup_core::validate::raw_restore(&raw);
+            if findings.is_empty() {
+                findings.push(Finding::new("(object)", error.to_string()));
+            }
+            Ok(Found::Undecodable(Box::new(object), findings))
+        }
+    }
+}
+
+async fn read_raw<K>(ctx: &Context, name: &str) -> Result<Option<DynamicObject>, ObserveError>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    let kind = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    match retry::read(BUDGET, || api.get(name)).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if retry::is_gone(&error, name) => Ok(None),
+        Err(source) => Err(ObserveError::Api { what: format!("{} {name:?}", kind.kind), source }),
+    }
+}
+
+fn decode(object: DynamicObject) -> Option<Backup> {
+    // One that can not be decoded counts as missing; the backup controller reports it where people look.
+    serde_json::to_value(object).and_then(serde_json::from_value).ok()
+}
+
+/// What validation has to know.
+pub async fn facts(ctx: &Context, restore: &Restore) -> Result<Facts, ObserveError> {
+    let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
+        (Some(name), _) => read_raw::<Backup>(ctx, &name).await?.and_then(decode),
+        (None, Some(schedule)) => {
+            let backups = list::raw::<Backup, _>(ctx, decode)
+                .await
+                .map_err(|source| ObserveError::Api { what: "the list of Backups".to_owned(), source })?;
+            validate::newest_of(&schedule, &backups).cloned()
+        }
+        (None, None) => None,
+    };
+    let location = match backup.as_ref().and_then(|b| b.spec.storage_location.as_deref()) {
+        None => None,
+        Some(name) => match ctx.locations.get(name).await {
+            Ok(location) => Some(location),
+            Err(LocationError::NotFound { .. }) => None,
+            Err(error) => return Err(ObserveError::Location(error)),
+        },
+    };
+    Ok(Facts { backup, location })
+}

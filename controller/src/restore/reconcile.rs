@@ -1,0 +1,281 @@
+//! One look at one Restore: read it, decide, do the next step.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use backup_core::api::{Backup, Restore, RestorePhase};
+use backup_lock::{ActivateError, LedgerError, ObjectKey};
+use jiff::Timestamp;
+use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    claim::{claim, is_active, release, release_key},
+    decide::{self, Seen, Step},
+    finish::{self, Pending},
+    halt::Halt,
+    observe::{self, Found, ObserveError},
+    runner,
+    status::{self, VELERO_FINALIZER, WORK_FINALIZER},
+    validate,
+};
+use crate::{
+    context::Context,
+    metrics,
+    runtime::{
+        leader::NotLeader,
+        queue::{Action, Key},
+        retry::{self, Outcome, WriteError},
+    },
+};
+
+/// Why a step did not succeed; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// Something could not be read.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// Something could not be written.
+    #[error("{0}")]
+    Write(#[source] Box<WriteError>),
+    /// The right to work could not be asked for.
+    #[error(transparent)]
+    Activate(ActivateError),
+    /// The ledger could not be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// This replica must not work.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The work was cut off by something that may pass.
+    #[error("{0}; the restore is resumed")]
+    Cut(String),
+}
+
+impl From<WriteError> for StepError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(Box::new(error))
+    }
+}
+
+impl StepError {
+    /// A bounded label for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Observe(_) => "observe",
+            Self::Write(error) => error.category(),
+            Self::Activate(error) => error.category(),
+            Self::Ledger(error) => error.category(),
+            Self::NotLeader(_) => "not_leader",
+            Self::Cut(_) => "cut",
+        }
+    }
+}
+
+/// What this process knows of the Restores that it works on. All of it can be lost: the work is then done again.
+#[derive(Default)]
+pub struct Desk {
+    /// Cancelled to stop the worker of a name.
+    workers: Mutex<HashMap<Key, CancellationToken>>,
+    /// Results that could not be stored yet, by uid.
+    pending: Mutex<HashMap<String, Arc<Pending>>>,
+}
+
+impl Desk {
+    /// Asks the worker of a name, if there is one, to stop.
+    pub fn stop(&self, key: &Key) {
+        if let Some(token) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            token.cancel();
+        }
+    }
+
+    fn hire(&self, key: &Key, stop: CancellationToken) -> Hired<'_> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), stop);
+        Hired { desk: self, key: key.clone() }
+    }
+
+    pub(super) fn pending(&self, uid: &str) -> Option<Arc<Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    }
+
+    pub(super) fn keep(&self, uid: &str, pending: Arc<Pending>) {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), pending);
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// A worker that can be asked to stop, until this is dropped.
+struct Hired<'a> {
+    desk: &'a Desk,
+    key: Key,
+}
+
+impl Drop for Hired<'_> {
+    fn drop(&mut self) {
+        self.desk.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+/// Does the next step for the Restore of this key. The queue never calls it twice at once for one key.
+pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action, StepError> {
+    ctx.leadership.check()?;
+    // Before the read: a deletion that comes later than what is read finds somebody to stop.
+    let stop = ctx.stop.child_token();
+    let _hired = desk.hire(&key, stop.clone());
+    let restore = match observe::restore(&ctx, &key.name).await? {
+        Found::Gone => return Ok(Action::AwaitChange),
+        Found::Undecodable(object, findings) => {
+            let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            return refuse_raw(&ctx, &object, &findings).await;
+        }
+        Found::Restore(restore) => *restore,
+    };
+    let phase = restore.phase();
+    let deleting = restore.metadata.deletion_timestamp.is_some();
+    let holds = |name: &str| status::finalizers(&restore).any(|own| own == name);
+    let seen = Seen {
+        phase: &phase,
+        deleting,
+        guarded: holds(WORK_FINALIZER) || (deleting && holds(VELERO_FINALIZER)),
+        working: false,
+    };
+    match decide::next(seen) {
+        Step::Start => Box::pin(start(&ctx, &desk, stop, restore)).await,
+        Step::Resume => Box::pin(resume(&ctx, &desk, stop, restore)).await,
+        Step::Free => free(&ctx, &desk, &restore).await,
+        Step::Stop | Step::Rest => Ok(Action::AwaitChange),
+    }
+}
+
+async fn start(
+    ctx: &Context,
+    desk: &Desk,
+    stop: CancellationToken,
+    restore: Restore,
+) -> Result<Action, StepError> {
+    let facts = observe::facts(ctx, &restore).await?;
+    let findings: Vec<String> =
+        validate::findings(&restore.spec, &facts).iter().map(ToString::to_string).collect();
+    let Some(backup) = facts.backup.filter(|_| findings.is_empty()) else {
+        let written = retry::status_patch(ctx, &restore, |now| status::refused(now, &findings)).await?;
+        if matches!(written, Outcome::Written(_)) {
+            ctx.metrics.restore(metrics::Outcome::ValidationFailure, schedule_label(&restore));
+            ctx.events.warning(&restore, "FailedValidation", &findings.join("; "));
+        }
+        release(ctx, &restore).await;
+        return Ok(Action::AwaitChange);
+    };
+    if let Some(action) = claim(ctx, &restore).await? {
+        return Ok(action);
+    }
+    let mut spec = validate::prepared(&restore, &backup);
+    spec.item_operation_timeout =
+        spec.item_operation_timeout.or(Some(ctx.args.default_item_operation_timeout));
+    let at = Timestamp::now();
+    match retry::status_patch(ctx, &restore, |now| status::start(now, &spec, at)).await? {
+        Outcome::Written(started) => {
+            ctx.metrics.restore(metrics::Outcome::Attempt, schedule_of(&backup));
+            ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
+            runner::run(ctx, desk, stop, started, &backup, false).await
+        }
+        Outcome::Gone => {
+            release(ctx, &restore).await;
+            Ok(Action::AwaitChange)
+        }
+        Outcome::Stale => Ok(Action::RequeueAfter(Duration::from_millis(100))),
+    }
+}
+
+async fn resume(
+    ctx: &Context,
+    desk: &Desk,
+    stop: CancellationToken,
+    restore: Restore,
+) -> Result<Action, StepError> {
+    if let Some(pending) = desk.pending(&restore.uid().unwrap_or_default()) {
+        return finish::finish(ctx, desk, &restore, &pending).await;
+    }
+    let facts = observe::facts(ctx, &restore).await?;
+    if !is_active(ctx, &restore).await?
+        && let Some(action) = claim(ctx, &restore).await?
+    {
+        return Ok(action);
+    }
+    let Some(backup) = facts.backup else {
+        let name = restore.spec.backup_name.as_deref().unwrap_or_default();
+        let why = format!(
+            "backup {name:?} was deleted while it was being restored; what was restored so far remains"
+        );
+        return finish::fail(ctx, desk, &restore, &why, None).await;
+    };
+    tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
+    runner::run(ctx, desk, stop, restore, &backup, true).await
+}
+
+/// The work is over: files of a deleted Restore go, then the claim, then the finalizer.
+async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, StepError> {
+    desk.forget(&restore.uid().unwrap_or_default());
+    let deleting = restore.metadata.deletion_timestamp.is_some();
+    if deleting {
+        finish::delete_files(ctx, restore).await;
+    }
+    release(ctx, restore).await;
+    retry::status_patch(ctx, restore, |now| status::freed(now, deleting)).await?;
+    Ok(Action::AwaitChange)
+}
+
+/// Ends a Restore that can not be decoded. Its raw object is patched.
+async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) -> Result<Action, StepError> {
+    let kind = kube::api::ApiResource::erase::<Restore>(&());
+    let api = kube::Api::<DynamicObject>::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    let budget = ctx.args.resource_timeout.as_std();
+    retry::status_patch_in(&api, &ctx.leadership, budget, object, |now| {
+        let phase = now.data.pointer("/status/phase").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let phase = if phase.is_empty() { RestorePhase::New } else { RestorePhase::from(phase) };
+        match phase {
+            RestorePhase::New => Some(json!({
+                "status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings},
+            })),
+            // Someone broke the spec of a running restore: it can not be resumed.
+            other if other.can_become(&RestorePhase::Failed) => Some(json!({
+                "metadata": {"finalizers": null},
+                "status": {"phase": RestorePhase::Failed, "failureReason": findings.join("; ")},
+            })),
+            _ => None,
+        }
+    })
+    .await?;
+    let key = ObjectKey::restore(&ctx.namespace, &object.name_any());
+    release_key(ctx, &key, &object.uid().unwrap_or_default()).await;
+    Ok(Action::AwaitChange)
+}
+
+/// The schedule of a backup, for metrics.
+pub(super) fn schedule_of(backup: &Backup) -> &str {
+    let labels = backup.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(backup_core::labels::SCHEDULE_NAME)).map_or("", String::as_str)
+}
+
+/// The schedule of a restore, for metrics.
+pub(super) fn schedule_label(restore: &Restore) -> &str {
+    restore.spec.schedule_name.as_deref().unwrap_or_default()
+}
+
+/// What to do when work had to stop.
+pub(super) fn halted(halt: Halt) -> Result<Action, StepError> {
+    match halt {
+        // Asked to: a deletion goes on in the next step.
+        Halt::Stopped => Ok(Action::RequeueAfter(Duration::from_millis(100))),
+        Halt::NotLeading(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

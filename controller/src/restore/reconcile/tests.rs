@@ -1,0 +1,226 @@
+#![allow(clippy::needless_pass_by_value)] // tables read better with values
+
+use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_lock::LedgerStore;
+use clap::Parser as _;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    location::Locations,
+    metrics::Metrics,
+    restore::fake::{Fake, Fault, backup},
+    runtime::{events::Events, health::Health, leader::Leadership},
+};
+
+const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
+const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
+const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+const ITEM: &str = "/api/v1/namespaces/a/configmaps/c";
+
+fn context(fake: &Fake) -> Context {
+    let client = fake.client();
+    let mut args = crate::Args::parse_from(["backup-controller"]);
+    args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
+    Context {
+        namespace: "velero".to_owned(),
+        args: Arc::new(args),
+        ledger: LedgerStore::new(client.clone(), "velero"),
+        leadership: Leadership::always(),
+        locations: Locations::new(client.clone(), "velero", "default"),
+        metrics: Arc::new(Metrics::default()),
+        events: Events::new(client.clone(), "test"),
+        health: Health::default(),
+        stop: CancellationToken::new(),
+        client,
+    }
+}
+
+fn object(kind: &str, name: &str, spec: Value, status: Value) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
+        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+    })
+}
+
+/// A stored backup with one ConfigMap, and a Restore from it.
+async fn prepared(fake: &Fake, phase: Option<&str>) -> tempfile::TempDir {
+    let item =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
+    let (folder, _, location) = backup::stored(&[("configmaps", Some("a"), item)]).await;
+    let mut location = serde_json::to_value(location).unwrap();
+    location["metadata"]["namespace"] = json!("velero");
+    fake.put(LOCATION, location);
+    fake.put(
+        BACKUP,
+        object("Backup", "b", json!({"storageLocation": "default"}), json!({"phase": "Completed"})),
+    );
+    let status = phase.map_or(json!({}), |phase| json!({"phase": phase}));
+    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), status));
+    folder
+}
+
+async fn step(ctx: &Context, desk: &Arc<Desk>) -> Result<Action, StepError> {
+    let key = Key { namespace: "velero".to_owned(), name: "r".to_owned() };
+    Box::pin(reconcile(ctx.clone(), Arc::clone(desk), key)).await
+}
+
+async fn claims(ctx: &Context) -> usize {
+    ctx.ledger.read(backup_lock::VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
+}
+
+#[tokio::test]
+async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    let (ctx, desk) = (context(&fake), Arc::default());
+    assert_eq!(step(&ctx, &desk).await.unwrap(), Action::AwaitChange);
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Completed", "{restore}");
+    assert_eq!(restore["status"]["progress"], json!({"totalItems": 2, "itemsRestored": 2}));
+    assert_eq!(restore["metadata"]["finalizers"], Value::Null);
+    assert!(restore["status"]["completionTimestamp"].is_string());
+    assert_eq!(fake.get(ITEM).unwrap()["data"]["k"], "v");
+    assert!(folder.path().join("restores/r/restore-r-results.gz").exists());
+    assert_eq!(claims(&ctx).await, 0);
+    let log = fake.log();
+    let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
+    assert!(
+        at("PUT /apis/coordination.k8s.io") < at(&format!("PATCH {RESTORE}")),
+        "claimed before the first write"
+    );
+    assert!(
+        at(&format!("PATCH {RESTORE}")) < at("POST /api/v1/namespaces"),
+        "published before the first item"
+    );
+    assert_eq!(step(&ctx, &desk).await.unwrap(), Action::AwaitChange);
+    assert_eq!(fake.get(RESTORE).unwrap(), restore, "a terminal restore is left alone");
+}
+
+#[tokio::test]
+async fn a_restore_found_running_is_resumed_to_the_same_end() {
+    for phase in ["InProgress", "Finalizing"] {
+        let fake = Fake::new();
+        let _folder = prepared(&fake, Some(phase)).await;
+        let (ctx, desk) = (context(&fake), Arc::default());
+        step(&ctx, &desk).await.unwrap();
+        assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed", "{phase}");
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_completed() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("FinalizingPartiallyFailed")).await;
+    step(&context(&fake), &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
+    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+    let ctx = context(&fake);
+    step(&ctx, &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation");
+    let errors = status["validationErrors"].to_string();
+    assert!(errors.contains("spec.backupName") && errors.contains("spec.resourceModifier"), "{errors}");
+    assert!(fake.get(ITEM).is_none());
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
+    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+    step(&context(&fake), &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation");
+    assert!(
+        status["validationErrors"][0].as_str().unwrap().starts_with("spec.itemOperationTimeout: "),
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn a_restore_that_another_holds_out_fails_without_having_started() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = context(&fake);
+    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
+    step(&ctx, &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "Failed");
+    let reason = status["failureReason"].as_str().unwrap();
+    assert!(reason.starts_with("not started: ") && reason.contains("nightly"), "{reason}");
+    assert!(fake.get(ITEM).is_none() && status["startTimestamp"].is_null());
+}
+
+#[tokio::test]
+async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    let tarball = folder.path().join("backups/b/b.tar.gz");
+    let bytes = std::fs::read(&tarball).unwrap();
+    std::fs::write(&tarball, &bytes[..bytes.len() / 2]).unwrap();
+    step(&context(&fake), &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "Failed");
+    assert!(status["failureReason"].as_str().unwrap().contains("nothing was restored"), "{status}");
+    assert!(!fake.log().iter().any(|line| line.starts_with("POST /api/v1/namespaces")));
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    // A file where the folder of the results should be.
+    std::fs::write(folder.path().join("restores"), b"").unwrap();
+    let (ctx, desk) = (context(&fake), Arc::default());
+    assert!(matches!(step(&ctx, &desk).await.unwrap(), Action::RequeueAfter(_)));
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Finalizing");
+    assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string(), "{restore}");
+    assert_eq!(claims(&ctx).await, 1, "it still works");
+    std::fs::remove_file(folder.path().join("restores")).unwrap();
+    let posts = || fake.log().iter().filter(|line| line.contains("configmaps")).count();
+    let before = posts();
+    assert_eq!(step(&ctx, &desk).await.unwrap(), Action::AwaitChange);
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Completed");
+    assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null());
+    assert_eq!((posts(), claims(&ctx).await), (before, 0), "the items are not done again");
+}
+
+#[tokio::test]
+async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
+    let (stop, at_post) = (Arc::new(Desk::default()), Arc::new(std::sync::OnceLock::<Fake>::new()));
+    let (desk, shared) = (Arc::clone(&stop), Arc::clone(&at_post));
+    // The deletion comes when the namespace is created: the item after it must not be.
+    let fake = Fake::with(move |method, path, _| {
+        if method == "POST" && path == "/api/v1/namespaces" {
+            let fake = shared.get().unwrap();
+            let mut restore = fake.get(RESTORE).unwrap();
+            restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+            fake.put(RESTORE, restore);
+            desk.stop(&Key { namespace: "velero".to_owned(), name: "r".to_owned() });
+        }
+        Fault::None
+    });
+    at_post.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, None).await;
+    let ctx = context(&fake);
+    assert!(matches!(step(&ctx, &stop).await.unwrap(), Action::RequeueAfter(_)));
+    assert!(fake.get(ITEM).is_none());
+    assert_eq!(claims(&ctx).await, 1, "the claim stands until the worker has stopped");
+    step(&ctx, &stop).await.unwrap();
+    assert_eq!(claims(&ctx).await, 0);
+    assert!(fake.get(RESTORE).is_none(), "the finalizer is off, so it is gone");
+}

@@ -1,0 +1,139 @@
+//! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
+
+use std::sync::{Mutex, PoisonError};
+
+use backup_core::api::restore::RestoreProgress;
+use backup_store::{LogFile, ResourceList, RestoreFiles, Results, Scope};
+use jiff::Timestamp;
+
+use super::apply::{Applied, Outcome};
+
+/// Shared by everything that works on one restore.
+#[derive(Debug)]
+pub struct Report {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    results: Results,
+    list: ResourceList,
+    log: LogFile,
+    total: i64,
+    done: i64,
+}
+
+/// The item that a message is about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// `apps/v1`.
+    pub api_version: &'a str,
+    /// `Deployment`.
+    pub kind: &'a str,
+    /// Namespace it was restored into.
+    pub namespace: Option<&'a str>,
+    /// Name.
+    pub name: &'a str,
+}
+
+impl Report {
+    /// An empty report. Errors: no temporary file for the log.
+    pub fn new() -> std::io::Result<Self> {
+        let inner = Inner {
+            results: Results::default(),
+            list: ResourceList::default(),
+            log: LogFile::new()?,
+            total: 0,
+            done: 0,
+        };
+        Ok(Self { inner: Mutex::new(inner) })
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// More items are to be restored.
+    pub fn expect(&self, items: usize) {
+        self.with(|inner| inner.total += i64::try_from(items).unwrap_or(i64::MAX));
+    }
+
+    /// A line of the log.
+    pub fn info(&self, message: &str) {
+        self.with(|inner| inner.log.line("info", message, &[], Timestamp::now()));
+    }
+
+    /// Something that people should know about the restore as a whole.
+    pub fn warn(&self, scope: Scope<'_>, message: String) {
+        self.with(|inner| {
+            inner.log.line("warning", &message, &[], Timestamp::now());
+            inner.results.warn(scope, message);
+        });
+    }
+
+    /// Something that is missing because of a failure.
+    pub fn error(&self, scope: Scope<'_>, message: String) {
+        self.with(|inner| {
+            inner.log.line("error", &message, &[], Timestamp::now());
+            inner.results.error(scope, message);
+        });
+    }
+
+    /// One item is done.
+    pub fn item(&self, about: About<'_>, applied: Applied) {
+        let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+        self.with(|inner| {
+            inner.done += 1;
+            let suffix = applied.outcome.as_str();
+            inner.list.add(about.api_version, about.kind, about.namespace, about.name, Some(suffix));
+            let fields = [
+                ("kind", about.kind),
+                ("namespace", about.namespace.unwrap_or_default()),
+                ("name", about.name),
+            ];
+            let at = Timestamp::now();
+            if let Some(error) = applied.error {
+                inner.log.line("error", &error, &fields, at);
+                inner.results.error(scope, error);
+            }
+            if let Some(warning) = applied.warning {
+                inner.log.line("warning", &warning, &fields, at);
+                inner.results.warn(scope, warning);
+            } else if applied.outcome != Outcome::Failed {
+                inner.log.line("info", suffix, &fields, at);
+            }
+        });
+    }
+
+    /// One item was left out on purpose; the log says why.
+    pub fn left_out(&self, about: About<'_>, why: &str) {
+        self.item(about, Applied::quiet(Outcome::Skipped));
+        self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
+    }
+
+    /// Items so far.
+    pub fn progress(&self) -> RestoreProgress {
+        self.with(|inner| RestoreProgress {
+            total_items: inner.total,
+            items_restored: inner.done,
+            ..RestoreProgress::default()
+        })
+    }
+
+    /// Number of warnings and errors: the lengths of the lists.
+    pub fn counts(&self) -> (i64, i64) {
+        self.with(|inner| (inner.results.warnings(), inner.results.errors()))
+    }
+
+    /// What is stored about the restore.
+    pub fn into_files(self) -> RestoreFiles {
+        let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        RestoreFiles {
+            log: inner.log,
+            results: inner.results,
+            resource_list: inner.list,
+            item_operations: Vec::new(),
+            volume_info: Vec::new(),
+        }
+    }
+}

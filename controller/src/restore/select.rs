@@ -1,0 +1,231 @@
+//! Which items of the backup are restored, and in which order.
+//!
+//! Only references to items are kept; an item is read when it is needed, or when labels decide about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use backup_core::{
+    api::RestoreSpec,
+    resources::{self, NAMESPACES, ResourceFilter, ResourceType},
+    selection::{IncludesExcludes, LabelFilter},
+};
+use backup_store::{Contents, ItemRef, StoreError};
+use serde::Deserialize;
+
+use super::{crds::DEFINITIONS, guard, json::Object};
+
+/// The filters of a Restore.
+#[derive(Debug)]
+pub struct Selection {
+    types: ResourceFilter,
+    namespaces: IncludesExcludes,
+    labels: LabelFilter,
+}
+
+/// The items of one type.
+#[derive(Debug)]
+pub struct Batch {
+    /// `deployments.apps`, as the tarball has it.
+    pub group_resource: String,
+    /// What the cluster serves under this name; none if it does not.
+    pub resource: Option<ResourceType>,
+    /// The selected items.
+    pub items: Vec<ItemRef>,
+}
+
+/// What the cluster serves.
+pub trait Served {
+    /// The group resource that a person means by this name (`po`, `deployments`).
+    fn complete(&self, name: &str) -> Option<String>;
+    /// The type of this exact group resource.
+    fn find(&self, group_resource: &str) -> Option<ResourceType>;
+}
+
+impl Selection {
+    /// The filters of a spec, with names completed by what the cluster serves.
+    pub fn new(spec: &RestoreSpec, served: &dyn Served) -> Self {
+        Self {
+            types: ResourceFilter::for_restore(spec, &|name| served.complete(name)),
+            namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
+            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
+        }
+    }
+
+    /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
+    pub fn batches(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<Batch>, StoreError> {
+        let mut batches = Vec::new();
+        for group_resource in in_order(contents.types()) {
+            if [DEFINITIONS, NAMESPACES].contains(&group_resource.as_str()) {
+                continue;
+            }
+            let items = self.items(contents, &group_resource)?;
+            if !items.is_empty() {
+                let resource = served.find(&group_resource);
+                batches.push(Batch { group_resource, resource, items });
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The selected items of a type.
+    pub fn items(&self, contents: &Contents, group_resource: &str) -> Result<Vec<ItemRef>, StoreError> {
+        if guard::keeps_type(group_resource) {
+            return Ok(Vec::new());
+        }
+        let takes = [true, false].map(|namespaced| self.types.includes(&named(group_resource, namespaced)));
+        let mut chosen = Vec::new();
+        for item in contents.items(group_resource) {
+            let selected = match contents.namespace_of(item) {
+                Some(namespace) => takes[0] && self.namespaces.includes(namespace),
+                None => takes[1],
+            };
+            if selected && self.labels_match(contents, item)? {
+                chosen.push(*item);
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn labels_match(&self, contents: &Contents, item: &ItemRef) -> Result<bool, StoreError> {
+        if self.labels.everything() {
+            return Ok(true);
+        }
+        // What can not be read has no labels that match; it is reported when it is selected without labels.
+        let head: Head = serde_json::from_slice(&contents.read(item)?).unwrap_or_default();
+        Ok(self.labels.matches(&head.metadata.labels.unwrap_or_default()))
+    }
+
+    /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
+    /// cluster does not serve them (unless the spec leaves definitions out).
+    pub fn definitions(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<ItemRef>, StoreError> {
+        let mut chosen = self.items(contents, DEFINITIONS)?;
+        if self.types.excludes(&named(DEFINITIONS, false)) {
+            return Ok(chosen);
+        }
+        let mut needed = BTreeSet::new();
+        for group_resource in contents.types() {
+            // Only a type with a group of its own can come from a definition.
+            if group_resource.contains('.')
+                && served.find(&group_resource).is_none()
+                && !self.items(contents, &group_resource)?.is_empty()
+            {
+                needed.insert(group_resource);
+            }
+        }
+        if needed.is_empty() {
+            return Ok(chosen);
+        }
+        for item in contents.items(DEFINITIONS) {
+            if chosen.contains(item) {
+                continue;
+            }
+            let head: Head = serde_json::from_slice(&contents.read(item)?).unwrap_or_default();
+            if needed.contains(&head.metadata.name) {
+                chosen.push(*item);
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// Whether items of this namespace of the backup are restored at all.
+    pub fn takes_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.includes(namespace)
+    }
+
+    /// Whether a Namespace object is restored even if nothing is restored into it.
+    pub fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.types.includes(&named(NAMESPACES, false))
+            && self.takes_namespace(name)
+            && self.labels.matches(labels)
+    }
+
+    /// Whether the volume of a selected claim may come along.
+    pub fn lets_volumes_come_along(&self) -> bool {
+        !self.types.excludes(&named("persistentvolumes", false))
+    }
+}
+
+/// Group resources in the order of restoring.
+pub fn in_order(mut types: Vec<String>) -> Vec<String> {
+    types.sort_by(|a, b| resources::restore_rank(a).cmp(&resources::restore_rank(b)));
+    types
+}
+
+/// A type that is known by its name only.
+fn named(group_resource: &str, namespaced: bool) -> ResourceType {
+    let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
+    ResourceType { plural: plural.to_owned(), group: group.to_owned(), namespaced, ..ResourceType::default() }
+}
+
+/// The part of an item that selection looks at.
+#[derive(Debug, Default, Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: HeadMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct HeadMetadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Reads and decodes one item. The inner error is for the results of the restore.
+pub fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String> {
+    let bytes = contents.read(item).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| format!("the backup holds something that is no Kubernetes object: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_restored_in_the_order_in_which_they_need_each_other() {
+        let shuffled = [
+            "widgets.example.com",
+            "services",
+            "deployments.apps",
+            "replicasets.apps",
+            "pods",
+            "configmaps",
+            "secrets",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "serviceaccounts",
+            "namespaces",
+            "ingresses.networking.k8s.io",
+            "customresourcedefinitions.apiextensions.k8s.io",
+            "storageclasses.storage.k8s.io",
+            "rolebindings.rbac.authorization.k8s.io",
+            "roles.rbac.authorization.k8s.io",
+            "clusters.cluster.x-k8s.io",
+        ];
+        let order = in_order(shuffled.iter().map(|s| (*s).to_owned()).collect());
+        assert_eq!(
+            order,
+            [
+                "customresourcedefinitions.apiextensions.k8s.io",
+                "namespaces",
+                "storageclasses.storage.k8s.io",
+                "persistentvolumes",
+                "persistentvolumeclaims",
+                "roles.rbac.authorization.k8s.io",
+                "serviceaccounts",
+                "rolebindings.rbac.authorization.k8s.io",
+                "secrets",
+                "configmaps",
+                "pods",
+                "replicasets.apps",
+                "services",
+                "deployments.apps",
+                "ingresses.networking.k8s.io",
+                "widgets.example.com",
+                "clusters.cluster.x-k8s.io",
+            ]
+        );
+    }
+}

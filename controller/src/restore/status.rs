@@ -1,0 +1,204 @@
+//! What is written to a Restore, as merge patches. Pure.
+//!
+//! [`crate::runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites what it has not seen.
+
+use backup_core::{
+    api::{Restore, RestorePhase, RestoreSpec, restore::RestoreProgress},
+    labels::BLOCKED_ANNOTATION,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// On a Restore while it is worked on, so that a deleted one keeps its claim until its worker has stopped.
+pub const WORK_FINALIZER: &str = "backup-controller/work";
+/// What a Velero server leaves on every Restore; it deletes the files of the restore before it takes it off.
+pub const VELERO_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
+
+/// Counts of a restore that has come to its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Number of warnings in the results.
+    pub warnings: i64,
+    /// Number of errors in the results.
+    pub errors: i64,
+    /// Items so far.
+    pub progress: RestoreProgress,
+}
+
+fn time(at: Timestamp) -> String {
+    // Go's metav1.Time: RFC 3339 with whole seconds.
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The finalizers without ours; `null` when none is left.
+fn without_ours(restore: &Restore) -> Value {
+    let rest: Vec<&str> = finalizers(restore).filter(|name| *name != WORK_FINALIZER).collect();
+    if rest.is_empty() { Value::Null } else { json!(rest) }
+}
+
+/// The finalizers of a Restore.
+pub fn finalizers(restore: &Restore) -> impl Iterator<Item = &str> {
+    restore.metadata.finalizers.iter().flatten().map(String::as_str)
+}
+
+/// Work begins: the prepared spec, the finalizer, InProgress.
+pub fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
+    if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut guards: Vec<&str> = finalizers(restore).collect();
+    if !guards.contains(&WORK_FINALIZER) {
+        guards.push(WORK_FINALIZER);
+    }
+    Some(json!({
+        "metadata": {"finalizers": guards},
+        "spec": {
+            "backupName": spec.backup_name,
+            "scheduleName": spec.schedule_name,
+            "excludedResources": spec.excluded_resources,
+            "itemOperationTimeout": spec.item_operation_timeout,
+        },
+        "status": {"phase": RestorePhase::InProgress, "startTimestamp": time(at)},
+    }))
+}
+
+/// Items so far, while the restore is running.
+pub fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> {
+    (restore.phase() == RestorePhase::InProgress).then(|| json!({"status": {"progress": progress}}))
+}
+
+/// The items are done; results are being stored.
+pub fn finalizing(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
+    restore.phase().can_become(phase).then(|| json!({"status": outcome(phase, counts)}))
+}
+
+/// Why the results could not be stored so far.
+pub fn blocked(restore: &Restore, why: &str) -> Option<Value> {
+    let known = restore.metadata.annotations.as_ref().and_then(|a| a.get(BLOCKED_ANNOTATION));
+    (!restore.phase().is_terminal() && known.map(String::as_str) != Some(why))
+        .then(|| json!({"metadata": {"annotations": {BLOCKED_ANNOTATION: why}}}))
+}
+
+/// The end, after the results are stored.
+pub fn ended(restore: &Restore, phase: &RestorePhase, counts: &Counts, at: Timestamp) -> Option<Value> {
+    if !restore.phase().can_become(phase) {
+        return None;
+    }
+    let mut status = outcome(phase, counts);
+    status["completionTimestamp"] = Value::from(time(at));
+    let mut patch = json!({"metadata": {"finalizers": without_ours(restore)}, "status": status});
+    unblock(restore, &mut patch);
+    Some(patch)
+}
+
+/// A fatal error: nothing more will be restored.
+pub fn failed(restore: &Restore, why: &str, counts: &Counts, at: Timestamp) -> Option<Value> {
+    let mut patch = ended(restore, &RestorePhase::Failed, counts, at)?;
+    patch["status"]["failureReason"] = Value::from(why);
+    Some(patch)
+}
+
+/// The Restore can not run as it stands; nothing was done.
+pub fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
+    (restore.phase() == RestorePhase::New)
+        .then(|| json!({"status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings}}))
+}
+
+/// The work is over and the object may go.
+pub fn freed(restore: &Restore, files_gone: bool) -> Option<Value> {
+    let keep = |name: &&str| *name != WORK_FINALIZER && !(files_gone && *name == VELERO_FINALIZER);
+    let rest: Vec<&str> = finalizers(restore).filter(keep).collect();
+    if rest.len() == finalizers(restore).count() {
+        return None;
+    }
+    Some(json!({"metadata": {"finalizers": if rest.is_empty() { Value::Null } else { json!(rest) }}}))
+}
+
+fn outcome(phase: &RestorePhase, counts: &Counts) -> Value {
+    json!({
+        "phase": phase,
+        "warnings": counts.warnings,
+        "errors": counts.errors,
+        "progress": counts.progress,
+    })
+}
+
+fn unblock(restore: &Restore, patch: &mut Value) {
+    if restore.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(BLOCKED_ANNOTATION)) {
+        patch["metadata"]["annotations"] = json!({BLOCKED_ANNOTATION: null});
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restore(phase: RestorePhase) -> Restore {
+        let mut restore = Restore::new("r", RestoreSpec::default());
+        restore.status.phase = Some(phase);
+        restore.metadata.finalizers = Some(vec![WORK_FINALIZER.to_owned(), "other/one".to_owned()]);
+        restore
+    }
+
+    #[test]
+    fn a_terminal_restore_is_never_written_again() {
+        let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
+        for phase in [
+            RestorePhase::Completed,
+            RestorePhase::PartiallyFailed,
+            RestorePhase::Failed,
+            RestorePhase::FailedValidation,
+        ] {
+            let restore = restore(phase);
+            assert_eq!(start(&restore, &restore.spec, at), None);
+            assert_eq!(finalizing(&restore, &RestorePhase::Finalizing, &counts), None);
+            assert_eq!(ended(&restore, &RestorePhase::Completed, &counts, at), None);
+            assert_eq!(failed(&restore, "why", &counts, at), None);
+            assert_eq!(refused(&restore, &[]), None);
+            assert_eq!(blocked(&restore, "why"), None);
+        }
+    }
+
+    #[test]
+    fn the_end_takes_only_our_finalizer_off_and_clears_the_reason_for_waiting() {
+        let mut restore = restore(RestorePhase::Finalizing);
+        restore.metadata.annotations =
+            Some([(BLOCKED_ANNOTATION.to_owned(), "store away".to_owned())].into());
+        let patch =
+            ended(&restore, &RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!(["other/one"]));
+        assert_eq!(patch["metadata"]["annotations"], json!({BLOCKED_ANNOTATION: null}));
+        assert_eq!(patch["status"]["phase"], "Completed");
+        assert_eq!(patch["status"]["completionTimestamp"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_restore_starts_with_its_finalizer_and_names_filled_in() {
+        let mut restore = Restore::new("r", RestoreSpec::default());
+        let spec = RestoreSpec { backup_name: Some("b".to_owned()), ..RestoreSpec::default() };
+        let patch = start(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!([WORK_FINALIZER]));
+        assert_eq!(
+            (&patch["spec"]["backupName"], &patch["status"]["phase"]),
+            (&json!("b"), &json!("InProgress"))
+        );
+        restore.status.phase = Some(RestorePhase::InProgress);
+        assert_eq!(start(&restore, &spec, Timestamp::UNIX_EPOCH), None, "started once");
+    }
+
+    #[test]
+    fn errors_seen_before_a_restart_are_not_forgotten_by_the_phase() {
+        let restore = restore(RestorePhase::FinalizingPartiallyFailed);
+        let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(ended(&restore, &RestorePhase::Completed, &counts, at), None);
+        assert!(ended(&restore, &RestorePhase::PartiallyFailed, &counts, at).is_some());
+    }
+
+    #[test]
+    fn a_finalizer_of_a_velero_server_goes_once_its_files_are_gone() {
+        let mut restore = restore(RestorePhase::Completed);
+        restore.metadata.finalizers = Some(vec![VELERO_FINALIZER.to_owned()]);
+        assert_eq!(freed(&restore, false), None);
+        assert_eq!(freed(&restore, true).unwrap()["metadata"]["finalizers"], Value::Null);
+    }
+}

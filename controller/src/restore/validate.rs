@@ -1,0 +1,127 @@
+//! Whether a Restore can run, given what was found in the cluster. Pure; everything wrong is told at once.
+
+use backup_core::{
+    api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
+    labels, resources,
+    validate::{self, Finding},
+};
+
+/// What was found in the cluster for a Restore.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// The backup to restore from, if it was found.
+    pub backup: Option<Backup>,
+    /// The location of that backup, if it was found.
+    pub location: Option<BackupStorageLocation>,
+}
+
+/// The newest Completed backup of a schedule, by the time it started.
+pub fn newest_of<'a>(schedule: &str, backups: impl IntoIterator<Item = &'a Backup>) -> Option<&'a Backup> {
+    backups
+        .into_iter()
+        .filter(|b| b.phase() == BackupPhase::Completed && schedule_of(b) == Some(schedule))
+        .max_by_key(|b| b.status.start_timestamp.as_ref().map(|t| t.0))
+}
+
+fn schedule_of(backup: &Backup) -> Option<&str> {
+    backup.metadata.labels.as_ref()?.get(labels::SCHEDULE_NAME).map(String::as_str)
+}
+
+/// Everything that keeps the restore from running, each finding with its field.
+pub fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
+    let mut found = validate::restore(spec);
+    found.extend(unsupported(spec));
+    let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
+        (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
+        (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
+        // Both or none: told by the rules that need no cluster.
+        _ => return found,
+    };
+    let Some(backup) = &facts.backup else {
+        found.push(finding(
+            field,
+            format!("{what} was not found in this namespace; `kubectl backup get` lists what there is"),
+        ));
+        return found;
+    };
+    found.extend(backup_finding(field, backup));
+    found.extend(location_finding(field, backup, facts.location.as_ref()));
+    found
+}
+
+fn named(name: Option<&String>) -> Option<&str> {
+    name.map(String::as_str).filter(|name| !name.is_empty())
+}
+
+fn backup_finding(field: &str, backup: &Backup) -> Option<Finding> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let phase = backup.phase();
+    if backup.metadata.deletion_timestamp.is_some() || phase == BackupPhase::Deleting {
+        return Some(finding(field, format!("backup {name:?} is being deleted; restore from another")));
+    }
+    (!matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)).then(|| {
+        finding(
+            field,
+            format!("backup {name:?} is {phase}; only a backup that is Completed or PartiallyFailed can be restored"),
+        )
+    })
+}
+
+fn location_finding(
+    field: &str,
+    backup: &Backup,
+    location: Option<&BackupStorageLocation>,
+) -> Option<Finding> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let at = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let Some(location) = location else {
+        return Some(finding(
+            field,
+            format!("backup {name:?} is in BackupStorageLocation {at:?}, which does not exist"),
+        ));
+    };
+    (location.status.phase == Some(LocationPhase::Unavailable)).then(|| {
+        let why = location.status.message.as_deref().unwrap_or("no reason was given");
+        finding(
+            field,
+            format!("backup {name:?} is in BackupStorageLocation {at:?}, which is Unavailable: {why}"),
+        )
+    })
+}
+
+/// What this version can not do. Ignoring it would restore something else than was asked for.
+fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
+    let asked = [
+        ("spec.hooks", spec.hooks.as_ref().is_some_and(|hooks| !hooks.resources.is_empty())),
+        ("spec.resourceModifier", spec.resource_modifier.is_some()),
+        ("spec.resourcePolicy", spec.resource_policy.is_some()),
+        ("spec.restoreStatus", spec.restore_status.is_some()),
+    ];
+    asked
+        .into_iter()
+        .filter(|(_, asked)| *asked)
+        .map(|(field, _)| finding(field, "is not supported yet; remove it to restore without it".to_owned()))
+        .collect()
+}
+
+fn finding(field: &str, message: String) -> Finding {
+    Finding { field: field.to_owned(), message }
+}
+
+/// The spec as it is run and published: names filled in, non-restorable resources excluded.
+pub fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
+    let mut spec = restore.spec.clone();
+    spec.backup_name.clone_from(&backup.metadata.name);
+    if named(spec.schedule_name.as_ref()).is_none() {
+        spec.schedule_name = schedule_of(backup).map(ToOwned::to_owned);
+    }
+    for resource in resources::NON_RESTORABLE {
+        if !spec.excluded_resources.iter().any(|r| r == resource) {
+            spec.excluded_resources.push((*resource).to_owned());
+        }
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+use backup_core::api::{
+    BackupSpec, BackupStorageLocationSpec,
+    restore::{RestoreResourceHookSpec, RestoreStatusSpec},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
+
+use super::*;
+
+fn backup(name: &str, phase: BackupPhase, schedule: Option<&str>, started: i64) -> Backup {
+    let spec = BackupSpec { storage_location: Some("default".to_owned()), ..BackupSpec::default() };
+    let mut backup = Backup::new(name, spec);
+    backup.status.phase = Some(phase);
+    backup.status.start_timestamp = Some(Time(Timestamp::from_second(started).unwrap()));
+    backup.metadata.labels = schedule.map(|s| [(labels::SCHEDULE_NAME.to_owned(), s.to_owned())].into());
+    backup
+}
+
+fn location(phase: Option<LocationPhase>) -> BackupStorageLocation {
+    let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+    location.status.phase = phase;
+    location
+}
+
+fn from(name: &str) -> RestoreSpec {
+    RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() }
+}
+
+fn facts(phase: BackupPhase, at: Option<LocationPhase>) -> Facts {
+    Facts { backup: Some(backup("b", phase, None, 0)), location: Some(location(at)) }
+}
+
+#[rstest]
+#[case::completed(BackupPhase::Completed, Some(LocationPhase::Available), true)]
+#[case::partially(BackupPhase::PartiallyFailed, Some(LocationPhase::Available), true)]
+#[case::location_not_validated_yet(BackupPhase::Completed, None, true)]
+#[case::running(BackupPhase::InProgress, Some(LocationPhase::Available), false)]
+#[case::failed(BackupPhase::Failed, Some(LocationPhase::Available), false)]
+#[case::deleting(BackupPhase::Deleting, Some(LocationPhase::Available), false)]
+#[case::unavailable(BackupPhase::Completed, Some(LocationPhase::Unavailable), false)]
+fn only_a_finished_backup_in_a_usable_location_is_restored(
+    #[case] phase: BackupPhase,
+    #[case] at: Option<LocationPhase>,
+    #[case] good: bool,
+) {
+    let found = findings(&from("b"), &facts(phase, at));
+    assert_eq!(found.is_empty(), good, "{found:?}");
+    assert!(found.iter().all(|f| f.field == "spec.backupName"), "{found:?}");
+}
+
+#[test]
+fn a_missing_backup_and_a_missing_location_are_told_by_name() {
+    let found = findings(&from("b"), &Facts::default());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].to_string().starts_with("spec.backupName: backup \"b\" was not found"), "{}", found[0]);
+    let found = findings(&from("b"), &Facts { location: None, ..facts(BackupPhase::Completed, None) });
+    assert!(found[0].message.contains("\"default\", which does not exist"), "{}", found[0]);
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let spec = RestoreSpec {
+        hooks: Some(backup_core::api::restore::RestoreHooks {
+            resources: vec![RestoreResourceHookSpec::default()],
+            ..Default::default()
+        }),
+        restore_status: Some(RestoreStatusSpec::default()),
+        existing_resource_policy: Some("overwrite".to_owned()),
+        ..from("b")
+    };
+    let found = findings(&spec, &facts(BackupPhase::InProgress, None));
+    let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
+    for field in ["spec.hooks", "spec.restoreStatus", "spec.existingResourcePolicy", "spec.backupName"] {
+        assert!(fields.contains(&field), "{field} not in {fields:?}");
+    }
+}
+
+#[test]
+fn a_schedule_means_its_newest_completed_backup() {
+    let backups = [
+        backup("old", BackupPhase::Completed, Some("nightly"), 1),
+        backup("new", BackupPhase::Completed, Some("nightly"), 3),
+        backup("newer but partial", BackupPhase::PartiallyFailed, Some("nightly"), 4),
+        backup("other", BackupPhase::Completed, Some("hourly"), 9),
+        backup("none", BackupPhase::Completed, None, 9),
+    ];
+    assert_eq!(newest_of("nightly", &backups).unwrap().metadata.name.as_deref(), Some("new"));
+    assert!(newest_of("weekly", &backups).is_none());
+}
+
+#[test]
+fn the_published_spec_names_both_and_excludes_what_can_not_be_restored() {
+    let restore = Restore::new("r", from("b"));
+    let spec = prepared(&restore, &backup("b", BackupPhase::Completed, Some("nightly"), 0));
+    assert_eq!((spec.backup_name.as_deref(), spec.schedule_name.as_deref()), (Some("b"), Some("nightly")));
+    assert!(spec.excluded_resources.contains(&"nodes".to_owned()));
+    let again =
+        prepared(&Restore::new("r", spec.clone()), &backup("b", BackupPhase::Completed, Some("nightly"), 0));
+    assert_eq!(again, spec, "preparing again changes nothing");
+}

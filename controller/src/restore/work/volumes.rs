@@ -1,0 +1,76 @@
+//! Volumes that come back as they are, with the claims that were bound to them.
+
+use std::collections::BTreeSet;
+
+use backup_core::resources::restore_rank;
+use backup_store::StoreError;
+
+use super::{Discover, Work};
+use crate::restore::{
+    actions, json,
+    select::{self, Batch, Selection, Served},
+};
+
+const VOLUMES: &str = "persistentvolumes";
+const CLAIMS: &str = "persistentvolumeclaims";
+
+impl<D: Discover> Work<'_, D> {
+    /// Finds the volumes that are restored as they are, and those that selected claims were bound to.
+    pub(super) fn learn_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
+        for item in self.contents.items(VOLUMES) {
+            if let Ok(volume) = select::read(self.contents, item)
+                && actions::volume_is_kept(&volume)
+                && let Some(name) = json::text(&volume, &["metadata"], "name")
+            {
+                self.rules.kept_volumes.insert(name.to_owned());
+            }
+        }
+        let mut claimed = BTreeSet::new();
+        if !self.rules.kept_volumes.is_empty() && selection.lets_volumes_come_along() {
+            for item in selection.items(self.contents, CLAIMS)? {
+                if let Ok(claim) = select::read(self.contents, &item)
+                    && let Some(name) = actions::volume_of_claim(&claim)
+                    && self.rules.kept_volumes.contains(name)
+                {
+                    claimed.insert(name.to_owned());
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Adds kept volumes of selected claims where volumes are not selected themselves.
+    pub(super) fn volumes_of_claims(
+        &self,
+        selection: &Selection,
+        claimed: &BTreeSet<String>,
+        batches: &mut Vec<Batch>,
+        served: &D::Found,
+    ) -> Result<(), StoreError> {
+        let selected = selection.items(self.contents, VOLUMES)?;
+        let mut along = Vec::new();
+        for item in self.contents.items(VOLUMES).iter().filter(|item| !selected.contains(item)) {
+            if let Ok(volume) = select::read(self.contents, item)
+                && json::text(&volume, &["metadata"], "name").is_some_and(|name| claimed.contains(name))
+            {
+                along.push(*item);
+            }
+        }
+        if along.is_empty() {
+            return Ok(());
+        }
+        if let Some(batch) = batches.iter_mut().find(|batch| batch.group_resource == VOLUMES) {
+            batch.items.extend(along);
+            return Ok(());
+        }
+        let group_resource = VOLUMES.to_owned();
+        let resource = served.find(&group_resource);
+        let rank = restore_rank(&group_resource);
+        let at = batches
+            .iter()
+            .position(|batch| restore_rank(&batch.group_resource) > rank)
+            .unwrap_or(batches.len());
+        batches.insert(at, Batch { group_resource, resource, items: along });
+        Ok(())
+    }
+}

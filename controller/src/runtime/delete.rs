@@ -1,0 +1,33 @@
+//! Deleting an object, that object and no other of its name.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+
+use super::retry::{is_conflict, is_gone};
+use crate::context::Context;
+
+/// Deletes an object of the installation, with its uid as precondition. That it is gone already is success. Finalizers
+/// may still hold it afterwards.
+///
+/// # Errors
+/// If the API server could not be asked or refused.
+pub async fn delete<K>(ctx: &Context, object: &K) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let name = object.name_any();
+    let params =
+        DeleteParams::default().preconditions(Preconditions { uid: object.uid(), resource_version: None });
+    match ctx.api::<K>().delete(&name, &params).await {
+        Ok(_) => Ok(()),
+        // A conflict on the uid: another object has the name, so ours is gone.
+        Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,16 @@
+//! Signals that ask the process to end.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Resolves on SIGTERM or SIGINT.
+///
+/// # Errors
+/// If the handlers can not be installed.
+pub async fn asked_to_end() -> std::io::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}

@@ -1,0 +1,185 @@
+//! A stream of the objects of a kind as they change, decoded one by one.
+
+use std::{fmt::Debug, time::Duration};
+
+use backon::ExponentialBuilder;
+use futures::{Stream, StreamExt};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
+use kube::{
+    Api, Resource,
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, ExponentialBackoff, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+
+use super::queue::Key;
+use crate::context::Context;
+
+/// What a watch delivers.
+#[derive(Clone, Debug)]
+pub enum Touched<K> {
+    /// The object was there, or was created or changed.
+    Applied(K),
+    /// The object is gone. May be missed while the watch is down: never the only way to learn of an end.
+    Deleted(Key),
+    /// The object was there or has changed, but can not be read as this kind.
+    Undecodable(Undecodable),
+    /// Everything that existed when the watch (re)started has been delivered.
+    Listed,
+}
+
+impl<K: Resource> Touched<K> {
+    /// The object this is about; none for [`Touched::Listed`].
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::Applied(object) => Some(Key::of(object)),
+            Self::Deleted(key) => Some(key.clone()),
+            Self::Undecodable(bad) => Some(Key { namespace: bad.namespace.clone(), name: bad.name.clone() }),
+            Self::Listed => None,
+        }
+    }
+}
+
+/// An object that can not be decoded: its metadata can, so that it can be reported where people look.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
+pub struct Undecodable {
+    /// Kind of the object.
+    pub kind: String,
+    /// API version of the kind.
+    pub api_version: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that was seen, for writes with a precondition.
+    pub resource_version: Option<String>,
+    /// What the decoder said.
+    pub error: String,
+}
+
+impl Undecodable {
+    /// For Events.
+    pub fn object_ref(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.api_version.clone()),
+            kind: Some(self.kind.clone()),
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            uid: Some(self.uid.clone()),
+            resource_version: self.resource_version.clone(),
+            field_path: None,
+        }
+    }
+}
+
+/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is logged
+/// and started again after a short while (200 ms to 5 s, with jitter), and one bad object never stops the others.
+pub fn objects<K>(ctx: &Context) -> impl Stream<Item = Touched<K>> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    let api: Api<DeserializeGuard<K>> = ctx.api();
+    let config = watcher::Config::default().page_size(ctx.args.client_page_size);
+    let backoff = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(5))
+        .without_max_times()
+        .with_jitter();
+    watcher(api, config)
+        .backoff(ExponentialBackoff::from(backoff))
+        .filter_map(|event| std::future::ready(touched(event)))
+}
+
+/// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`
+/// is marked ready in the health of the process once everything was delivered. Undecodable objects are reported with an
+/// Event and left out.
+pub fn keys<K>(ctx: &Context, part: &'static str) -> impl Stream<Item = Key> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    ctx.health.expect(part);
+    let (health, events) = (ctx.health.clone(), ctx.events.clone());
+    objects::<K>(ctx).filter_map(move |touched| {
+        let key = match &touched {
+            Touched::Listed => {
+                health.ready(part);
+                None
+            }
+            Touched::Undecodable(bad) => {
+                tracing::warn!(kind = bad.kind, name = bad.name, error = bad.error, "object can not be read");
+                events.warning_on(bad.object_ref(), "Unreadable", &bad.to_string());
+                None
+            }
+            Touched::Applied(_) | Touched::Deleted(_) => touched.key(),
+        };
+        std::future::ready(key)
+    })
+}
+
+fn touched<K>(event: watcher::Result<Event<DeserializeGuard<K>>>) -> Option<Touched<K>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    match event {
+        Ok(Event::Apply(object) | Event::InitApply(object)) => Some(decoded(object)),
+        Ok(Event::Delete(object)) => Some(Touched::Deleted(Key::of(&object))),
+        Ok(Event::Init) => None,
+        Ok(Event::InitDone) => Some(Touched::Listed),
+        Err(error) => {
+            tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
+            None
+        }
+    }
+}
+
+fn decoded<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> Touched<K> {
+    match object.0 {
+        Ok(object) => Touched::Applied(object),
+        Err(invalid) => Touched::Undecodable(Undecodable {
+            kind: K::kind(&()).into_owned(),
+            api_version: K::api_version(&()).into_owned(),
+            name: invalid.metadata.name.unwrap_or_default(),
+            namespace: invalid.metadata.namespace.unwrap_or_default(),
+            uid: invalid.metadata.uid.unwrap_or_default(),
+            resource_version: invalid.metadata.resource_version,
+            error: invalid.error,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::Backup;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bad_object_is_delivered_with_its_name_and_the_reason() {
+        let raw = json!({
+            "metadata": {"name": "bad", "namespace": "velero", "uid": "u1", "resourceVersion": "7"},
+            "spec": {"ttl": "tomorrow"},
+        });
+        let guard: DeserializeGuard<Backup> = serde_json::from_value(raw).unwrap();
+        let Some(Touched::Undecodable(bad)) = touched(Ok(Event::Apply(guard))) else { panic!("decoded") };
+        assert_eq!((bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()), ("bad", "u1", "Backup"));
+        assert!(bad.to_string().contains("is not a duration"), "{bad}");
+        assert_eq!(bad.object_ref().api_version.as_deref(), Some("velero.io/v1"));
+    }
+}

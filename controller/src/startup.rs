@@ -1,0 +1,190 @@
+//! What has to be true before any work: said at once and in one sentence, not found out by a failing backup.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, bail, ensure};
+use backup_core::api::{BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase};
+use k8s_openapi::{
+    api::apps::v1::Deployment,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, Client, api::ListParams};
+use serde_json::Value;
+
+use crate::runtime::{errors::plain, retry};
+
+/// For each request.
+const BUDGET: Duration = Duration::from_secs(10);
+/// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
+const MINOR: u32 = 30;
+/// The kinds that the controllers need and, of each, every phase they may write.
+const KINDS: [(&str, &str, &[&str]); 4] = [
+    ("Backup", "backups", BackupPhase::KNOWN),
+    ("Restore", "restores", RestorePhase::KNOWN),
+    ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
+    ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
+];
+
+/// Checks the cluster and the namespace.
+///
+/// # Errors
+/// The first thing that is wrong, and what to do.
+pub(crate) async fn check(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let version = retry::read(BUDGET, || client.apiserver_version()).await.map_err(|error| {
+        anyhow!(
+            "the API server does not answer ({}): check that the cluster is up and that the kubeconfig or service \
+             account is valid",
+            plain(&error)
+        )
+    })?;
+    check_version(&version.major, &version.minor)?;
+    check_kinds(client).await?;
+    check_no_velero(client, namespace).await
+}
+
+fn check_version(major: &str, minor: &str) -> anyhow::Result<()> {
+    // Some vendors write "30+".
+    let number =
+        |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0);
+    ensure!(
+        number(major) > 1 || number(minor) >= MINOR,
+        "the cluster runs Kubernetes {major}.{minor}, and 1.{MINOR} or later is needed: upgrade the cluster"
+    );
+    Ok(())
+}
+
+async fn check_kinds(client: &Client) -> anyhow::Result<()> {
+    let served = match retry::read(BUDGET, || client.list_api_group_resources("velero.io/v1")).await {
+        Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => bail!("the kinds of velero.io/v1 could not be listed: {}", plain(&error)),
+    };
+    let missing: Vec<&str> = KINDS
+        .iter()
+        .filter(|(_, plural, _)| !served.iter().any(|name| name == plural))
+        .map(|(kind, ..)| *kind)
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "the cluster does not serve {} of velero.io/v1: apply deploy/crds, then start again",
+        missing.join(", ")
+    );
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for (kind, plural, phases) in KINDS {
+        let name = format!("{plural}.velero.io");
+        let definition = match retry::read(BUDGET, || definitions.get(&name)).await {
+            Ok(definition) => definition,
+            // Without the right to read it the check is left out; a refused phase is then seen when it is written.
+            Err(error) => {
+                tracing::warn!(
+                    name,
+                    error = plain(&error),
+                    "the definition could not be read, so its phases were not checked"
+                );
+                continue;
+            }
+        };
+        let unknown = unknown_phases(&serde_json::to_value(&definition)?, phases);
+        ensure!(
+            unknown.is_empty(),
+            "the installed definition of {kind} does not allow the phases {}: apply deploy/crds, then start again",
+            unknown.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// The phases that a definition's schema refuses. A schema without an enum refuses none.
+fn unknown_phases<'a>(definition: &Value, phases: &[&'a str]) -> Vec<&'a str> {
+    let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
+    let Some(version) = versions.iter().find(|version| version["name"] == "v1") else { return Vec::new() };
+    let phase = &version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["phase"];
+    let Some(allowed) = phase["enum"].as_array() else { return Vec::new() };
+    phases.iter().copied().filter(|phase| !allowed.iter().any(|value| value == phase)).collect()
+}
+
+/// Two engines in one namespace would both run every backup.
+async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let everything = ListParams::default();
+    let list = retry::read(BUDGET, || deployments.list(&everything)).await.map_err(|error| {
+        anyhow!("the Deployments of namespace {namespace} could not be listed: {}", plain(&error))
+    })?;
+    if let Some(name) = list.items.iter().find_map(velero_server) {
+        bail!(
+            "the Velero server {namespace}/{name} runs in this namespace, and each backup would be run twice: stop it \
+             first (kubectl -n {namespace} scale deployment {name} --replicas=0)"
+        );
+    }
+    Ok(())
+}
+
+/// The name of the Deployment if it is a Velero server with pods.
+fn velero_server(deployment: &Deployment) -> Option<String> {
+    let replicas = deployment.status.as_ref().and_then(|status| status.replicas).unwrap_or(0);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
+    let velero = containers.iter().any(|container| {
+        let image = container.image.as_deref().unwrap_or_default();
+        let repository = image.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        repository.split(':').next() == Some("velero")
+            && container.command.iter().chain(container.args.iter()).flatten().any(|arg| arg == "server")
+    });
+    (velero && (replicas > 0 || wanted > 0)).then(|| deployment.metadata.name.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_too_old_is_refused_and_told_so() {
+        for (major, minor, fits) in
+            [("1", "30", true), ("1", "33+", true), ("2", "0", true), ("1", "29", false), ("1", "29+", false)]
+        {
+            assert_eq!(check_version(major, minor).is_ok(), fits, "{major}.{minor}");
+        }
+        assert!(check_version("1", "29").unwrap_err().to_string().contains("upgrade the cluster"));
+    }
+
+    #[test]
+    fn a_definition_that_refuses_a_phase_is_found() {
+        let definition = |phases: Value| {
+            json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"properties":
+                {"status": {"properties": {"phase": {"type": "string", "enum": phases}}}}}}}]}})
+        };
+        let old = definition(json!(["New", "InProgress", "Processed"]));
+        assert!(unknown_phases(&old, DeleteBackupRequestPhase::KNOWN).is_empty());
+        assert_eq!(unknown_phases(&definition(json!(["New"])), &["New", "Queued"]), ["Queued"]);
+        assert!(unknown_phases(&definition(Value::Null), &["Queued"]).is_empty());
+    }
+
+    #[test]
+    fn a_velero_server_is_told_from_other_deployments() {
+        let deployment = |name: &str, image: &str, args: &[&str], replicas: i32| -> Deployment {
+            serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "spec": {"replicas": replicas, "selector": {}, "template": {"spec": {"containers": [
+                    {"name": "c", "image": image, "command": ["/velero"], "args": args}]}}},
+                "status": {"replicas": replicas},
+            }))
+            .unwrap()
+        };
+        for (image, args, replicas, found) in [
+            ("velero/velero:v1.18.0", &["server"][..], 1, true),
+            ("registry:5000/mirror/velero@sha256:0000", &["server", "--log-level=debug"], 1, true),
+            ("velero/velero:v1.18.0", &["server"], 0, false),
+            ("velero/velero-plugin-for-aws:v1", &["server"], 1, false),
+            ("example/ui:velero", &["server"], 1, false),
+            ("velero/velero:v1.18.0", &["node-agent"], 1, false),
+        ] {
+            assert_eq!(
+                velero_server(&deployment("velero", image, args, replicas)).is_some(),
+                found,
+                "{image} {args:?}"
+            );
+        }
+    }
+}
