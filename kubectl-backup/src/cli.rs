@@ -1,0 +1,239 @@
+//! The command line: what can be typed.
+
+pub mod backup;
+pub mod restore;
+pub mod selector;
+
+use std::{path::PathBuf, str::FromStr};
+
+use backup_core::api::GoDuration;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use backup::{CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+
+/// Exit codes, for the help of every command.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    an error, or a refusal
+  2    the arguments make no sense
+  3    what was waited for has ended, but is not Completed
+  124  time ran out while waiting
+  130  interrupted";
+
+const EXAMPLES: &str = "\
+Examples:
+  # Back up two namespaces and wait for the end
+  kubectl backup create before-upgrade --include-namespaces=shop,db --wait
+
+  # See whether it can be restored, and what went wrong
+  kubectl backup describe before-upgrade";
+
+/// Back up and restore Kubernetes resources.
+#[derive(Parser, Debug)]
+#[command(
+    name = "kubectl backup",
+    bin_name = "kubectl backup",
+    version,
+    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Create a backup
+    Create(Box<CreateArgs>),
+    /// List backups
+    Get(GetArgs),
+    /// Show one backup: is it safe, what went wrong, what now
+    Describe(DescribeArgs),
+    /// Restore from a backup; and list, show and delete restores
+    Restore(Box<RestoreArgs>),
+    /// Delete backups, in the cluster and in the store
+    Delete(DeleteArgs),
+}
+
+/// Flags of every command: which cluster, as whom, which installation.
+#[derive(Args, Debug, Default, Clone)]
+#[command(next_help_heading = "Connection")]
+pub struct GlobalArgs {
+    /// Kubeconfig file to use
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Cluster of the kubeconfig to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Namespace of the installation [default: as velero's client is configured, else $VELERO_NAMESPACE, else velero]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// User to act as
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Group to act as; may be repeated
+    #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
+    pub as_group: Vec<String>,
+    /// How long a single request may take, such as 10s; 0 is for ever [default: 30s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub request_timeout: Option<GoDuration>,
+    /// URL of the API server
+    #[arg(short, long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// Don't check the API server's certificate
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// Colour the output: auto, always or never; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", hide_possible_values = true)]
+    pub color: Colour,
+}
+
+/// When to paint.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Colour {
+    /// Where a person reads.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// In which form objects are printed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Columns.
+    #[value(hide = true)]
+    Table,
+    /// More columns.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kind and name.
+    Name,
+}
+
+/// In which form one object is printed.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectOutput {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kind and name.
+    Name,
+}
+
+impl From<ObjectOutput> for Output {
+    fn from(output: ObjectOutput) -> Self {
+        match output {
+            ObjectOutput::Json => Self::Json,
+            ObjectOutput::Yaml => Self::Yaml,
+            ObjectOutput::Name => Self::Name,
+        }
+    }
+}
+
+/// How far to go.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DryRun {
+    /// Only check here, and print what would be sent.
+    Client,
+    /// Ask the cluster, which stores nothing.
+    Server,
+}
+
+/// Whether to wait, and how long.
+#[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Waiting")]
+pub struct WaitArgs {
+    /// Wait for the end; exit with 3 unless it is Completed
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
+    pub timeout: GoDuration,
+}
+
+/// A duration as Go writes it.
+pub fn duration(text: &str) -> Result<GoDuration, String> {
+    let duration = GoDuration::from_str(text).map_err(|error| error.to_string())?;
+    if duration.as_std().is_zero() && !duration.is_zero() {
+        return Err(format!("{text:?} is negative"));
+    }
+    Ok(duration)
+}
+
+/// `key=value`, for labels.
+pub fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected key=value".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_two_examples_in_its_help() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.lines().filter(|line| line.starts_with("  kubectl backup ")).count();
+            assert!(examples >= 2, "{} has {examples} examples", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn the_examples_in_the_help_can_be_typed() {
+        fn collect(command: &clap::Command, lines: &mut Vec<String>) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            lines
+                .extend(help.lines().filter(|line| line.starts_with("  kubectl backup ")).map(str::to_owned));
+            command.get_subcommands().for_each(|sub| collect(sub, lines));
+        }
+        let mut lines = Vec::new();
+        collect(&Cli::command(), &mut lines);
+        for line in lines {
+            let typed =
+                line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();
+            let args = typed
+                .trim()
+                .strip_prefix("kubectl ")
+                .unwrap()
+                .split_whitespace()
+                .map(|word| word.trim_matches('\''));
+            Cli::try_parse_from(args).unwrap_or_else(|error| panic!("{line}\n{error}"));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `create`, `get`, `describe`, `delete`.
+
+use backup_core::api::GoDuration;
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::{DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration, key_value, selector};
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  # Back up everything, under a name made from the time
+  kubectl backup create
+
+  # Back up one application and keep it for a week; end with 3 if something is missing
+  kubectl backup create shop --include-namespaces=shop -l app=shop --ttl=168h --wait --timeout=30m
+
+  # Make a manifest for Git
+  kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";
+
+/// `create`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct CreateArgs {
+    /// Name of the backup [default: backup-<time>, or <schedule>-<time>]
+    pub name: Option<String>,
+    /// Namespaces to include, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub include_namespaces: Vec<String>,
+    /// Namespaces to leave out
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub exclude_namespaces: Vec<String>,
+    /// Resources to include, such as deployments.apps [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub include_resources: Vec<String>,
+    /// Resources to leave out
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub exclude_resources: Vec<String>,
+    /// Cluster-scoped resources to include; not together with the flags for resources of any scope
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub include_cluster_scoped_resources: Vec<String>,
+    /// Cluster-scoped resources to leave out
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub exclude_cluster_scoped_resources: Vec<String>,
+    /// Namespaced resources to include
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub include_namespace_scoped_resources: Vec<String>,
+    /// Namespaced resources to leave out
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub exclude_namespace_scoped_resources: Vec<String>,
+    /// Whether to include cluster-scoped resources [default: as fits the namespaces]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub include_cluster_resources: Option<bool>,
+    /// Only items with these labels, such as app=shop,tier!=cache
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
+    pub selector: Option<LabelSelector>,
+    /// Only items that match one of these, such as 'app=shop or app=db'
+    #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
+    pub or_selector: Option<selector::Alternatives>,
+    /// Location to store the backup in [default: the default one]
+    #[arg(long, value_name = "NAME")]
+    pub storage_location: Option<String>,
+    /// How long to keep the backup, such as 720h [default: as the server is set]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub ttl: Option<GoDuration>,
+    /// Take everything that no flag gives from the template of this schedule
+    #[arg(long, value_name = "NAME")]
+    pub from_schedule: Option<String>,
+    /// Labels of the backup itself, such as team=shop
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
+    pub labels: Vec<(String, String)>,
+    /// Store nothing: client only checks here, server asks the cluster
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
+    pub dry_run: Option<DryRun>,
+    /// Print the object: json, yaml or name
+    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
+    pub output: Option<ObjectOutput>,
+    /// Waiting.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  # All backups, newest of each schedule first
+  kubectl backup get
+
+  # The names of those of one schedule
+  kubectl backup get -l velero.io/schedule-name=nightly -o name";
+
+/// `get`, for backups and for restores.
+#[derive(Args, Debug)]
+#[command(after_help = GET_EXAMPLES)]
+pub struct GetArgs {
+    /// Names [default: all]
+    pub names: Vec<String>,
+    /// Only those with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
+    pub selector: Option<String>,
+    /// Form of the output: wide, name, or the objects as they are stored: json, yaml
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t = Output::Table,
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "FORM"
+    )]
+    pub output: Output,
+    /// Leave the header line out
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+const DESCRIBE_EXAMPLES: &str = "\
+Examples:
+  # Is it safe, what went wrong, what now?
+  kubectl backup describe nightly-20261103030000
+
+  # The same for a program: a versioned document
+  kubectl backup describe nightly-20261103030000 -o json";
+
+/// `describe`, for backups and for restores.
+#[derive(Args, Debug)]
+#[command(after_help = DESCRIBE_EXAMPLES)]
+pub struct DescribeArgs {
+    /// Name
+    pub name: String,
+    /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
+    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
+    pub output: Option<DocumentOutput>,
+}
+
+/// In which form a document is printed.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentOutput {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl From<DocumentOutput> for Output {
+    fn from(output: DocumentOutput) -> Self {
+        match output {
+            DocumentOutput::Json => Self::Json,
+            DocumentOutput::Yaml => Self::Yaml,
+        }
+    }
+}
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  # Delete a backup with all that is stored of it, after a question
+  kubectl backup delete before-upgrade
+
+  # In a script: no question, and wait until it is gone
+  kubectl backup delete before-upgrade --yes --wait --timeout=10m";
+
+/// `delete`, for backups and for restores.
+#[derive(Args, Debug)]
+#[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct DeleteArgs {
+    /// Names
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Don't ask
+    #[arg(short, long, visible_alias = "confirm")]
+    pub yes: bool,
+    /// Wait until it is gone
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait at most; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
+    pub timeout: GoDuration,
+}

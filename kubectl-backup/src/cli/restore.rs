@@ -1,0 +1,178 @@
+//! `restore`: creating is the default; `get`, `describe` and `delete` are commands below it.
+
+use backup_core::api::GoDuration;
+use clap::{Args, Subcommand};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::{
+    DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs, duration, key_value,
+    selector,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  # Restore everything of a backup and wait for the end
+  kubectl backup restore --from-backup=before-upgrade --wait
+
+  # Restore one namespace beside the original
+  kubectl backup restore --from-backup=daily --include-namespaces=shop --namespace-mappings=shop:copy";
+
+/// `restore`
+#[derive(Args, Debug)]
+#[command(
+    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
+pub struct RestoreArgs {
+    /// Flags of a creation without the word `create`.
+    #[command(flatten)]
+    pub create: RestoreCreateArgs,
+    /// The command; creating is the default.
+    #[command(subcommand)]
+    pub command: Option<RestoreCommand>,
+}
+
+/// What to do with restores.
+#[derive(Subcommand, Debug)]
+pub enum RestoreCommand {
+    /// Create a restore (the default)
+    #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Create {
+        /// Name of the restore [default: <backup>-<time>]
+        #[arg(value_name = "NAME", conflicts_with = "restore_name")]
+        positional: Option<String>,
+        /// All other flags.
+        #[command(flatten)]
+        args: Box<RestoreCreateArgs>,
+    },
+    /// List restores
+    #[command(after_help = GET_EXAMPLES)]
+    Get(GetArgs),
+    /// Show one restore: is it done, what went wrong, what now
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Describe(DescribeArgs),
+    /// Delete restores; what they restored stays
+    #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Delete(DeleteArgs),
+}
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  # Restore everything of a backup, under a name of your own
+  kubectl backup restore create back-again --from-backup=before-upgrade
+
+  # Restore the newest completed backup of a schedule; bring what exists to the state of the backup
+  kubectl backup restore create --from-schedule=nightly --existing-resource-policy=update --wait";
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  # All restores
+  kubectl backup restore get
+
+  # One of them, as it is stored
+  kubectl backup restore get back-again -o yaml";
+
+const DESCRIBE_EXAMPLES: &str = "\
+Examples:
+  # Is it done, what went wrong, what now?
+  kubectl backup restore describe back-again
+
+  # The same for a program: a versioned document
+  kubectl backup restore describe back-again -o json";
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  # Delete a restore and what is stored of it, after a question
+  kubectl backup restore delete back-again
+
+  # In a script: no question, and wait until it is gone
+  kubectl backup restore delete back-again --yes --wait";
+
+/// Where to restore from: one of them.
+#[derive(Args, Debug, Default)]
+#[group(id = "source", required = true, multiple = false)]
+pub struct SourceArgs {
+    /// Backup to restore from
+    #[arg(long, value_name = "NAME")]
+    pub from_backup: Option<String>,
+    /// Restore the newest completed backup of this schedule
+    #[arg(long, value_name = "NAME")]
+    pub from_schedule: Option<String>,
+}
+
+/// `restore create`
+#[derive(Args, Debug)]
+pub struct RestoreCreateArgs {
+    /// From where.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Name of the restore [default: <backup>-<time>]
+    #[arg(long = "name", id = "restore_name", value_name = "NAME")]
+    pub name: Option<String>,
+    /// Namespaces of the backup to restore, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub include_namespaces: Vec<String>,
+    /// Namespaces of the backup to leave out
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub exclude_namespaces: Vec<String>,
+    /// Namespaces to restore under another name, such as shop:shop-copy
+    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = mapping)]
+    pub namespace_mappings: Vec<(String, String)>,
+    /// Resources to restore, such as deployments.apps [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub include_resources: Vec<String>,
+    /// Resources to leave out
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub exclude_resources: Vec<String>,
+    /// Whether to restore cluster-scoped resources [default: as fits the namespaces]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub include_cluster_resources: Option<bool>,
+    /// Only items with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
+    pub selector: Option<LabelSelector>,
+    /// Only items that match one of these, such as 'app=shop or app=db'
+    #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
+    pub or_selector: Option<selector::Alternatives>,
+    /// What to do with objects that exist and differ: none leaves them, update brings them to the state of the backup
+    #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
+    pub existing_resource_policy: Option<String>,
+    /// Resources whose status is restored too
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub status_include_resources: Vec<String>,
+    /// Resources whose status is not restored
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub status_exclude_resources: Vec<String>,
+    /// Whether volumes are restored from snapshots [default: true]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub restore_volumes: Option<bool>,
+    /// Whether services keep their node ports [default: false]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub preserve_nodeports: Option<bool>,
+    /// Deadline of every asynchronous operation, such as 4h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub item_operation_timeout: Option<GoDuration>,
+    /// Labels of the restore itself
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
+    pub labels: Vec<(String, String)>,
+    /// Store nothing: client only checks here, server asks the cluster
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
+    pub dry_run: Option<DryRun>,
+    /// Print the object: json, yaml or name
+    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
+    pub output: Option<ObjectOutput>,
+    /// Waiting.
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+/// `from:to`, for namespaces.
+fn mapping(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() && !to.contains(':') => {
+            Ok((from.to_owned(), to.to_owned()))
+        }
+        _ => Err("expected from:to".to_owned()),
+    }
+}

@@ -1,0 +1,49 @@
+//! What the commands do: read, ask the views, print.
+
+pub mod create;
+pub mod delete;
+pub mod describe;
+pub mod get;
+pub mod pause;
+pub mod restore;
+pub mod subject;
+pub mod wait;
+
+use backup_core::api::{Backup, Restore};
+
+use crate::{
+    Terminal,
+    cli::{Cli, Command, RestoreCommand},
+    error::{Exit, Problem},
+};
+
+/// Runs the command.
+pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Create(args) => Box::pin(create::run(&global, *args, terminal)).await,
+        Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
+        Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
+        Command::Delete(args) => delete::backups(&global, args, terminal).await,
+        Command::Restore(args) => {
+            let direct = &args.create;
+            let Some(command) = args.command else {
+                return Box::pin(restore::run(&global, None, args.create, terminal)).await;
+            };
+            if direct.source.from_backup.is_some() || direct.source.from_schedule.is_some() {
+                return Err(Problem::Usage {
+                    message: "--from-backup and --from-schedule belong after `create`, or without a command after `restore`".to_owned(),
+                    remedy: Some("kubectl backup restore create --from-backup=NAME".to_owned()),
+                });
+            }
+            match command {
+                RestoreCommand::Create { positional, args } => {
+                    Box::pin(restore::run(&global, positional, *args, terminal)).await
+                }
+                RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
+                RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
+                RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! What can go wrong, told in one sentence with its remedy, and the exit codes.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+use crate::print::table::plain;
+
+/// How a command ended. The numbers are a promise: `--help` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// 0: done.
+    Done,
+    /// 1: an error.
+    Failed,
+    /// 2: the arguments make no sense.
+    Usage,
+    /// 3: what was waited for has ended, but is not Completed.
+    NotCompleted,
+    /// 124: time ran out while waiting.
+    TimedOut,
+    /// 130: interrupted by Ctrl-C.
+    Interrupted,
+}
+
+impl Exit {
+    /// The process's exit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotCompleted => 3,
+            Self::TimedOut => 124,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Why a command could not do what it was asked. The text is the sentence a person reads.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The arguments parse but make no sense together.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to type instead.
+        remedy: Option<String>,
+    },
+    /// No usable kubeconfig.
+    #[error("{message}")]
+    Kubeconfig {
+        /// Which file, and what is wrong with it.
+        message: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// No answer from the API server.
+    #[error("cannot reach the cluster at {server}: {why}")]
+    Unreachable {
+        /// URL of the API server.
+        server: String,
+        /// What the connection said.
+        why: String,
+    },
+    /// No answer in time.
+    #[error("{doing}: no answer from {server} within {after:?}")]
+    Slow {
+        /// What was asked.
+        doing: String,
+        /// URL of the API server.
+        server: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The custom resources are not installed.
+    #[error("velero.io/v1 {plural} are not served by this cluster")]
+    NotServed {
+        /// Plural name of the kind.
+        plural: String,
+    },
+    /// No such object.
+    #[error("{kind} {name:?} was not found in namespace {namespace}")]
+    NotFound {
+        /// Kind in lower case, "backup".
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Where it was looked for.
+        namespace: String,
+    },
+    /// The installation's namespace does not exist.
+    #[error("namespace {namespace} does not exist")]
+    NoNamespace {
+        /// The namespace.
+        namespace: String,
+    },
+    /// The API server does not know who asks.
+    #[error("the cluster at {server} did not accept your credentials")]
+    Unauthorized {
+        /// URL of the API server.
+        server: String,
+    },
+    /// RBAC says no.
+    #[error("{doing}: {message}")]
+    Forbidden {
+        /// What was asked.
+        doing: String,
+        /// The API server's sentence.
+        message: String,
+    },
+    /// An admission webhook or policy said no; the message stands alone.
+    #[error("{message}")]
+    Refused {
+        /// The refusal, without what the API server puts in front.
+        message: String,
+    },
+    /// The name is taken.
+    #[error("{kind} {name:?} already exists in namespace {namespace}")]
+    Exists {
+        /// Kind in lower case.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// The spec can't be right; every finding on a line.
+    #[error("{kind} {name:?} is not valid:{}", findings.iter().fold(String::new(), |all, one| all + "\n  " + one))]
+    Invalid {
+        /// Kind in lower case.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong, with the field's path.
+        findings: Vec<String>,
+    },
+    /// The object is stored, but is not what its kind should be.
+    #[error("{kind} {name:?} cannot be read: {why}")]
+    Unreadable {
+        /// Kind in lower case.
+        kind: &'static str,
+        /// Plural name in the API.
+        plural: String,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// What the decoder said.
+        why: String,
+    },
+    /// Any other answer of the API server.
+    #[error("{doing}: {message}")]
+    Api {
+        /// What was asked.
+        doing: String,
+        /// HTTP code; 0 if there was none.
+        code: u16,
+        /// What the API server said.
+        message: String,
+    },
+    /// stdout can't be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] std::io::Error),
+    /// Anything else.
+    #[error("{message}")]
+    Other {
+        /// The sentence.
+        message: String,
+        /// What to do.
+        remedy: Option<String>,
+    },
+}
+
+impl Problem {
+    /// The exit code that belongs to it.
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::Usage { .. } => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+
+    /// A bounded name, for tests and metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Usage { .. } => "usage",
+            Self::Kubeconfig { .. } => "kubeconfig",
+            Self::Unreachable { .. } | Self::Slow { .. } => "unreachable",
+            Self::NotServed { .. } => "not_served",
+            Self::NotFound { .. } => "not_found",
+            Self::NoNamespace { .. } => "no_namespace",
+            Self::Unauthorized { .. } => "unauthorized",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Refused { .. } => "refused",
+            Self::Exists { .. } => "exists",
+            Self::Invalid { .. } => "invalid",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Api { .. } => "api",
+            Self::Output(_) => "output",
+            Self::Other { .. } => "other",
+        }
+    }
+
+    /// Whether the same request may succeed a moment later: the API server is away, starting or overloaded.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Slow { .. } => true,
+            Self::Api { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
+            _ => false,
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::Usage { remedy, .. } | Self::Other { remedy, .. } => return remedy.clone(),
+            Self::Kubeconfig { remedy, .. } => remedy.clone(),
+            Self::Unreachable { why, .. } if why.contains("certificate") => {
+                "Check the cluster's certificate-authority in the kubeconfig, or that --server names the right host.".to_owned()
+            }
+            Self::Unreachable { .. } | Self::Slow { .. } => {
+                "Check that it runs and that --context, --kubeconfig or --server name the cluster you mean.".to_owned()
+            }
+            Self::NotServed { .. } => {
+                "Install the CRDs from deploy/crds (kubectl apply -f deploy/crds), or choose another cluster with --context.".to_owned()
+            }
+            Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
+            Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),
+            Self::NoNamespace { .. } => "Install from deploy/base first, or choose the installation's namespace with -n.".to_owned(),
+            Self::Unauthorized { .. } => "Log in again, or choose another user with --user or --context.".to_owned(),
+            Self::Forbidden { .. } => "Ask an administrator of the cluster for this permission, or choose another user with --user or --as.".to_owned(),
+            Self::Exists { kind: "restore", name, .. } => format!("Choose another name, or see what it is with `kubectl backup restore describe {name}`."),
+            Self::Exists { name, .. } => format!("Choose another name, or see what it is with `kubectl backup describe {name}`."),
+            Self::Unreadable { plural, name, namespace, .. } => {
+                format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}")
+            }
+            Self::Api { code: 500.., .. } => "The API server or a webhook has a problem of its own: try again in a moment.".to_owned(),
+            Self::Refused { .. } | Self::Invalid { .. } | Self::Api { .. } | Self::Output(_) => return None,
+        })
+    }
+}
+
+/// What a request is about, for the sentences.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// What is done: "get", "list", "create", "delete".
+    pub verb: &'static str,
+    /// Kind in lower case, singular: "backup".
+    pub kind: &'static str,
+    /// Plural name in the API: "backups".
+    pub plural: &'static str,
+    /// Name of the object; empty for a list.
+    pub name: &'a str,
+}
+
+impl About<'_> {
+    fn doing(&self) -> String {
+        if self.name.is_empty() {
+            format!("cannot {} {}", self.verb, self.plural)
+        } else {
+            format!("cannot {} {} {:?}", self.verb, self.kind, self.name)
+        }
+    }
+
+    /// The problem for no answer in time.
+    pub fn slow(&self, server: &str, after: Duration) -> Problem {
+        Problem::Slow { doing: self.doing(), server: server.to_owned(), after }
+    }
+
+    /// The problem behind an error of the client.
+    pub fn explain(&self, error: kube::Error, server: &str, namespace: &str) -> Problem {
+        match error {
+            kube::Error::Api(status) => self.answer(&status, server, namespace),
+            kube::Error::Auth(error) => Problem::Other {
+                message: format!("cannot get credentials for {server}: {}", causes(&error)),
+                remedy: Some(
+                    "Check the user's exec plugin or token in the kubeconfig, or log in again.".to_owned(),
+                ),
+            },
+            kube::Error::Service(error) => {
+                Problem::Unreachable { server: server.to_owned(), why: causes(error.as_ref()) }
+            }
+            kube::Error::HyperError(error) => {
+                Problem::Unreachable { server: server.to_owned(), why: causes(&error) }
+            }
+            kube::Error::ProxyProtocolDisabled { proxy_url, .. }
+            | kube::Error::ProxyProtocolUnsupported { proxy_url } => Problem::Kubeconfig {
+                message: format!("the proxy {proxy_url} is of a kind that this build does not support"),
+                remedy: "Unset HTTPS_PROXY or the cluster's proxy-url in the kubeconfig.".to_owned(),
+            },
+            kube::Error::SerdeError(error) if !self.name.is_empty() => Problem::Unreadable {
+                kind: self.kind,
+                plural: self.plural.to_owned(),
+                name: self.name.to_owned(),
+                namespace: namespace.to_owned(),
+                why: plain(&error.to_string()),
+            },
+            kube::Error::SerdeError(error) => Problem::Api {
+                doing: self.doing(),
+                code: 0,
+                message: format!("the answer cannot be read: {error}"),
+            },
+            other => Problem::Api { doing: self.doing(), code: 0, message: causes(&other) },
+        }
+    }
+
+    fn answer(&self, status: &Status, server: &str, namespace: &str) -> Problem {
+        let kind_in_answer = status.details.as_ref().map_or("", |details| details.kind.as_str());
+        let name_in_answer = status.details.as_ref().map_or("", |details| details.name.as_str());
+        match status.code {
+            401 => Problem::Unauthorized { server: server.to_owned() },
+            404 if kind_in_answer == "namespaces" => Problem::NoNamespace { namespace: namespace.to_owned() },
+            // A missing object is named in the answer; a missing kind is not.
+            404 if !self.name.is_empty() && name_in_answer == self.name => Problem::NotFound {
+                kind: self.kind,
+                name: self.name.to_owned(),
+                namespace: namespace.to_owned(),
+            },
+            404 => Problem::NotServed { plural: self.plural.to_owned() },
+            409 if status.is_already_exists() => Problem::Exists {
+                kind: self.kind,
+                name: self.name.to_owned(),
+                namespace: namespace.to_owned(),
+            },
+            // The API server's own retry time for an overload says "not now"; it is no refusal of ours.
+            400..500 if status.code != 429 => match refusal(&status.message) {
+                Some(message) => Problem::Refused { message },
+                None if status.code == 403 => {
+                    Problem::Forbidden { doing: self.doing(), message: status.message.clone() }
+                }
+                None => Problem::Api { doing: self.doing(), code: status.code, message: told(status) },
+            },
+            _ => Problem::Api { doing: self.doing(), code: status.code, message: told(status) },
+        }
+    }
+}
+
+fn told(status: &Status) -> String {
+    let message = refusal(&status.message).unwrap_or_else(|| status.message.trim().to_owned());
+    if message.is_empty() {
+        format!("the API server answered {} {}", status.code, status.reason)
+    } else {
+        message
+    }
+}
+
+/// The refusal's own words, without what the API server puts before those of a webhook
+/// (`apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`) or a policy (`.../policy/validating/plugin.go`).
+fn refusal(message: &str) -> Option<String> {
+    for mark in ["denied the request: ", "denied request: "] {
+        if let Some((before, words)) = message.split_once(mark)
+            && (before.contains("admission webhook ") || before.contains("ValidatingAdmissionPolicy "))
+        {
+            return Some(words.trim().to_owned());
+        }
+    }
+    None
+}
+
+/// An error and its causes, without repeating what is in the text already.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABOUT: About<'static> =
+        About { verb: "create", kind: "backup", plural: "backups", name: "nightly" };
+
+    fn explain(code: u16, reason: &str, message: &str, details: &serde_json::Value) -> Problem {
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": code, "reason": reason, "message": message, "details": details,
+        }))
+        .unwrap();
+        ABOUT.explain(kube::Error::Api(Box::new(status)), "https://cluster:6443", "velero")
+    }
+
+    #[test]
+    fn every_answer_has_its_sentence() {
+        let none = serde_json::json!({});
+        for (code, reason, message, details, category, text) in [
+            (
+                403,
+                "Forbidden",
+                "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Restore velero/r1 is running.",
+                &none,
+                "refused",
+                "Restore velero/r1 is running.",
+            ),
+            (
+                403,
+                "Forbidden",
+                "backups.velero.io \"nightly\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: hands off",
+                &none,
+                "refused",
+                "hands off",
+            ),
+            (
+                403,
+                "Forbidden",
+                "backups.velero.io is forbidden: User \"jane\" cannot create resource",
+                &none,
+                "forbidden",
+                "cannot create backup \"nightly\": backups.velero.io is forbidden: User \"jane\" cannot create resource",
+            ),
+            (
+                404,
+                "NotFound",
+                "404 page not found",
+                &none,
+                "not_served",
+                "velero.io/v1 backups are not served by this cluster",
+            ),
+            (
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+                &none,
+                "not_served",
+                "velero.io/v1 backups are not served by this cluster",
+            ),
+            (
+                404,
+                "NotFound",
+                "backups.velero.io \"nightly\" not found",
+                &serde_json::json!({"name": "nightly", "kind": "backups"}),
+                "not_found",
+                "backup \"nightly\" was not found in namespace velero",
+            ),
+            (
+                404,
+                "NotFound",
+                "namespaces \"velero\" not found",
+                &serde_json::json!({"name": "velero", "kind": "namespaces"}),
+                "no_namespace",
+                "namespace velero does not exist",
+            ),
+            (
+                409,
+                "AlreadyExists",
+                "…",
+                &none,
+                "exists",
+                "backup \"nightly\" already exists in namespace velero",
+            ),
+            (
+                401,
+                "Unauthorized",
+                "Unauthorized",
+                &none,
+                "unauthorized",
+                "the cluster at https://cluster:6443 did not accept your credentials",
+            ),
+            (
+                503,
+                "ServiceUnavailable",
+                "admission webhook \"claims.backup-webhook.velero.io\" denied the request: the ledger is busy",
+                &none,
+                "api",
+                "cannot create backup \"nightly\": the ledger is busy",
+            ),
+            (
+                422,
+                "Invalid",
+                "Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
+                &none,
+                "api",
+                "cannot create backup \"nightly\": Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
+            ),
+        ] {
+            let problem = explain(code, reason, message, details);
+            assert_eq!((problem.category(), problem.to_string().as_str()), (category, text));
+            assert_eq!(problem.is_transient(), code >= 500, "{problem}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `kubectl backup`: create, get, describe, restore, delete.
+//!
+//! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and gives the [`Exit`], so that tests see
+//! exactly what a person sees. Data goes to stdout, talk to stderr.
+
+pub mod cli;
+pub mod client;
+pub mod commands;
+pub mod error;
+pub mod print;
+pub mod terminal;
+pub mod view;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, FromArgMatches};
+
+pub use error::{Exit, Problem};
+pub use terminal::Terminal;
+
+/// Parses the arguments and runs the command on a runtime of its own. Help is printed without one.
+pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> Exit {
+    let cli = match parse(args, &mut terminal) {
+        Ok(cli) => cli,
+        Err(exit) => return exit,
+    };
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(Box::pin(execute(cli, &mut terminal))),
+        Err(error) => {
+            report(&Problem::Other { message: format!("cannot start: {error}"), remedy: None }, &mut terminal)
+        }
+    }
+}
+
+/// Parses the arguments and runs the command.
+pub async fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Exit {
+    match parse(args, terminal) {
+        Ok(cli) => Box::pin(execute(cli, terminal)).await,
+        Err(exit) => exit,
+    }
+}
+
+/// Help and version go to stdout (done); a mistake in the arguments goes to stderr (usage).
+fn parse(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
+    let mut command = cli::Cli::command();
+    if let Some(width) = terminal.width {
+        command = command.term_width(width);
+    }
+    let args: Vec<OsString> = args.into_iter().collect();
+    let tip = restore_tip(&args);
+    let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let text = error.render();
+        if error.use_stderr() {
+            let colour = terminal.err_is_terminal && !terminal.has_var("NO_COLOR");
+            terminal.talk_raw(&if colour { text.ansi().to_string() } else { text.to_string() });
+            if let (clap::error::ErrorKind::InvalidSubcommand, Some(tip)) = (error.kind(), tip) {
+                terminal.say(&tip);
+            }
+            Exit::Usage
+        } else {
+            let colour = terminal.out_is_terminal && !terminal.has_var("NO_COLOR");
+            let text = if colour { text.ansi().to_string() } else { text.to_string() };
+            terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done)
+        }
+    })
+}
+
+/// `kubectl backup restore NAME` is what people type first.
+fn restore_tip(args: &[OsString]) -> Option<String> {
+    let after = args.iter().skip_while(|word| *word != "restore").nth(1)?.to_str()?;
+    (!after.starts_with('-'))
+        .then(|| format!("To restore from a backup: kubectl backup restore --from-backup={after}"))
+}
+
+async fn execute(cli: cli::Cli, terminal: &mut Terminal) -> Exit {
+    terminal.choose_colour(cli.global.color);
+    match Box::pin(commands::dispatch(cli, terminal)).await {
+        Ok(exit) => exit,
+        Err(problem) => report(&problem, terminal),
+    }
+}
+
+/// One sentence, then the remedy.
+fn report(problem: &Problem, terminal: &mut Terminal) -> Exit {
+    if matches!(problem, Problem::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe) {
+        return Exit::Failed; // the reader has gone: there is nobody to tell
+    }
+    let label = terminal.err_style().bad("error:");
+    terminal.say(&format!("{label} {problem}"));
+    if let Some(remedy) = problem.remedy() {
+        terminal.say(&format!("  {remedy}"));
+    }
+    problem.exit()
+}

@@ -1,0 +1,7 @@
+//! How things are shown: columns, the describe screen, ages, JSON and YAML, colour.
+
+pub mod age;
+pub mod describe;
+pub mod json;
+pub mod style;
+pub mod table;

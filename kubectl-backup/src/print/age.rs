@@ -1,0 +1,129 @@
+//! Times for people: "3d4h", "14m", "in 29d".
+
+use jiff::Timestamp;
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const YEAR: i64 = 365 * DAY;
+
+/// A duration in at most two units, as kubectl prints ages (k8s.io/apimachinery `pkg/util/duration.HumanDuration`).
+///
+/// One second below zero is taken for a clock that is off and shown as `0s`; more is `<invalid>`.
+pub fn human(seconds: i64) -> String {
+    match seconds {
+        i64::MIN..=-2 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
+        120..600 => pair(seconds / MINUTE, "m", seconds % MINUTE, "s"),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        _ if seconds < 8 * HOUR => pair(seconds / HOUR, "h", seconds % HOUR / MINUTE, "m"),
+        _ if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
+        _ if seconds < 8 * DAY => pair(seconds / DAY, "d", seconds % DAY / HOUR, "h"),
+        _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
+        _ if seconds < 8 * YEAR => pair(seconds / YEAR, "y", seconds % YEAR / DAY, "d"),
+        _ => format!("{}y", seconds / YEAR),
+    }
+}
+
+fn pair(major: i64, unit: &str, minor: i64, small: &str) -> String {
+    if minor == 0 { format!("{major}{unit}") } else { format!("{major}{unit}{minor}{small}") }
+}
+
+/// Whole seconds from one time to another; negative if `to` is earlier.
+pub fn seconds(from: Timestamp, to: Timestamp) -> i64 {
+    to.as_second() - from.as_second()
+}
+
+/// "2h ago". A time that is still to come, by a clock that is off, is "just now".
+pub fn ago(then: Timestamp, now: Timestamp) -> String {
+    let passed = seconds(then, now);
+    if passed < 1 { "just now".to_owned() } else { format!("{} ago", human(passed)) }
+}
+
+/// "in 29d", or "5m ago" where it has passed.
+pub fn until(then: Timestamp, now: Timestamp) -> String {
+    let left = seconds(now, then);
+    if left > 0 { format!("in {}", human(left)) } else { ago(then, now) }
+}
+
+/// How long something took: exact below a day, "14m12s", "3h0m7s", as a stopwatch.
+pub fn took(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (hours, minutes, rest) = (seconds / HOUR, seconds % HOUR / MINUTE, seconds % MINUTE);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        (..24, _) => format!("{hours}h{minutes}m{rest}s"),
+        _ => human(seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_those_of_kubectl() {
+        // The vectors of k8s.io/apimachinery pkg/util/duration/duration_test.go, and the edges of every range.
+        for (seconds, text) in [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (1, "1s"),
+            (70, "70s"),
+            (119, "119s"),
+            (120, "2m"),
+            (190, "3m10s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (70 * MINUTE, "70m"),
+            (179 * MINUTE + 59, "179m"),
+            (3 * HOUR, "3h"),
+            (3 * HOUR + 10 * MINUTE, "3h10m"),
+            (8 * HOUR - 1, "7h59m"),
+            (8 * HOUR, "8h"),
+            (47 * HOUR + 59 * MINUTE, "47h"),
+            (2 * DAY, "2d"),
+            (2 * DAY + HOUR, "2d1h"),
+            (8 * DAY - 1, "7d23h"),
+            (8 * DAY, "8d"),
+            (2 * YEAR - 1, "729d"),
+            (2 * YEAR, "2y"),
+            (2 * YEAR + DAY, "2y1d"),
+            (8 * YEAR - 1, "7y364d"),
+            (8 * YEAR, "8y"),
+            (10 * YEAR + 200 * DAY, "10y"),
+        ] {
+            assert_eq!(human(seconds), text, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_stopwatch_shows_seconds() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (7, "7s"),
+            (60, "1m0s"),
+            (852, "14m12s"),
+            (3 * HOUR + 7, "3h0m7s"),
+            (DAY, "24h"),
+            (3 * DAY, "3d"),
+        ] {
+            assert_eq!(took(seconds), text);
+        }
+    }
+
+    #[test]
+    fn what_is_past_and_to_come_reads_as_such() {
+        let now: Timestamp = "2026-11-03T05:14:12Z".parse().unwrap();
+        for (then, text) in [
+            ("2026-11-03T03:14:12Z", "120m ago"),
+            ("2026-11-03T05:14:12Z", "just now"),
+            ("2026-12-03T03:00:00Z", "in 29d"),
+        ] {
+            assert_eq!(until(then.parse().unwrap(), now), text);
+        }
+        assert_eq!(ago("2026-11-03T05:15:12Z".parse().unwrap(), now), "just now");
+    }
+}

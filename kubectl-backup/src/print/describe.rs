@@ -1,0 +1,170 @@
+//! The describe screen: verdict, cause, evidence, what to type next.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::{
+    age::{ago, human, seconds, took, until},
+    style::{Style, Tone},
+};
+use crate::view::{
+    description::{Attempts, Description},
+    part::{DeletionView, EventView, LocationView, LockView, Part},
+};
+
+/// Events shown; the document has all.
+const EVENTS: usize = 5;
+/// Causes shown; the document has all.
+const CAUSES: usize = 8;
+
+/// The screen.
+pub fn text(description: &Description, now: Timestamp, style: Style) -> String {
+    let mut screen = String::new();
+    let mut line = |text: &str| {
+        screen.push_str(text.trim_end());
+        screen.push('\n');
+    };
+    line(&headline(description, now, style));
+    line(&format!("  {}", description.verdict));
+    for cause in description.causes.iter().take(CAUSES) {
+        line(&format!("  {}", style.tone(description.tone, cause)));
+    }
+    if description.causes.len() > CAUSES {
+        line(&format!("  and {} more: -o json has them all", description.causes.len() - CAUSES));
+    }
+    line("");
+    for (title, text) in evidence(description, now) {
+        line(&format!("  {title:<12}{text}"));
+    }
+    match &description.events {
+        Part::Known(events) if events.is_empty() => {}
+        Part::Known(events) => {
+            line("");
+            line(&style.title("EVENTS"));
+            for event in &events[events.len().saturating_sub(EVENTS)..] {
+                line(&show_event(event, now, style));
+            }
+        }
+        Part::Missing { unavailable } => {
+            line("");
+            line(&format!("{}  unavailable: {unavailable}", style.title("EVENTS")));
+        }
+    }
+    if !description.next.is_empty() {
+        line("");
+        line(&style.title("NEXT"));
+        for command in &description.next {
+            line(&format!("  {command}"));
+        }
+    }
+    screen
+}
+
+/// Sign, name, phase, when, how long, until when.
+fn headline(description: &Description, now: Timestamp, style: Style) -> String {
+    let Description { name, phase, tone, started, created, completed, expires, .. } = description;
+    let mut times = Vec::new();
+    match (started, completed) {
+        (Some(start), Some(end)) => {
+            times.push(format!("{}, took {}", ago(*end, now), took(seconds(*start, *end))));
+        }
+        (Some(start), None) if *tone == Tone::Busy => {
+            times.push(format!("running for {}", took(seconds(*start, now))));
+        }
+        (Some(start), None) => times.push(format!("started {}", ago(*start, now))),
+        (None, _) => times.extend(created.map(|at| format!("created {}", ago(at, now)))),
+    }
+    if let Some(at) = expires {
+        let verb = if *at > now { "expires" } else { "expired" };
+        times.push(format!("{verb} {} ({})", until(*at, now), at.strftime("%-d %b")));
+    }
+    let sign = style.tone(*tone, tone.sign());
+    format!("{sign} {}   {}   {}", style.title(name), style.tone(*tone, phase), times.join("   "))
+}
+
+/// Title and text of every line between the verdict and the events.
+fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    if let Some(restorable) = &description.restorable {
+        let why = if restorable.why.is_empty() { String::new() } else { format!(", {}", restorable.why) };
+        lines.push(("Restorable", format!("{}{why}", restorable.answer)));
+    }
+    let stored = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
+    match &description.location {
+        Part::Known(Some(location)) => lines.push((stored, show_location(location, now))),
+        Part::Known(None) => {}
+        Part::Missing { unavailable } => lines.push((stored, format!("location unavailable: {unavailable}"))),
+    }
+    lines.extend(description.facts.iter().map(|fact| (fact.title, fact.text.clone())));
+    if let Some(items) = description.items {
+        lines.push(("Items", format!("{} of {}", items.done, items.total)));
+    }
+    let attempts = [
+        ("Operations", description.operations),
+        ("Hooks", description.hooks),
+        ("Snapshots", description.snapshots),
+    ];
+    lines.extend(attempts.into_iter().filter_map(|(title, counts)| Some((title, show_attempts(counts?)))));
+    match &description.lock {
+        Part::Known(lock) => lines.extend(show_lock(lock, now).map(|text| ("Lock", text))),
+        Part::Missing { unavailable } => lines.push(("Lock", format!("unavailable: {unavailable}"))),
+    }
+    match &description.deletions {
+        Part::Known(all) => lines.extend(all.last().map(|last| ("Deletion", show_deletion(last, now)))),
+        Part::Missing { unavailable } => {
+            lines.push(("Deletion", format!("requests unavailable: {unavailable}")));
+        }
+    }
+    lines
+}
+
+fn show_location(location: &LocationView, now: Timestamp) -> String {
+    let LocationView { name, url, phase, message, checked } = location;
+    let phase = phase.as_deref().unwrap_or("not checked yet");
+    let checked = checked.map_or_else(String::new, |at| format!(" {}", ago(at, now)));
+    let message = message
+        .as_ref()
+        .filter(|_| location.is_unavailable())
+        .map_or_else(String::new, |why| format!(": {why}"));
+    format!("{url}  (location {name}, {phase}{checked}{message})")
+}
+
+fn show_attempts(counts: Attempts) -> String {
+    let mut text = match counts.completed {
+        Some(completed) => format!("{completed} of {} completed", counts.attempted),
+        None => format!("{} ran", counts.attempted),
+    };
+    if let Some(failed) = counts.failed.filter(|failed| *failed > 0) {
+        let _ = write!(text, ", {failed} failed");
+    }
+    text
+}
+
+/// Its own claim; who is in the way is told as a cause.
+fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
+    let claim = lock.claim.as_ref()?;
+    let since = lock.since.as_deref().unwrap_or_default();
+    let since = since.parse::<Timestamp>().map_or_else(|_| since.to_owned(), |at| ago(at, now));
+    Some(match claim.as_str() {
+        "Active" => format!("held by it, since {since}"),
+        "Reserved" => format!("reserved for it, since {since}"),
+        other => format!("{other}, since {since}"),
+    })
+}
+
+fn show_deletion(request: &DeletionView, now: Timestamp) -> String {
+    let when = request.created.map_or_else(String::new, |at| format!(", asked for {}", ago(at, now)));
+    let errors =
+        if request.errors.is_empty() { String::new() } else { format!(": {}", request.errors.join("; ")) };
+    format!("{} {}{when}{errors}", request.name, request.phase)
+}
+
+fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
+    let age = event.last.map_or_else(|| "-".to_owned(), |at| human(seconds(at, now).max(0)));
+    let tone = if event.level == "Warning" { Tone::Warn } else { Tone::Good };
+    let times = if event.count > 1 { format!("  (x{})", event.count) } else { String::new() };
+    let reason =
+        if event.level == "Warning" { style.tone(tone, &event.reason) } else { event.reason.clone() };
+    format!("  {age:<6}{reason}  {}{times}", event.message)
+}

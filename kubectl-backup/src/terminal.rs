@@ -1,0 +1,136 @@
+//! What a command may see of the world beside the cluster: streams, environment, clock.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use jiff::Timestamp;
+
+use crate::{cli::Colour, print::style::Style};
+
+/// Gives an environment variable's value.
+pub type Variables = Box<dyn Fn(&str) -> Option<String>>;
+
+/// Streams, environment and clock of one run. Tests bring their own.
+pub struct Terminal {
+    /// Where data goes.
+    pub out: Box<dyn Write>,
+    /// Where talk goes: progress, hints, errors.
+    pub err: Box<dyn Write>,
+    /// Where answers to questions come from.
+    pub input: Box<dyn BufRead>,
+    /// Whether a person reads `out`.
+    pub out_is_terminal: bool,
+    /// Whether a person reads `err`.
+    pub err_is_terminal: bool,
+    /// Whether a person can answer.
+    pub in_is_terminal: bool,
+    /// Columns for help; unset: as the terminal has.
+    pub width: Option<usize>,
+    /// An environment variable's value.
+    pub var: Variables,
+    /// The time, for display and for names made from it.
+    pub now: Box<dyn Fn() -> Timestamp>,
+    colour: Colour,
+}
+
+impl Terminal {
+    /// The process's own.
+    pub fn standard() -> Self {
+        Self {
+            out: Box::new(std::io::stdout()),
+            err: Box::new(std::io::stderr()),
+            input: Box::new(std::io::BufReader::new(std::io::stdin())),
+            out_is_terminal: std::io::stdout().is_terminal(),
+            err_is_terminal: std::io::stderr().is_terminal(),
+            in_is_terminal: std::io::stdin().is_terminal(),
+            width: None,
+            var: Box::new(|name| std::env::var(name).ok()),
+            now: Box::new(Timestamp::now),
+            colour: Colour::Auto,
+        }
+    }
+
+    /// Streams without a terminal behind them, no environment, and a clock that stands.
+    pub fn piped(out: Box<dyn Write>, err: Box<dyn Write>, now: Timestamp) -> Self {
+        Self {
+            out,
+            err,
+            input: Box::new(std::io::empty()),
+            out_is_terminal: false,
+            err_is_terminal: false,
+            in_is_terminal: false,
+            width: Some(100),
+            var: Box::new(|_| None),
+            now: Box::new(move || now),
+            colour: Colour::Auto,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
+    /// An environment variable, unless it is unset or empty.
+    pub fn var(&self, name: &str) -> Option<String> {
+        (self.var)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Whether a variable is set to something.
+    pub fn has_var(&self, name: &str) -> bool {
+        self.var(name).is_some()
+    }
+
+    /// What `--color` says.
+    pub fn choose_colour(&mut self, colour: Colour) {
+        self.colour = colour;
+    }
+
+    /// How to paint data.
+    pub fn out_style(&self) -> Style {
+        self.style(self.out_is_terminal)
+    }
+
+    /// How to paint talk.
+    pub fn err_style(&self) -> Style {
+        self.style(self.err_is_terminal)
+    }
+
+    /// `--color` first, then `NO_COLOR` (any value but empty; no-color.org), then whether a person reads.
+    fn style(&self, is_terminal: bool) -> Style {
+        Style::new(match self.colour {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => {
+                is_terminal && !self.has_var("NO_COLOR") && self.var("TERM").as_deref() != Some("dumb")
+            }
+        })
+    }
+
+    /// Writes data to stdout, as it is.
+    pub fn data(&mut self, text: &str) -> std::io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    /// Writes a line of talk to stderr. A closed stderr is no reason to stop.
+    pub fn say(&mut self, line: &str) {
+        self.talk_raw(&format!("{line}\n"));
+    }
+
+    /// Writes to stderr without a line end.
+    pub fn talk_raw(&mut self, text: &str) {
+        let _ = self.err.write_all(text.as_bytes());
+        let _ = self.err.flush();
+    }
+
+    /// Asks for a yes on the terminal; `None` where nobody can answer.
+    pub fn confirm(&mut self, question: &str) -> Option<bool> {
+        if !self.in_is_terminal || !self.err_is_terminal {
+            return None;
+        }
+        self.talk_raw(&format!("{question} [y/N] "));
+        let mut answer = String::new();
+        self.input.read_line(&mut answer).ok()?;
+        Some(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+}

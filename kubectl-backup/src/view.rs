@@ -1,0 +1,8 @@
+//! What is shown, as data: pure functions from objects of the API and the time.
+
+pub mod backup;
+pub mod description;
+pub mod list;
+pub mod next;
+pub mod part;
+pub mod restore;

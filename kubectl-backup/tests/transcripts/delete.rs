@@ -1,0 +1,93 @@
+use axum::http::Method;
+use insta::assert_snapshot;
+use serde_json::json;
+
+use crate::{
+    fake_api::{FakeApi, Fault},
+    person::Person,
+    samples::{completed_backup, completed_restore},
+};
+
+const REQUEST: &str = "nightly-uid-of-n";
+
+fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
+    json!({
+        "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
+        "metadata": {"name": REQUEST, "namespace": "velero", "uid": "old", "resourceVersion": "3", "labels": {"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"}},
+        "spec": {"backupName": "nightly"}, "status": {"phase": phase, "errors": errors},
+    })
+}
+
+#[tokio::test]
+async fn deleting_a_backup_makes_one_request_however_often_it_is_asked_for() {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"));
+    let person = Person::at(&api);
+    assert_snapshot!(person.types("kubectl backup delete nightly --yes").await);
+    let stored = api.stored("deletebackuprequests", REQUEST).unwrap();
+    assert_eq!(stored["spec"], json!({"backupName": "nightly"}));
+    assert_eq!(
+        stored["metadata"]["labels"],
+        json!({"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"})
+    );
+    assert!(person.types("kubectl backup delete nightly --yes").await.ends_with("--- exit 0\n"));
+    assert_eq!(api.stored("deletebackuprequests", REQUEST), Some(stored));
+}
+
+#[tokio::test]
+async fn a_request_that_failed_before_is_made_anew() {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"))
+        .has("deletebackuprequests", request("Processed", &["the bucket is away"]));
+    assert!(Person::at(&api).types("kubectl backup delete nightly --yes").await.ends_with("--- exit 0\n"));
+    assert_ne!(api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"], "old");
+}
+
+#[tokio::test]
+async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"));
+    api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
+    api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
+    api.next(Method::GET, "/backups/nightly", Fault::Vanishes);
+    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly --yes --wait").await);
+}
+
+#[tokio::test]
+async fn a_deletion_that_fails_is_told_with_its_errors() {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"));
+    api.next(
+        Method::GET,
+        &format!("/{REQUEST}"),
+        Fault::Becomes(request("Processed", &["the bucket refuses:\nobject lock", "and more"])),
+    );
+    let person = Person::at(&api);
+    assert_snapshot!(person.types("kubectl backup delete nightly --yes --wait").await);
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"));
+    for _ in 0..4 {
+        api.next(Method::GET, &format!("/{REQUEST}"), Fault::Vanishes);
+    }
+    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly --yes --wait").await);
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_without_a_yes() {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly")).has("restores", completed_restore("r", "nightly"));
+    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly").await);
+    assert_snapshot!(Person::at(&api).at_terminal("n\n").types("kubectl backup delete nightly").await);
+    assert_snapshot!(Person::at(&api).at_terminal("\n").types("kubectl backup restore delete r").await);
+    assert!(api.seen().is_empty(), "{:?}", api.seen());
+    assert_snapshot!(Person::at(&api).at_terminal("y\n").types("kubectl backup delete nightly").await);
+    assert!(api.stored("deletebackuprequests", REQUEST).is_some());
+}
+
+#[tokio::test]
+async fn one_that_is_missing_does_not_keep_the_others() {
+    let api = FakeApi::start().await;
+    api.has("restores", completed_restore("a", "nightly")).has("restores", completed_restore("c", "nightly"));
+    assert_snapshot!(Person::at(&api).types("kubectl backup restore delete a b c --yes --wait").await);
+    assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
+}

@@ -1,0 +1,230 @@
+//! An API server that holds objects, answers in the words of a real one, and can be told to misbehave.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Bytes, to_bytes},
+    extract::{Request, State},
+    http::{Method, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+
+/// How a request is answered, beside what is stored.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// With this status and body.
+    Answer(u16, Value),
+    /// Not at all, for a long time.
+    Hang,
+    /// The request is carried out, but the answer is this.
+    DoneBut(u16, Value),
+    /// Before the request is answered, this object takes the place of the stored one.
+    Becomes(Value),
+    /// Before the request is answered, the object is gone.
+    Vanishes,
+}
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<(String, String), Value>,
+    faults: Vec<(Method, String, Fault)>,
+    seen: Vec<String>,
+    served: u32,
+}
+
+/// Handle to the server; it ends with the test's runtime.
+#[derive(Clone)]
+pub struct FakeApi {
+    inner: Arc<Mutex<Inner>>,
+    /// `http://127.0.0.1:port`
+    pub url: String,
+}
+
+impl FakeApi {
+    pub async fn start() -> Self {
+        let inner = Arc::<Mutex<Inner>>::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(answer).with_state(inner.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { inner, url }
+    }
+
+    /// Stores an object, as it is.
+    pub fn has(&self, plural: &str, object: Value) -> &Self {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        self.inner.lock().unwrap().objects.insert((plural.to_owned(), name), object);
+        self
+    }
+
+    /// The next request of this method whose path ends so meets this fault. Faults are met in the order given.
+    pub fn next(&self, method: Method, path_end: &str, fault: Fault) -> &Self {
+        self.inner.lock().unwrap().faults.push((method, path_end.to_owned(), fault));
+        self
+    }
+
+    /// What is stored under this name.
+    pub fn stored(&self, plural: &str, name: &str) -> Option<Value> {
+        self.inner.lock().unwrap().objects.get(&(plural.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Method, path and query of every request so far.
+    pub fn seen(&self) -> Vec<String> {
+        self.inner.lock().unwrap().seen.clone()
+    }
+}
+
+async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
+    let (method, path) = (parts.method, parts.uri.path().to_owned());
+    let query: BTreeMap<String, String> = parts.uri.query().map(parse_query).unwrap_or_default();
+    let fault = {
+        let mut inner = inner.lock().unwrap();
+        inner.seen.push(format!("{method} {}", parts.uri));
+        let at = inner.faults.iter().position(|(of, end, _)| *of == method && path.ends_with(end.as_str()));
+        at.map(|at| inner.faults.remove(at).2)
+    };
+    match fault {
+        Some(Fault::Answer(code, body)) => return reply(code, &body),
+        Some(Fault::Hang) => {
+            tokio::time::sleep(Duration::from_hours(1)).await;
+            return StatusCode::GATEWAY_TIMEOUT.into_response();
+        }
+        Some(Fault::DoneBut(code, body_then)) => {
+            store(&inner, &method, &path, &query, &body);
+            return reply(code, &body_then);
+        }
+        Some(Fault::Becomes(object)) => {
+            let (plural, name) = place(&path);
+            inner.lock().unwrap().objects.insert((plural, name), object);
+        }
+        Some(Fault::Vanishes) => {
+            inner.lock().unwrap().objects.remove(&place(&path));
+        }
+        None => {}
+    }
+    let (code, body) = store(&inner, &method, &path, &query, &body);
+    reply(code, &body)
+}
+
+fn reply(code: u16, body: &Value) -> Response {
+    let headers = [("content-type", "application/json")];
+    (StatusCode::from_u16(code).unwrap(), headers, body.to_string()).into_response()
+}
+
+fn parse_query(query: &str) -> BTreeMap<String, String> {
+    let decode = |text: &str| text.replace("%2F", "/").replace("%3D", "=").replace("%2C", ",");
+    query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (key.to_owned(), decode(value)))
+        .collect()
+}
+
+/// Plural and name of `/apis/GROUP/VERSION/namespaces/NS/PLURAL[/NAME]` or `/apis/GROUP/VERSION/PLURAL`.
+fn place(path: &str) -> (String, String) {
+    let Some(tail) = path.split("/namespaces/").nth(1) else {
+        return (path.rsplit('/').next().unwrap_or_default().to_owned(), String::new());
+    };
+    let mut parts = tail.split('/').skip(1);
+    (parts.next().unwrap_or_default().to_owned(), parts.next().unwrap_or_default().to_owned())
+}
+
+fn store(
+    inner: &Mutex<Inner>,
+    method: &Method,
+    path: &str,
+    query: &BTreeMap<String, String>,
+    body: &Bytes,
+) -> (u16, Value) {
+    let mut inner = inner.lock().unwrap();
+    let (plural, name) = place(path);
+    let key = (plural.clone(), name.clone());
+    let group = if plural == "events" { String::new() } else { ".velero.io".to_owned() };
+    let full = format!("{plural}{group}");
+    let not_found = || {
+        let message = format!("{full} \"{name}\" not found");
+        (
+            404,
+            failure(404, "NotFound", &message, &json!({"name": name, "group": "velero.io", "kind": plural})),
+        )
+    };
+    match *method {
+        Method::GET if name.is_empty() => {
+            let matches = |object: &Value| {
+                query.get("labelSelector").is_none_or(|selector| {
+                    selector
+                        .split(',')
+                        .filter_map(|one| one.split_once('='))
+                        .all(|(key, value)| object["metadata"]["labels"][key] == value)
+                })
+            };
+            let all: Vec<Value> = inner
+                .objects
+                .iter()
+                .filter(|((of, _), object)| *of == plural && matches(object))
+                .map(|(_, object)| object.clone())
+                .collect();
+            let limit: usize = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap());
+            let from: usize = query.get("continue").map_or(0, |token| token.parse().unwrap());
+            let to = from.saturating_add(limit).min(all.len());
+            let next = if to < all.len() { to.to_string() } else { String::new() };
+            (
+                200,
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1", "continue": next}, "items": all[from..to]}),
+            )
+        }
+        Method::GET => inner.objects.get(&key).map_or_else(not_found, |object| (200, object.clone())),
+        Method::POST => {
+            let mut object: Value = serde_json::from_slice(body).unwrap();
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            if inner.objects.contains_key(&(plural.clone(), name.clone())) {
+                let message = format!("{full} \"{name}\" already exists");
+                return (
+                    409,
+                    failure(
+                        409,
+                        "AlreadyExists",
+                        &message,
+                        &json!({"name": name, "group": "velero.io", "kind": plural}),
+                    ),
+                );
+            }
+            inner.served += 1;
+            object["metadata"]["uid"] = json!(format!("{:08}-aaaa-bbbb-cccc-dddddddddddd", inner.served));
+            object["metadata"]["resourceVersion"] = json!("100");
+            object["metadata"]["creationTimestamp"] = json!("2026-11-03T05:14:12Z");
+            object["metadata"]["managedFields"] =
+                json!([{"manager": "kubectl-backup", "operation": "Update"}]);
+            if !query.contains_key("dryRun") {
+                inner.objects.insert((plural, name), object.clone());
+            }
+            (201, object)
+        }
+        Method::DELETE => match inner.objects.remove(&key) {
+            Some(_) => (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})),
+            None => not_found(),
+        },
+        _ => (
+            405,
+            failure(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+                &json!({}),
+            ),
+        ),
+    }
+}
+
+/// A Status, as a real server gives it.
+pub fn failure(code: u16, reason: &str, message: &str, details: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "details": details, "code": code})
+}

@@ -1,0 +1,56 @@
+use insta::assert_snapshot;
+
+use crate::person::Person;
+
+#[tokio::test]
+async fn help_of_every_command() {
+    let person = Person::without_cluster();
+    for command in [
+        "",
+        "create",
+        "get",
+        "describe",
+        "delete",
+        "restore",
+        "restore create",
+        "restore get",
+        "restore describe",
+        "restore delete",
+    ] {
+        let line = format!("kubectl backup {command}").trim_end().to_owned() + " --help";
+        assert_snapshot!(format!("help {command}").trim_end(), person.types(&line).await);
+    }
+}
+
+#[tokio::test]
+async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
+    let person = Person::without_cluster();
+    let mut all = String::new();
+    for line in [
+        "kubectl backup",
+        "kubectl backup make",
+        "kubectl backup create a b",
+        "kubectl backup create --ttl=tomorrow",
+        "kubectl backup create --ttl=-1h",
+        "kubectl backup create -l a=b=c",
+        "kubectl backup create --labels=team",
+        "kubectl backup create --timeout=5m",
+        "kubectl backup create --wait --dry-run=server",
+        "kubectl backup create Nightly --dry-run=client",
+        "kubectl backup describe",
+        "kubectl backup get -o xml",
+        "kubectl backup restore",
+        "kubectl backup restore nightly",
+        "kubectl backup restore --from-backup=a --from-schedule=b",
+        "kubectl backup restore --from-backup=a get",
+        "kubectl backup restore --from-backup=a --namespace-mappings=shop",
+        "kubectl backup restore --from-backup=a --existing-resource-policy=replace",
+        "kubectl backup delete",
+    ] {
+        let seen = person.types(line).await;
+        assert!(seen.ends_with("--- exit 2\n"), "{seen}");
+        all += &seen;
+        all += "\n";
+    }
+    assert_snapshot!(all);
+}

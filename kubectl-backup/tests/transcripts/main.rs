@@ -1,0 +1,16 @@
+//! What a person types, and what they see: every transcript comes from answers as an API server gives them, through the
+//! whole program (arguments, kubeconfig, HTTP, views, printing). The snapshots are in `snapshots/`.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
+
+mod create;
+mod delete;
+mod describe;
+mod errors;
+mod fake_api;
+mod get;
+mod help;
+mod person;
+mod restore;
+mod samples;
+mod wait;

@@ -1,0 +1,123 @@
+//! Someone at a shell: types a line, sees a transcript.
+
+use std::{
+    collections::BTreeMap,
+    io::{Cursor, Write},
+    sync::{Arc, Mutex},
+};
+
+use kubectl_backup::Terminal;
+use tempfile::TempDir;
+
+use crate::fake_api::FakeApi;
+
+/// The time in every transcript.
+pub const NOW: &str = "2026-11-03T05:14:12Z";
+
+/// A home folder with a kubeconfig for a fake API server.
+pub struct Person {
+    pub home: TempDir,
+    vars: BTreeMap<String, String>,
+    answer: Option<&'static str>,
+    terminal: bool,
+    server: Option<String>,
+}
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Person {
+    /// With no kubeconfig at all.
+    pub fn without_cluster() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let vars = [("HOME".to_owned(), home.path().display().to_string())].into();
+        Self { home, vars, answer: None, terminal: false, server: None }
+    }
+
+    /// With a kubeconfig that names this server.
+    pub fn at(api: &FakeApi) -> Self {
+        Self::at_url(&api.url)
+    }
+
+    /// With a kubeconfig that names this URL.
+    pub fn at_url(url: &str) -> Self {
+        let mut person = Self::without_cluster();
+        person.server = Some(url.to_owned());
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+             clusters: [{{name: one, cluster: {{server: \"{url}\"}}}}]\nusers: [{{name: jane, user: {{}}}}]\n\
+             contexts: [{{name: here, context: {{cluster: one, user: jane}}}}]\n"
+        );
+        std::fs::create_dir(person.home.path().join(".kube")).unwrap();
+        person.writes(".kube/config", &kubeconfig);
+        person
+    }
+
+    /// Writes a file below the home folder.
+    pub fn writes(&self, path: &str, text: &str) {
+        let path = self.home.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Sets an environment variable; `~` is the home folder.
+    pub fn with_var(mut self, name: &str, value: &str) -> Self {
+        let value = value.replace('~', &self.home.path().display().to_string());
+        self.vars.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Sits at a terminal, and answers questions so.
+    pub fn at_terminal(mut self, answer: &'static str) -> Self {
+        (self.terminal, self.answer) = (true, Some(answer));
+        self
+    }
+
+    /// Types a line and sees what comes: stdout, stderr, exit code. Ports and temporary folders are made neutral.
+    pub async fn types(&self, line: &str) -> String {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let mut terminal =
+            Terminal::piped(Box::new(out.clone()), Box::new(err.clone()), NOW.parse().unwrap());
+        let vars = self.vars.clone();
+        terminal.var = Box::new(move |name| vars.get(name).cloned());
+        if self.terminal {
+            (terminal.in_is_terminal, terminal.out_is_terminal, terminal.err_is_terminal) =
+                (true, true, true);
+            terminal.input = Box::new(Cursor::new(self.answer.unwrap_or_default()));
+        }
+        let home = self.home.path().display().to_string();
+        let words = line
+            .strip_prefix("kubectl backup")
+            .unwrap()
+            .split_whitespace()
+            .map(|word| word.replace('~', &home));
+        let exit = kubectl_backup::run(
+            std::iter::once("kubectl-backup".to_owned()).chain(words).map(Into::into),
+            &mut terminal,
+        )
+        .await;
+        let mut seen = format!("$ {line}\n{}", out.text());
+        if !err.text().is_empty() {
+            seen = seen + "--- stderr\n" + &err.text();
+        }
+        let seen = format!("{seen}--- exit {}\n", exit.code());
+        let seen = seen.replace(&home, "~").replace('\x1b', "␛");
+        self.server.as_ref().map_or(seen.clone(), |url| seen.replace(url, "https://cluster"))
+    }
+}

@@ -1,0 +1,102 @@
+use axum::http::Method;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, new_backup, with},
+};
+
+const UID: &str = "00000001-aaaa-bbbb-cccc-dddddddddddd";
+
+/// The backup `b` that the fake made first, with this status.
+fn b(status: &Value) -> Fault {
+    Fault::Becomes(with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status})))
+}
+
+#[tokio::test]
+async fn waiting_ends_with_the_code_of_every_outcome() {
+    for (phase, code) in
+        [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
+    {
+        let api = FakeApi::start().await;
+        api.next(Method::GET, "/b", b(&json!({"phase": phase, "errors": 1})));
+        let seen = Person::at(&api).types("kubectl backup create b --wait --timeout=1m").await;
+        assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_a_line_and_an_unknown_phase_is_no_end() {
+    let api = FakeApi::start().await;
+    let items =
+        |done: i64| json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}});
+    for status in [
+        json!({}),
+        json!({"phase": "Queued", "queuePosition": 1}),
+        items(10),
+        items(20),
+        json!({"phase": "Compacting"}),
+        json!({"phase": "PartiallyFailed", "errors": 2, "failureReason": "the node went away"}),
+    ] {
+        api.next(Method::GET, "/b", b(&status));
+    }
+    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+}
+
+#[tokio::test]
+async fn waiting_survives_an_api_server_that_restarts() {
+    let api = FakeApi::start().await;
+    let starting = failure(404, "NotFound", "404 page not found", &json!({}));
+    let no_rbac_yet = failure(
+        403,
+        "Forbidden",
+        "backups.velero.io \"b\" is forbidden: User \"jane\" cannot get resource",
+        &json!({}),
+    );
+    let unavailable = failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
+    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"})));
+    for (code, body) in [(503, unavailable), (404, starting), (403, no_rbac_yet)] {
+        api.next(Method::GET, "/b", Fault::Answer(code, body));
+    }
+    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
+    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+}
+
+#[tokio::test]
+async fn time_that_runs_out_is_told_with_exit_code_124() {
+    let api = FakeApi::start().await;
+    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait --timeout=300ms").await);
+    // Also where the API server takes the request and never answers.
+    api.next(Method::GET, "/c", Fault::Hang);
+    assert_snapshot!(Person::at(&api).types("kubectl backup create c --wait --timeout=300ms").await);
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_or_replaced_meanwhile_ends_the_waiting() {
+    let api = FakeApi::start().await;
+    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"}))).next(Method::GET, "/b", Fault::Vanishes);
+    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+    api.next(Method::GET, "/c", Fault::Becomes(completed_backup("c")));
+    assert_snapshot!(Person::at(&api).types("kubectl backup create c --wait").await);
+}
+
+#[tokio::test]
+async fn a_waited_for_object_is_printed_as_it_ended() {
+    let api = FakeApi::start().await;
+    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
+    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait -o yaml").await);
+}
+
+#[tokio::test]
+async fn on_a_terminal_one_line_is_written_over() {
+    let api = FakeApi::start().await;
+    let items =
+        |done: i64| json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}});
+    for status in [items(10), items(20), json!({"phase": "Completed"})] {
+        api.next(Method::GET, "/b", b(&status));
+    }
+    let seen = Person::at(&api).at_terminal("").types("kubectl backup create b --wait").await;
+    assert_snapshot!(seen.replace('\r', "␍"));
+}
