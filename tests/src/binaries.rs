@@ -1,0 +1,154 @@
+//! Where the programs are: ours from cargo's target folder, the control plane's built once from the Go module.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Cargo's target folder.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The three programs of the project, built with this profile (`dev` or `release`).
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The admission webhook.
+    pub webhook: PathBuf,
+    /// The controller.
+    pub controller: PathBuf,
+    /// The kubectl plugin.
+    pub plugin: PathBuf,
+}
+
+impl Programs {
+    /// Builds them (cargo does nothing when they are fresh) and says where they are.
+    pub fn build(profile: &str) -> anyhow::Result<Self> {
+        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(root())
+            // All of the workspace, so that features are the same as in every other build and nothing is built twice.
+            .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
+            .status()
+            .context("run cargo")?;
+        if !status.success() {
+            bail!("cargo build failed ({status})");
+        }
+        let folder = target().join(if profile == "dev" { "debug" } else { profile });
+        Ok(Self {
+            webhook: folder.join("backup-webhook"),
+            controller: folder.join("backup-controller"),
+            plugin: folder.join("kubectl-backup"),
+        })
+    }
+}
+
+/// The programs of the control plane.
+#[derive(Clone, Debug)]
+pub enum PlanePrograms {
+    /// One binary of ours that is all of them (`tests/control-plane`), and the S3 server.
+    Ours(PathBuf),
+    /// A folder that holds `etcd`, `kube-apiserver` and perhaps `kube-controller-manager`.
+    Folder(PathBuf),
+}
+
+impl PlanePrograms {
+    /// From `KUBEBUILDER_ASSETS`, or built from the Go module: once for each checksum of its sources.
+    pub fn find() -> anyhow::Result<Self> {
+        if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            return Ok(Self::Folder(folder.into()));
+        }
+        Ok(Self::Ours(build_control_plane()?))
+    }
+
+    /// Program and first arguments of a component.
+    pub fn command(&self, component: &str) -> (PathBuf, Vec<String>) {
+        match self {
+            Self::Ours(binary) => (binary.clone(), vec![component.to_owned()]),
+            Self::Folder(folder) => (folder.join(component), Vec::new()),
+        }
+    }
+
+    /// Whether the component is there.
+    pub fn has(&self, component: &str) -> bool {
+        match self {
+            Self::Ours(_) => true,
+            Self::Folder(folder) => folder.join(component).exists(),
+        }
+    }
+}
+
+/// Whether the S3 server can be had: it needs Go, unless it was built before. A machine without Go that brings its own
+/// cluster or binaries tests on a local folder instead.
+pub fn s3_available() -> bool {
+    let others =
+        ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some());
+    !others || Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Builds `tests/control-plane` unless this very source was built before; the path of the binary.
+pub fn build_control_plane() -> anyhow::Result<PathBuf> {
+    let source = root().join("tests/control-plane");
+    let binary = target().join("control-plane").join(checksum(&source)?).join("control-plane");
+    if binary.exists() {
+        return Ok(binary);
+    }
+    eprintln!("building the control plane from Go modules: about 7 minutes on 2 cores, once");
+    let folder = binary.parent().context("no parent")?;
+    std::fs::create_dir_all(folder)?;
+    let partial = folder.join("control-plane.partial");
+    let status = Command::new("go")
+        .current_dir(&source)
+        .env_remove("GOFLAGS")
+        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", LDFLAGS, "-o"])
+        .arg(&partial)
+        .arg(".")
+        .status()
+        .context(
+            "run go: the tests need Go to build etcd and kube-apiserver. Install Go, or set KUBEBUILDER_ASSETS to a folder \
+             with the binaries, or KUBECONFIG_FOR_TESTS to the kubeconfig of a cluster",
+        )?;
+    if !status.success() {
+        bail!("go build of tests/control-plane failed ({status})");
+    }
+    // The rename makes an interrupted build invisible.
+    std::fs::rename(&partial, &binary)?;
+    Ok(binary)
+}
+
+/// The versions that the API server reports: kubectl refuses one that says v0.0.0.
+const LDFLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 \
+    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34";
+
+fn checksum(source: &Path) -> anyhow::Result<String> {
+    let mut files = Vec::new();
+    let mut folders = vec![source.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|ext| ["go", "mod", "sum"].iter().any(|known| ext == *known))
+            {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let mut hash = Sha256::new();
+    hash.update(LDFLAGS);
+    for file in files {
+        hash.update(file.strip_prefix(source)?.as_os_str().as_encoded_bytes());
+        hash.update(std::fs::read(&file)?);
+    }
+    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,299 @@
+//! A real control plane: etcd, one or more API servers over it, and the controller manager, on free loopback ports.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions};
+use serde_json::json;
+
+use crate::{
+    binaries::PlanePrograms,
+    pki::{Identity, Pki},
+    process::{Process, Spec},
+    proxy::Proxy,
+    wait::{Probe, eventually},
+};
+
+const START: Duration = Duration::from_secs(90);
+
+/// A running control plane, or a cluster that was there before (`KUBECONFIG_FOR_TESTS`).
+pub struct ControlPlane {
+    folder: PathBuf,
+    pki: Option<Pki>,
+    admin: PathBuf,
+    /// etcd; nothing for a cluster that was there before.
+    pub etcd: Option<Process>,
+    /// The API servers.
+    pub api_servers: Vec<Process>,
+    /// kube-controller-manager.
+    pub controller_manager: Option<Process>,
+    /// In front of the API servers: what the programs under test connect to.
+    pub front: Option<Proxy>,
+}
+
+impl ControlPlane {
+    /// Starts a control plane with this many API servers, its files in `folder`.
+    pub async fn start(folder: &Path, api_servers: usize) -> anyhow::Result<Self> {
+        let folder = folder.join("plane");
+        std::fs::create_dir_all(&folder)?;
+        if let Some(existing) = std::env::var_os("KUBECONFIG_FOR_TESTS") {
+            return Ok(Self {
+                folder,
+                pki: None,
+                admin: existing.into(),
+                etcd: None,
+                api_servers: Vec::new(),
+                controller_manager: None,
+                front: None,
+            });
+        }
+        let programs = PlanePrograms::find()?;
+        let pki = Pki::new(&folder)?;
+        let starting = Starting { programs: &programs, pki: &pki, folder: &folder };
+
+        let (etcd, etcd_url) = starting.etcd()?;
+        let serving = pki.server("apiserver")?;
+        let accounts = pki.server("service-accounts")?;
+        let mut servers = Vec::new();
+        let mut addresses = Vec::new();
+        for number in 0..api_servers.max(1) {
+            let (process, address) = starting.api_server(number, &etcd_url, &serving, &accounts)?;
+            servers.push(process);
+            addresses.push(address);
+        }
+        let front = Proxy::start(addresses.clone()).await?;
+        let admin = write_kubeconfig(
+            &folder.join("admin.kubeconfig"),
+            addresses[0],
+            &pki.ca(),
+            &identity_user(&pki.client("admin", "admin", &["system:masters"])?),
+        )?;
+        let mut plane = Self {
+            folder: folder.clone(),
+            admin,
+            etcd: Some(etcd),
+            api_servers: servers,
+            controller_manager: None,
+            front: Some(front),
+            pki: None,
+        };
+        plane.wait_ready(&addresses).await?;
+        if programs.has("kube-controller-manager") {
+            let manager = pki.client("kcm", "system:kube-controller-manager", &[])?;
+            let config = write_kubeconfig(
+                &folder.join("kcm.kubeconfig"),
+                addresses[0],
+                &pki.ca(),
+                &identity_user(&manager),
+            )?;
+            plane.controller_manager = Some(starting.controller_manager(&config, &accounts)?);
+        }
+        plane.pki = Some(pki);
+        Ok(plane)
+    }
+
+    async fn wait_ready(&mut self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+        for (number, address) in addresses.iter().enumerate() {
+            let config = self.folder.join(format!("ready-{number}.kubeconfig"));
+            std::fs::write(
+                &config,
+                std::fs::read_to_string(&self.admin)?
+                    .replace(&addresses[0].to_string(), &address.to_string()),
+            )?;
+            let client = client_from(&config).await?;
+            eventually("API server ready", START, async || {
+                for process in self.etcd.iter_mut().chain(&mut self.api_servers) {
+                    process.check()?;
+                }
+                let request = http::Request::get("/readyz").body(Vec::new())?;
+                anyhow::Ok(match client.request_text(request).await {
+                    Ok(_) => Probe::Ready(()),
+                    Err(error) => Probe::NotYet(error.to_string()),
+                })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// The kubeconfig of a cluster administrator, straight to the first API server.
+    pub fn admin_kubeconfig(&self) -> &Path {
+        &self.admin
+    }
+
+    /// A client of a cluster administrator.
+    pub async fn admin(&self) -> anyhow::Result<Client> {
+        client_from(&self.admin).await
+    }
+
+    /// The certificate authority, for webhooks; none for a cluster that was there before.
+    pub fn pki(&self) -> Option<&Pki> {
+        self.pki.as_ref()
+    }
+
+    /// A kubeconfig with a token of this ServiceAccount, through the proxy in front of the API servers.
+    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+        let api: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: Vec::new(),
+                bound_object_ref: None,
+                expiration_seconds: Some(24 * 3600),
+            },
+            ..TokenRequest::default()
+        };
+        let token = api
+            .create_token_request(name, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("token for ServiceAccount {namespace}/{name}"))?
+            .status
+            .context("no token in the answer")?
+            .token;
+        let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
+        if let (Some(front), Some(pki)) = (&self.front, &self.pki) {
+            write_kubeconfig(&path, front.address(), &pki.ca(), &json!({ "token": token }))
+        } else {
+            let mut config =
+                serde_saphyr::from_str::<serde_json::Value>(&std::fs::read_to_string(&self.admin)?)?;
+            if let Some(users) = config["users"].as_array_mut() {
+                for user in users.iter_mut() {
+                    user["user"] = json!({ "token": token });
+                }
+            }
+            std::fs::write(&path, config.to_string())?;
+            Ok(path)
+        }
+    }
+
+    /// Every process, for logs.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.etcd.iter().chain(&self.api_servers).chain(&self.controller_manager)
+    }
+}
+
+/// A client from a kubeconfig file, with time-outs fit for tests.
+pub async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let parsed = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
+    config.read_timeout = Some(Duration::from_mins(1));
+    Ok(Client::try_from(config)?)
+}
+
+/// A free loopback port. Another process could take it before it is used; nothing else on a test machine does.
+pub fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn identity_user(identity: &Identity) -> serde_json::Value {
+    json!({ "client-certificate": identity.cert, "client-key": identity.key })
+}
+
+fn write_kubeconfig(
+    path: &Path,
+    server: SocketAddr,
+    ca: &Path,
+    user: &serde_json::Value,
+) -> anyhow::Result<PathBuf> {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "tests",
+        "clusters": [{ "name": "tests", "cluster": { "server": format!("https://{server}"), "certificate-authority": ca } }],
+        "users": [{ "name": "tests", "user": user }],
+        "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": "tests" } }],
+    });
+    // JSON is YAML.
+    std::fs::write(path, config.to_string())?;
+    Ok(path.to_owned())
+}
+
+/// What an application needs; the rest would only take memory.
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,\
+    job-controller,cronjob-controller,endpoints-controller,endpointslice-controller,garbage-collector-controller,\
+    namespace-controller,serviceaccount-controller,serviceaccount-token-controller,disruption-controller,\
+    root-ca-certificate-publisher-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller";
+
+struct Starting<'a> {
+    programs: &'a PlanePrograms,
+    pki: &'a Pki,
+    folder: &'a Path,
+}
+
+impl Starting<'_> {
+    fn run(&self, component: &str, name: &str, flags: &[String]) -> anyhow::Result<Process> {
+        let (program, mut args) = self.programs.command(component);
+        args.extend_from_slice(flags);
+        Process::start(Spec { name: name.to_owned(), program, args, env: BTreeMap::new() }, self.folder)
+    }
+
+    fn etcd(&self) -> anyhow::Result<(Process, String)> {
+        let client = format!("http://127.0.0.1:{}", free_port()?);
+        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        let flags = [
+            "--name=tests".to_owned(),
+            format!("--data-dir={}", self.folder.join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=tests={peer}"),
+            // A test's cluster ends with the test: nobody needs it to survive a power cut.
+            "--unsafe-no-fsync".to_owned(),
+            "--heartbeat-interval=10".to_owned(),
+            "--election-timeout=100".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        Ok((self.run("etcd", "etcd", &flags)?, client))
+    }
+
+    fn api_server(
+        &self,
+        number: usize,
+        etcd: &str,
+        serving: &Identity,
+        accounts: &Identity,
+    ) -> anyhow::Result<(Process, SocketAddr)> {
+        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let flags = [
+            format!("--etcd-servers={etcd}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", address.port()),
+            format!("--tls-cert-file={}", serving.cert.display()),
+            format!("--tls-private-key-file={}", serving.key.display()),
+            format!("--client-ca-file={}", self.pki.ca().display()),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", accounts.cert.display()),
+            format!("--service-account-signing-key-file={}", accounts.key.display()),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            // The servers are on loopback, which the endpoints of a Service may not be.
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--profiling=false".to_owned(),
+        ];
+        Ok((self.run("kube-apiserver", &format!("kube-apiserver-{number}"), &flags)?, address))
+    }
+
+    fn controller_manager(&self, kubeconfig: &Path, accounts: &Identity) -> anyhow::Result<Process> {
+        let flags = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--service-account-private-key-file={}", accounts.key.display()),
+            format!("--root-ca-file={}", self.pki.ca().display()),
+            "--secure-port=0".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--use-service-account-credentials=true".to_owned(),
+            "--kube-api-qps=500".to_owned(),
+            "--kube-api-burst=1000".to_owned(),
+            "--concurrent-namespace-syncs=10".to_owned(),
+            format!("--controllers={CONTROLLERS}"),
+        ];
+        self.run("kube-controller-manager", "kube-controller-manager", &flags)
+    }
+}

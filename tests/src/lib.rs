@@ -1,0 +1,20 @@
+//! The test kit: real control planes, object stores, webhooks and controllers as processes on free loopback ports, and
+//! the faults that they have to live through.
+
+pub mod app;
+pub mod archive;
+pub mod binaries;
+pub mod control_plane;
+pub mod install;
+pub mod listing;
+pub mod naive;
+pub mod object_store;
+pub mod pki;
+pub mod plugin;
+pub mod process;
+pub mod proxy;
+pub mod wait;
+pub mod world;
+
+pub use plugin::Plugin;
+pub use world::{World, WorldBuilder};

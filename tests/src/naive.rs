@@ -1,0 +1,108 @@
+//! The control: a webhook that does what everyone does. It looks for a running object of the other kind, and allows
+//! when it sees none. Between the look and the creation the other one starts; tests that can't catch this one prove
+//! nothing about ours.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::{Json, Router, extract::State, routing::post};
+use axum_server::tls_rustls::RustlsConfig;
+use backup_core::api::{Backup, Restore};
+use kube::{
+    Api, Client,
+    api::ListParams,
+    core::{
+        DynamicObject,
+        admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    },
+};
+
+use crate::{install::NAMESPACE, pki::Identity};
+
+/// A running naive webhook; ends when dropped.
+#[derive(Debug)]
+pub struct NaiveWebhook {
+    address: SocketAddr,
+    handle: axum_server::Handle<SocketAddr>,
+    calls: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+struct Look {
+    client: Client,
+    calls: Arc<AtomicU64>,
+}
+
+impl NaiveWebhook {
+    /// Starts it with this serving certificate.
+    pub async fn start(client: Client, identity: &Identity) -> anyhow::Result<Self> {
+        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
+        let calls = Arc::new(AtomicU64::new(0));
+        let look = Look { client, calls: calls.clone() };
+        let app = Router::new().route("/validate", post(validate)).with_state(look);
+        let handle = axum_server::Handle::new();
+        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
+        tokio::spawn(server.serve(app.into_make_service()));
+        let address = handle.listening().await.context("the naive webhook does not listen")?;
+        Ok(Self { address, handle, calls })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for NaiveWebhook {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}
+
+async fn validate(
+    State(look): State<Look>,
+    Json(review): Json<AdmissionReview<DynamicObject>>,
+) -> Json<serde_json::Value> {
+    look.calls.fetch_add(1, Ordering::Relaxed);
+    let answer = match TryInto::<AdmissionRequest<DynamicObject>>::try_into(review) {
+        Err(error) => AdmissionResponse::invalid(error),
+        Ok(request) => {
+            let response = AdmissionResponse::from(&request);
+            match look.other_kind_runs(&request.kind.kind).await {
+                Ok(false) => {
+                    // What a busy API server or a slow informer adds; without it the window is there, only smaller.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    response
+                }
+                Ok(true) => response.deny("the other kind is running"),
+                Err(error) => response.deny(error),
+            }
+        }
+    };
+    Json(serde_json::to_value(answer.into_review()).unwrap_or_default())
+}
+
+impl Look {
+    async fn other_kind_runs(&self, kind: &str) -> kube::Result<bool> {
+        let all = ListParams::default();
+        Ok(if kind == "Backup" {
+            let api: Api<Restore> = Api::namespaced(self.client.clone(), NAMESPACE);
+            api.list(&all).await?.iter().any(|restore| restore.phase().is_active())
+        } else {
+            let api: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
+            api.list(&all).await?.iter().any(|backup| backup.phase().is_active())
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! A real S3 server on a loopback port, behind a proxy that can misbehave.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use object_store::{
+    ObjectStore as _,
+    aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential},
+    client::HttpRequestBody,
+};
+
+use crate::{
+    binaries::build_control_plane,
+    control_plane::free_port,
+    process::{Process, Spec},
+    proxy::Proxy,
+    wait::{eventually, when},
+};
+
+/// Access key of the server's one account.
+pub const ACCESS: &str = "backup-tests";
+/// Its secret key: worth nothing outside the test that started the server.
+pub const SECRET: &str = "backup-tests-secret";
+const REGION: &str = "us-east-1";
+
+/// A running S3 server.
+#[derive(Debug)]
+pub struct S3 {
+    /// The server.
+    pub process: Process,
+    /// In front of it: what the programs under test connect to.
+    pub front: Proxy,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl S3 {
+    /// Starts a server that keeps its objects in `folder`.
+    pub async fn start(folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.join("s3");
+        std::fs::create_dir_all(&folder)?;
+        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let args = [
+            "s3".to_owned(),
+            format!("--listen={address}"),
+            format!("--dir={}", folder.display()),
+            format!("--access={ACCESS}"),
+            format!("--secret={SECRET}"),
+        ];
+        let spec = Spec {
+            name: "s3".into(),
+            program: build_control_plane()?,
+            args: args.into(),
+            env: BTreeMap::new(),
+        };
+        let mut process = Process::start(spec, &folder)?;
+        eventually("S3 server listens", Duration::from_secs(20), async || {
+            process.check()?;
+            anyhow::Ok(when(tokio::net::TcpStream::connect(address).await.is_ok(), "refused"))
+        })
+        .await?;
+        Ok(Self { process, front: Proxy::start(vec![address]).await?, address, folder })
+    }
+
+    /// The URL that the programs under test use.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.front.address())
+    }
+
+    /// Makes a bucket.
+    pub async fn create_bucket(&self, bucket: &str) -> anyhow::Result<()> {
+        self.request(http::Method::PUT, bucket, "").await.map(drop)
+    }
+
+    /// Sends a signed request past the proxy and gives the body of its answer.
+    pub async fn request(&self, method: http::Method, path: &str, body: &str) -> anyhow::Result<String> {
+        let credential = AwsCredential { key_id: ACCESS.into(), secret_key: SECRET.into(), token: None };
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}/{path}", self.address))
+            .body(HttpRequestBody::from(body.to_owned()))?;
+        AwsAuthorizer::new(&credential, "s3", REGION).try_authorize(&mut request, None)?;
+        let (head, _) = request.into_parts();
+        let answer = reqwest::Client::new()
+            .request(head.method, head.uri.to_string())
+            .headers(head.headers)
+            .body(body.to_owned())
+            .timeout(Duration::from_secs(20))
+            .send()
+            .await?;
+        let (status, text) = (answer.status(), answer.text().await?);
+        if !status.is_success() {
+            bail!("S3 {path}: {status}: {text}");
+        }
+        Ok(text)
+    }
+
+    /// A client of one bucket, past the proxy.
+    pub fn bucket(&self, bucket: &str) -> anyhow::Result<AmazonS3> {
+        Ok(AmazonS3Builder::new()
+            .with_endpoint(format!("http://{}", self.address))
+            .with_allow_http(true)
+            .with_bucket_name(bucket)
+            .with_region(REGION)
+            .with_access_key_id(ACCESS)
+            .with_secret_access_key(SECRET)
+            .build()?)
+    }
+
+    /// Every key of a bucket, sorted.
+    pub async fn keys(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
+        use futures::TryStreamExt as _;
+        let mut keys: Vec<String> =
+            self.bucket(bucket)?.list(None).map_ok(|meta| meta.location.to_string()).try_collect().await?;
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// A credentials file in the form that locations expect.
+    pub fn credentials() -> String {
+        format!("[default]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
+    }
+
+    /// Reads a stored object to a local file and opens it with the independent reader (Go's tar and gzip); one JSON
+    /// line for each entry.
+    pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        use object_store::ObjectStoreExt as _;
+        let bytes = self.bucket(bucket)?.get(&key.into()).await?.bytes().await?;
+        let file = self.folder.join("inspected.tar.gz");
+        tokio::fs::write(&file, &bytes).await?;
+        let output =
+            tokio::process::Command::new(build_control_plane()?).arg("inspect").arg(&file).output().await?;
+        if !output.status.success() {
+            bail!("{key} is no good tarball: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        String::from_utf8(output.stdout)?
+            .lines()
+            .map(|line| serde_json::from_str(line).context("a line of the inspector"))
+            .collect()
+    }
+}

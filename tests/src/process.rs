@@ -1,0 +1,143 @@
+//! A child process with its log in a file: started, watched, killed, paused, restarted.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+/// How to start a process; kept for restarts.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// What it is called in messages, and the stem of its log file.
+    pub name: String,
+    /// Program to run.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables added to the environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A running (or ended) process. Dropping it kills the process.
+#[derive(Debug)]
+pub struct Process {
+    spec: Spec,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Starts the process, appending what it prints to `<folder>/<name>.log`.
+    pub fn start(spec: Spec, folder: &Path) -> anyhow::Result<Self> {
+        let mut process = Self { log: folder.join(format!("{}.log", spec.name)), spec, child: None };
+        process.launch()?;
+        Ok(process)
+    }
+
+    fn launch(&mut self) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let child = Command::new(&self.spec.program)
+            .args(&self.spec.args)
+            .envs(&self.spec.env)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {} ({})", self.spec.name, self.spec.program.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The process id while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    /// Fails, with the end of the log, when the process has ended by itself.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        if let Some(child) = &mut self.child
+            && let Some(status) = child.try_wait()?
+        {
+            bail!("{} ended with {status}:\n{}", self.spec.name, self.tail(30));
+        }
+        Ok(())
+    }
+
+    /// Ends it at once (SIGKILL) and waits until it is gone.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child
+                .kill()
+                .await
+                .or_else(|e| if e.kind() == std::io::ErrorKind::InvalidInput { Ok(()) } else { Err(e) })?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to end (SIGTERM), waits up to `patience`, then kills it. True when it ended by itself.
+    pub async fn stop(&mut self, patience: Duration) -> anyhow::Result<bool> {
+        self.signal(Signal::TERM)?;
+        let Some(child) = &mut self.child else { return Ok(true) };
+        let ended = tokio::time::timeout(patience, child.wait()).await.is_ok();
+        self.kill().await?;
+        Ok(ended)
+    }
+
+    /// Starts it again with the same arguments.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill().await?;
+        self.launch()
+    }
+
+    /// Stops it from running without ending it (SIGSTOP).
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it run again (SIGCONT).
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        if let Some(pid) = self.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+
+    /// The most memory it has used so far, in KiB (Linux: VmHWM).
+    pub fn peak_memory_kib(&self) -> anyhow::Result<u64> {
+        let id = self.id().context("process has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    }
+
+    /// The last lines of its log.
+    pub fn tail(&self, lines: usize) -> String {
+        let text = std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// Its whole log so far.
+    pub fn log(&self) -> String {
+        self.tail(usize::MAX)
+    }
+}

@@ -1,0 +1,154 @@
+//! A TCP proxy on a loopback port: spreads connections over upstreams, and can delay, refuse, stall or cut them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+};
+use tokio_util::sync::CancellationToken;
+
+/// What is done to connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// New connections are closed at once, those that are open are cut.
+    Refuse,
+    /// Bytes are taken and not passed on, until the fault changes.
+    Stall,
+    /// Every piece of data is passed on this much later.
+    Delay(Duration),
+    /// Each new connection is cut after so many bytes from client to server.
+    CutAfter(u64),
+}
+
+/// A running proxy; ends when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    upstreams: Arc<Mutex<Vec<SocketAddr>>>,
+    fault: watch::Sender<Fault>,
+    end: CancellationToken,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of these upstreams, used in turn.
+    pub async fn start(upstreams: Vec<SocketAddr>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let proxy = Self {
+            address: listener.local_addr()?,
+            upstreams: Arc::new(Mutex::new(upstreams)),
+            fault: watch::channel(Fault::None).0,
+            end: CancellationToken::new(),
+        };
+        let (upstreams, fault, end) = (proxy.upstreams.clone(), proxy.fault.subscribe(), proxy.end.clone());
+        tokio::spawn(end.clone().run_until_cancelled_owned(accept(listener, upstreams, fault)));
+        Ok(proxy)
+    }
+
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Changes what is done to connections; [`Fault::Refuse`] also cuts the open ones.
+    pub fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
+    }
+
+    /// Replaces the upstreams for new connections.
+    pub fn point_to(&self, upstreams: Vec<SocketAddr>) {
+        if let Ok(mut current) = self.upstreams.lock() {
+            *current = upstreams;
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.fault.send_replace(Fault::Refuse);
+        self.end.cancel();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    upstreams: Arc<Mutex<Vec<SocketAddr>>>,
+    fault: watch::Receiver<Fault>,
+) {
+    let turn = AtomicUsize::new(0);
+    while let Ok((client, _)) = listener.accept().await {
+        let targets = upstreams.lock().map(|targets| targets.clone()).unwrap_or_default();
+        if *fault.borrow() == Fault::Refuse || targets.is_empty() {
+            continue;
+        }
+        tokio::spawn(connect(client, targets, turn.fetch_add(1, Ordering::Relaxed), fault.clone()));
+    }
+}
+
+/// Tries the upstreams from `turn` on, as a Service's endpoints would be.
+async fn connect(client: TcpStream, targets: Vec<SocketAddr>, turn: usize, fault: watch::Receiver<Fault>) {
+    let mut cut = fault.clone();
+    for step in 0..targets.len() {
+        if let Ok(server) = TcpStream::connect(targets[(turn + step) % targets.len()]).await {
+            let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
+            let ((from_client, to_client), (from_server, to_server)) =
+                (client.into_split(), server.into_split());
+            let limit = match *fault.borrow() {
+                Fault::CutAfter(bytes) => bytes,
+                _ => u64::MAX,
+            };
+            tokio::select! {
+                _ = async { tokio::try_join!(
+                    pump(from_client, to_server, limit, fault.clone()),
+                    pump(from_server, to_client, u64::MAX, fault.clone()),
+                ) } => {}
+                _ = cut.wait_for(|fault| *fault == Fault::Refuse) => {}
+            }
+            return;
+        }
+    }
+}
+
+/// Passes one direction on until it ends; an error means that the whole connection is to be cut.
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    limit: u64,
+    mut fault: watch::Receiver<Fault>,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut passed = 0;
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        let now = *fault.borrow();
+        match now {
+            Fault::Delay(time) => tokio::time::sleep(time).await,
+            Fault::Stall => {
+                let _ = fault.wait_for(|fault| *fault != Fault::Stall).await;
+            }
+            _ => {}
+        }
+        passed += read as u64;
+        if passed > limit {
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+        to.write_all(&buffer[..read]).await?;
+    }
+}

@@ -1,0 +1,44 @@
+//! Waiting with a deadline.
+
+use std::{fmt, time::Duration};
+
+use anyhow::bail;
+use tokio::time::Instant;
+
+/// What a probe has found.
+pub enum Probe<T> {
+    /// It is so.
+    Ready(T),
+    /// Not yet; what is seen instead.
+    NotYet(String),
+}
+
+/// Asks again and again until the probe is ready. Errors of the probe count as "not yet"; the last answer is in the
+/// error when the deadline passes.
+pub async fn eventually<T, E: fmt::Display>(
+    what: &str,
+    deadline: Duration,
+    mut probe: impl AsyncFnMut() -> Result<Probe<T>, E>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + deadline;
+    let mut pause = Duration::from_millis(20);
+    let mut seen = "no answer".to_owned();
+    loop {
+        seen = match tokio::time::timeout_at(end, probe()).await {
+            Ok(Ok(Probe::Ready(value))) => return Ok(value),
+            Ok(Ok(Probe::NotYet(seen))) => seen,
+            Ok(Err(error)) => format!("error: {error:#}"),
+            Err(_) => seen,
+        };
+        if Instant::now() + pause >= end {
+            bail!("{what}: not within {deadline:?}; last seen: {seen}");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_millis(250));
+    }
+}
+
+/// `Ready` when the condition holds.
+pub fn when(condition: bool, seen: impl Into<String>) -> Probe<()> {
+    if condition { Probe::Ready(()) } else { Probe::NotYet(seen.into()) }
+}

@@ -1,0 +1,388 @@
+//! Everything a test needs at once: control plane, object store, the project installed, its programs running under
+//! their own ServiceAccounts.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    binaries::{Programs, s3_available},
+    control_plane::{ControlPlane, free_port},
+    install::{self, NAMESPACE},
+    naive::NaiveWebhook,
+    object_store::S3,
+    pki::Pki,
+    plugin::Plugin,
+    process::{Process, Spec},
+    proxy::Proxy,
+    wait::{Probe, eventually, when},
+};
+
+/// The bucket of the default location.
+pub const BUCKET: &str = "backups";
+const START: Duration = Duration::from_mins(1);
+const ENDED: Duration = Duration::from_mins(5);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct WorldBuilder {
+    api_servers: usize,
+    webhooks: usize,
+    controllers: usize,
+    s3: bool,
+    naive: bool,
+    profile: String,
+    controller_args: Vec<String>,
+}
+
+impl Default for WorldBuilder {
+    fn default() -> Self {
+        Self {
+            api_servers: 1,
+            webhooks: 2,
+            controllers: 1,
+            s3: true,
+            naive: false,
+            profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
+            controller_args: Vec::new(),
+        }
+    }
+}
+
+impl WorldBuilder {
+    /// How many API servers share the one etcd.
+    #[must_use]
+    pub fn api_servers(mut self, count: usize) -> Self {
+        self.api_servers = count;
+        self
+    }
+
+    /// How many webhook replicas run; with none, the webhook is not registered.
+    #[must_use]
+    pub fn webhooks(mut self, count: usize) -> Self {
+        self.webhooks = count;
+        self
+    }
+
+    /// How many controller replicas run.
+    #[must_use]
+    pub fn controllers(mut self, count: usize) -> Self {
+        self.controllers = count;
+        self
+    }
+
+    /// Flags added to the controller's.
+    #[must_use]
+    pub fn controller_args(mut self, args: &[&str]) -> Self {
+        self.controller_args = args.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// The control: a webhook that looks and then allows takes the place of ours.
+    #[must_use]
+    pub fn naive_webhook(mut self) -> Self {
+        self.naive = true;
+        self
+    }
+
+    /// The cargo profile of the programs under test: `dev` or `release`.
+    #[must_use]
+    pub fn profile(mut self, profile: &str) -> Self {
+        profile.clone_into(&mut self.profile);
+        self
+    }
+
+    /// Starts all of it. What was started is ended when the world is dropped, also after an error.
+    pub async fn start(self) -> anyhow::Result<World> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let programs = Programs::build(&self.profile)?;
+        let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
+        let plane = ControlPlane::start(folder.path(), self.api_servers).await?;
+        let client = plane.admin().await?;
+        install::install(&client).await?;
+        let s3 = if self.s3 && s3_available() { Some(S3::start(folder.path()).await?) } else { None };
+        let mut world = World {
+            builder: self.clone(),
+            programs,
+            client,
+            plane,
+            s3,
+            webhooks: Vec::new(),
+            webhook_front: None,
+            naive: None,
+            controllers: Vec::new(),
+            folder,
+        };
+        world.start_webhooks().await?;
+        world.start_location().await?;
+        for number in 0..self.controllers {
+            world.start_controller(number).await?;
+        }
+        if self.controllers > 0 {
+            world.location_available("default").await?;
+        }
+        Ok(world)
+    }
+}
+
+/// A running world.
+pub struct World {
+    builder: WorldBuilder,
+    programs: Programs,
+    /// A client of a cluster administrator: the person at the terminal, never the programs under test.
+    pub client: Client,
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// The S3 server.
+    pub s3: Option<S3>,
+    /// The webhook replicas.
+    pub webhooks: Vec<Process>,
+    /// In front of the webhook replicas, as a Service would be.
+    pub webhook_front: Option<Proxy>,
+    /// The control that looks and then allows.
+    pub naive: Option<NaiveWebhook>,
+    /// The controller replicas.
+    pub controllers: Vec<Process>,
+    folder: TempDir,
+}
+
+impl World {
+    /// The usual world: one API server, two webhook replicas, one controller, an S3 server.
+    pub fn builder() -> WorldBuilder {
+        WorldBuilder::default()
+    }
+
+    /// A folder of this world's own, removed with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs our kubectl plugin as the cluster's administrator.
+    pub fn plugin(&self) -> Plugin {
+        Plugin::new(&self.programs.plugin, self.plane.admin_kubeconfig())
+    }
+
+    /// The end of every process's log, for a test that failed.
+    pub fn logs(&self, lines: usize) -> String {
+        let processes = self.plane.processes().chain(self.s3.iter().map(|s3| &s3.process));
+        let ours = self.webhooks.iter().chain(&self.controllers);
+        processes
+            .chain(ours)
+            .map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)))
+            .collect()
+    }
+
+    async fn start_webhooks(&mut self) -> anyhow::Result<()> {
+        let pki_folder = self.folder.path().join("webhook");
+        std::fs::create_dir_all(&pki_folder)?;
+        let pki = Pki::new(&pki_folder)?;
+        let identity = pki.server("webhook")?;
+        if self.builder.naive {
+            let naive = NaiveWebhook::start(self.client.clone(), &identity).await?;
+            install::register_webhook(&self.client, &format!("https://{}", naive.address()), &pki.ca_pem())
+                .await?;
+            self.naive = Some(naive);
+            return self.webhook_is_asked().await;
+        }
+        if self.builder.webhooks == 0 {
+            return Ok(());
+        }
+        let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
+        let mut addresses = Vec::new();
+        for number in 0..self.builder.webhooks {
+            let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+            let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+            let args = [
+                format!("--listen={address}"),
+                format!("--health-listen={health}"),
+                format!("--tls-cert={}", identity.cert.display()),
+                format!("--tls-key={}", identity.key.display()),
+                format!("--namespace={NAMESPACE}"),
+            ];
+            let mut process = self.start_program(
+                &format!("backup-webhook-{number}"),
+                self.programs.webhook.clone(),
+                args.into(),
+                &kubeconfig,
+            )?;
+            wait_http(&mut process, health, "/readyz").await?;
+            self.webhooks.push(process);
+            addresses.push(address);
+        }
+        let front = Proxy::start(addresses).await?;
+        install::register_webhook(&self.client, &format!("https://{}", front.address()), &pki.ca_pem())
+            .await?;
+        self.webhook_front = Some(front);
+        self.webhook_is_asked().await
+    }
+
+    /// Waits until the API servers have seen the registration: a dry run of a Backup with a bad name of a namespace is
+    /// refused by the webhook only.
+    async fn webhook_is_asked(&self) -> anyhow::Result<()> {
+        if self.builder.naive {
+            // The control decides nothing that could be seen from outside; it counts its calls.
+            let naive = self.naive.as_ref().context("no control")?;
+            let before = naive.calls();
+            return eventually("the control is asked", START, async || {
+                self.dry_run().await;
+                anyhow::Ok(when(naive.calls() > before, "not asked"))
+            })
+            .await;
+        }
+        eventually("the webhook is asked", START, async || {
+            anyhow::Ok(match self.dry_run().await {
+                Some(kube::Error::Api(status)) if status.message.contains("admission webhook") => {
+                    Probe::Ready(())
+                }
+                other => Probe::NotYet(format!("{other:?}")),
+            })
+        })
+        .await
+    }
+
+    async fn dry_run(&self) -> Option<kube::Error> {
+        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            NAMESPACE,
+            &kube::core::ApiResource::erase::<backup_core::api::Backup>(&()),
+        );
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": "is-the-webhook-there" }, "spec": { "ttl": "tomorrow" } });
+        let parameters = kube::api::PostParams { dry_run: true, ..Default::default() };
+        api.create(&parameters, &serde_json::from_value(object).ok()?).await.err()
+    }
+
+    async fn start_location(&self) -> anyhow::Result<()> {
+        let spec = match &self.s3 {
+            Some(s3) => {
+                s3.create_bucket(BUCKET).await?;
+                install::ensure_secret(
+                    &self.client,
+                    NAMESPACE,
+                    "cloud-credentials",
+                    "cloud",
+                    &S3::credentials(),
+                )
+                .await?;
+                json!({
+                    "provider": "aws", "default": true,
+                    "objectStorage": { "bucket": BUCKET },
+                    "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": s3.url() },
+                    "credential": { "name": "cloud-credentials", "key": "cloud" },
+                })
+            }
+            None => json!({ "provider": "local", "default": true,
+                "objectStorage": { "bucket": self.folder.path().join("local-store") } }),
+        };
+        self.apply_location("default", spec).await
+    }
+
+    /// Writes a BackupStorageLocation.
+    pub async fn apply_location(&self, name: &str, spec: serde_json::Value) -> anyhow::Result<()> {
+        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec });
+        api.patch(name, &PatchParams::apply("backup-tests").force(), &Patch::Apply(&object)).await?;
+        Ok(())
+    }
+
+    /// Waits until a location has been found to be usable.
+    pub async fn location_available(&self, name: &str) -> anyhow::Result<()> {
+        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
+        eventually("location available", START, async || {
+            let status = api.get(name).await?.status;
+            let seen = format!("{:?} {:?}", status.phase, status.message);
+            Ok::<_, kube::Error>(when(status.phase == Some(LocationPhase::Available), seen))
+        })
+        .await
+        .map_err(|error| error.context(self.logs(15)))
+    }
+
+    /// Waits until a backup has ended, one way or another.
+    pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
+        let api: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
+        eventually(&format!("backup {name} ended"), ENDED, async || {
+            let backup = api.get(name).await?;
+            Ok::<_, kube::Error>(match backup.phase() {
+                phase if phase.is_terminal() => Probe::Ready(backup),
+                phase => Probe::NotYet(phase.to_string()),
+            })
+        })
+        .await
+        .map_err(|error| error.context(self.logs(15)))
+    }
+
+    /// Waits until a restore has ended, one way or another.
+    pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
+        let api: Api<Restore> = Api::namespaced(self.client.clone(), NAMESPACE);
+        eventually(&format!("restore {name} ended"), ENDED, async || {
+            let restore = api.get(name).await?;
+            Ok::<_, kube::Error>(match restore.phase() {
+                phase if phase.is_terminal() => Probe::Ready(restore),
+                phase => Probe::NotYet(phase.to_string()),
+            })
+        })
+        .await
+        .map_err(|error| error.context(self.logs(15)))
+    }
+
+    /// Starts one more controller replica.
+    pub async fn start_controller(&mut self, number: usize) -> anyhow::Result<()> {
+        let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-controller").await?;
+        let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let mut args = vec![format!("--namespace={NAMESPACE}"), format!("--metrics-address={health}")];
+        args.extend(self.builder.controller_args.iter().cloned());
+        let name = format!("backup-controller-{number}");
+        let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;
+        wait_http(&mut process, health, "/livez").await?;
+        self.controllers.push(process);
+        Ok(())
+    }
+
+    fn start_program(
+        &self,
+        name: &str,
+        program: PathBuf,
+        args: Vec<String>,
+        kubeconfig: &Path,
+    ) -> anyhow::Result<Process> {
+        let env = BTreeMap::from([
+            ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+            ("TMPDIR".to_owned(), self.folder.path().display().to_string()),
+        ]);
+        Process::start(Spec { name: name.to_owned(), program, args, env }, self.folder.path())
+    }
+
+    /// Leaves everything running and the files in place; gives the folder.
+    pub fn keep(self) -> PathBuf {
+        let mut world = std::mem::ManuallyDrop::new(self);
+        world.folder.disable_cleanup(true);
+        world.folder.path().to_owned()
+    }
+}
+
+async fn wait_http(process: &mut Process, address: SocketAddr, path: &str) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
+    let url = format!("http://{address}{path}");
+    eventually(&format!("{} answers {path}", process.name()), START, async || {
+        process.check()?;
+        anyhow::Ok(match client.get(&url).send().await {
+            Ok(answer) => when(answer.status().is_success(), answer.status().to_string()),
+            Err(error) => Probe::NotYet(error.to_string()),
+        })
+    })
+    .await
+    .map_err(|error| error.context(process.tail(20)))
+}

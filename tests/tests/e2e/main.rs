@@ -1,0 +1,83 @@
+//! The end-to-end tests, on a real control plane and a real S3 server.
+//!
+//! They have a runner of their own because worlds are shared between tests and have to be ended by whoever started
+//! them, and because a person who waits wants to see progress. A name as argument runs the tests that contain it.
+
+mod bad_input;
+mod lock;
+mod main_job;
+mod plugin;
+
+use std::{process::ExitCode, time::Instant};
+
+use backup_tests::World;
+use futures::future::LocalBoxFuture;
+
+/// A test: what it promises, and how it is shown.
+type Test = (&'static str, for<'w> fn(&'w mut World) -> LocalBoxFuture<'w, anyhow::Result<()>>);
+
+/// The error of a test that can't run here.
+#[derive(Debug)]
+pub struct Skip(pub &'static str);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// A list of tests over functions `async fn(&mut World) -> anyhow::Result<()>`.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        pub const TESTS: &[crate::Test] = &[$((stringify!($name), |world| Box::pin($name(world)))),*];
+    };
+}
+pub(crate) use tests;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed) = (0, 0);
+    let shared = [main_job::TESTS, bad_input::TESTS, plugin::TESTS, lock::TESTS];
+    let naive = [lock::CONTROL];
+    for (kind, suites, builder) in [
+        (
+            "our webhook",
+            shared.concat(),
+            World::builder().controller_args(&["--store-validation-frequency=2s"]),
+        ),
+        ("the naive webhook", naive.concat(), World::builder().naive_webhook().controllers(0)),
+    ] {
+        let chosen: Vec<_> = suites.into_iter().filter(|(name, _)| name.contains(&filter)).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        println!("starting a world with {kind}");
+        let mut world = match builder.start().await {
+            Ok(world) => world,
+            Err(error) => {
+                println!("FAILED to start: {error:#}");
+                failed += chosen.len();
+                continue;
+            }
+        };
+        for (name, test) in chosen {
+            let start = Instant::now();
+            match test(&mut world).await {
+                Ok(()) => {
+                    passed += 1;
+                    println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+                }
+                Err(error) if error.is::<Skip>() => println!("test {name} ... skipped: {error}"),
+                Err(error) => {
+                    failed += 1;
+                    println!("test {name} ... FAILED\n{error:?}\n{}", world.logs(12));
+                }
+            }
+        }
+    }
+    println!("test result: {}. {passed} passed; {failed} failed", if failed == 0 { "ok" } else { "FAILED" });
+    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,107 @@
+//! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
+
+use anyhow::ensure;
+use backup_tests::{World, world::BUCKET};
+
+use crate::main_job::{backups, config_maps, count_config_maps, delete_namespace, s3};
+
+crate::tests! {
+    create_get_describe_restore_and_delete_do_what_they_say,
+    a_backup_that_does_not_complete_ends_with_code_3,
+    waiting_too_long_ends_with_code_124,
+    wrong_usage_ends_with_code_2,
+    a_refusal_is_shown_as_it_is_and_ends_with_code_1,
+}
+
+async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+    config_maps(world, "cli", 10).await?;
+    let plugin = world.plugin();
+    plugin.run(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?.expect_code(0)?;
+
+    let table = plugin.run(&["get"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        table.starts_with("NAME")
+            && table.lines().any(|line| line.starts_with("cli ") && line.contains("Completed")),
+        "{table}"
+    );
+    let names = plugin.run(&["get", "cli", "-o", "name"]).await?.expect_code(0)?.stdout;
+    ensure!(names.trim() == "backup.velero.io/cli", "{names}");
+    let json: serde_json::Value =
+        serde_json::from_str(&plugin.run(&["get", "cli", "-o", "json"]).await?.expect_code(0)?.stdout)?;
+    ensure!(json.to_string().contains("Completed"), "{json}");
+
+    let described = plugin.run(&["describe", "cli"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("Completed") && described.contains("cli"), "{described}");
+    ensure!(described.lines().count() < 40, "more than a screen:\n{described}");
+
+    delete_namespace(world, "cli").await?;
+    plugin.run(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?.expect_code(0)?;
+    // The ten, and the one that the cluster puts into every namespace.
+    ensure!(count_config_maps(world, "cli").await? >= 10, "not restored");
+    let described = plugin.run(&["restore", "describe", "cli"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("Completed"), "{described}");
+    plugin.run(&["restore", "get"]).await?.expect_code(0)?;
+
+    plugin.run(&["delete", "cli", "--wait", "--yes"]).await?.expect_code(0)?;
+    ensure!(backups(world).get_opt("cli").await?.is_none(), "the Backup is still there");
+    let left: Vec<String> =
+        s3(world)?.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/cli/")).collect();
+    ensure!(left.is_empty(), "left in the bucket: {left:?}");
+    let gone = plugin.run(&["describe", "cli"]).await?.expect_code(1)?;
+    ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
+    Ok(())
+}
+
+async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
+    let args = [
+        "create",
+        "code-3",
+        "--include-namespaces",
+        "default",
+        "--storage-location",
+        "there-is-none",
+        "--wait",
+    ];
+    let ran = world.plugin().run(&args).await?.expect_code(3)?;
+    ensure!(ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"), "{ran:?}");
+    Ok(())
+}
+
+async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
+    world.controllers[0].pause()?;
+    let ran = world
+        .plugin()
+        .run(&["create", "code-124", "--include-namespaces", "default", "--wait", "--timeout", "2s"])
+        .await;
+    world.controllers[0].resume()?;
+    ran?.expect_code(124)?;
+    world.backup_ended("code-124").await?;
+    Ok(())
+}
+
+async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
+    for args in
+        [&["create", "--no-such-flag"][..], &["no-such-command"], &["create", "x", "--ttl", "tomorrow"]]
+    {
+        let ran = world.plugin().run(args).await?.expect_code(2)?;
+        ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
+    }
+    Ok(())
+}
+
+async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
+    world.controllers[0].pause()?;
+    let plugin = world.plugin();
+    let result = async {
+        plugin.run(&["create", "holds-it", "--include-namespaces", "default"]).await?.expect_code(0)?;
+        let restore =
+            ["restore", "--from-backup", "holds-it", "--name", "refused", "--include-namespaces", "default"];
+        plugin.run(&restore).await?.expect_code(1)
+    }
+    .await;
+    world.controllers[0].resume()?;
+    let ran = result?;
+    ensure!(ran.stderr.contains("holds-it"), "{ran:?}");
+    world.backup_ended("holds-it").await?;
+    Ok(())
+}

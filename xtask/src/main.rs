@@ -1,0 +1,57 @@
+//! `cargo xtask demo · test · bench · generate`: what a developer runs.
+
+mod bench;
+mod demo;
+mod generate;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Shows the main job on a real control plane: backup, loss, restore, refusal.
+    Demo {
+        /// Leave everything running at the end, and say how to reach it.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Runs every check and every test.
+    Test {
+        /// Only the end-to-end tests whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Measures time and memory, beside a floor measured in the same run.
+    Bench {
+        /// How many objects to back up and restore.
+        #[arg(long, default_value_t = 10_000)]
+        objects: usize,
+    },
+    /// Writes the generated files: the CRDs in deploy/crds.
+    Generate {
+        /// Write nothing; fail when a file differs.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().task {
+        Task::Demo { keep } => block_on(demo::run(keep)),
+        Task::Test { only } => test::run(only.as_deref()),
+        Task::Bench { objects } => block_on(bench::run(objects)),
+        Task::Generate { check } => generate::run(check),
+    }
+}
+
+fn block_on(task: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(task)
+}
