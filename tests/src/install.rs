@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
-use base64::Engine as _;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -128,11 +127,6 @@ pub fn documents(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
         }
     }
     Ok(all)
-}
-
-/// Base64, as `caBundle` and Secret data have it.
-pub fn base64(bytes: &[u8]) -> String {
-    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 fn kind(object: &DynamicObject) -> &str {

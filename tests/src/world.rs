@@ -41,7 +41,6 @@ pub struct WorldBuilder {
     api_servers: usize,
     webhooks: usize,
     controllers: usize,
-    s3: bool,
     naive: bool,
     profile: String,
     controller_args: Vec<String>,
@@ -53,7 +52,6 @@ impl Default for WorldBuilder {
             api_servers: 1,
             webhooks: 2,
             controllers: 1,
-            s3: true,
             naive: false,
             profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
             controller_args: Vec::new(),
@@ -112,7 +110,7 @@ impl WorldBuilder {
         let plane = ControlPlane::start(folder.path(), self.api_servers).await?;
         let client = plane.admin().await?;
         install::install(&client).await?;
-        let s3 = if self.s3 && s3_available() { Some(S3::start(folder.path()).await?) } else { None };
+        let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };
         let mut world = World {
             builder: self.clone(),
             programs,
@@ -363,13 +361,6 @@ impl World {
             ("TMPDIR".to_owned(), self.folder.path().display().to_string()),
         ]);
         Process::start(Spec { name: name.to_owned(), program, args, env }, self.folder.path())
-    }
-
-    /// Leaves everything running and the files in place; gives the folder.
-    pub fn keep(self) -> PathBuf {
-        let mut world = std::mem::ManuallyDrop::new(self);
-        world.folder.disable_cleanup(true);
-        world.folder.path().to_owned()
     }
 }
 

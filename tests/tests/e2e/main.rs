@@ -4,6 +4,7 @@
 //! them, and because a person who waits wants to see progress. A name as argument runs the tests that contain it.
 
 mod bad_input;
+mod deploy;
 mod lock;
 mod main_job;
 mod plugin;
@@ -40,7 +41,7 @@ pub(crate) use tests;
 async fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let (mut passed, mut failed) = (0, 0);
-    let shared = [main_job::TESTS, bad_input::TESTS, plugin::TESTS, lock::TESTS];
+    let shared = [deploy::TESTS, main_job::TESTS, bad_input::TESTS, plugin::TESTS, lock::TESTS];
     let naive = [lock::CONTROL];
     for (kind, suites, builder) in [
         (

@@ -1,0 +1,42 @@
+//! What a person applies to a cluster.
+
+use anyhow::Context as _;
+use backup_tests::{World, binaries::root, install};
+use kube::{
+    Api, Discovery, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams, ValidationDirective},
+    discovery::Scope,
+};
+
+crate::tests! {
+    everything_in_deploy_is_accepted_without_a_field_that_is_unknown,
+}
+
+async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let discovery = Discovery::new(world.client.clone()).run_aggregated().await?;
+    let strict = PatchParams {
+        dry_run: true,
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::apply("another-pipeline").force()
+    };
+    for folder in ["deploy/crds", "deploy/base"] {
+        for object in install::documents(&root().join(folder))? {
+            let types = object.types.as_ref().context("no kind")?;
+            let gvk = kube::core::GroupVersionKind::try_from(types)?;
+            let (resource, capabilities) = discovery.resolve_gvk(&gvk).with_context(|| types.kind.clone())?;
+            let api: Api<DynamicObject> = match capabilities.scope {
+                Scope::Namespaced => {
+                    Api::namespaced_with(world.client.clone(), install::NAMESPACE, &resource)
+                }
+                Scope::Cluster => Api::all_with(world.client.clone(), &resource),
+            };
+            let name = object.name_any();
+            api.patch(&name, &strict, &Patch::Apply(&object))
+                .await
+                .with_context(|| format!("{} {name} in {folder}", types.kind))?;
+        }
+    }
+    Ok(())
+}
