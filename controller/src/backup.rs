@@ -7,6 +7,8 @@
 mod collect;
 mod decide;
 mod dispatch;
+#[cfg(test)]
+mod fake;
 mod finalizer;
 mod finish;
 mod halt;

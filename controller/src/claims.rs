@@ -24,11 +24,8 @@ pub(crate) async fn run(ctx: Context) -> anyhow::Result<()> {
         }
         let pass = collector.collect(&ctx.ledger, VELERO_SCOPE, Instant::now());
         match tokio::time::timeout(DEADLINE, pass).await {
-            Ok(Ok(collected)) => {
-                for (key, uid, reason) in collected.freed {
-                    tracing::debug!(%key, uid, ?reason, "claim freed");
-                }
-            }
+            // The collector has told what it freed.
+            Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::warn!(category = error.category(), %error, "claims were not looked at");
             }

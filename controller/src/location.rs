@@ -15,7 +15,7 @@ use std::{
 
 use backup_core::api::BackupStorageLocation;
 
-pub use open::{LocationError, Locations, is_available, is_read_only};
+pub use open::{LocationError, Locations, choose_default, is_available, is_read_only};
 
 use crate::{
     context::Context,

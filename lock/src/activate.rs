@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    claim::{ObjectKey, State},
+    claim::{Claim, ObjectKey, State},
+    collect::{self, Collector, DEFAULT_GRACE, Over},
     conflict::Conflict,
+    footprint::Footprint,
     lease::{LedgerError, LedgerStore, UpdateError, scope_of},
     ledger::{Ledger, Refusal},
     observe::ObserveError,
@@ -23,6 +25,8 @@ pub struct Token {
     pub lease_uid: String,
     /// Epoch of the ledger when the claim was granted.
     pub epoch: u64,
+    /// What the right is for. The object may have been edited since: work outside of this is nobody's right.
+    pub footprint: Footprint,
 }
 
 /// Why an object may not start.
@@ -85,7 +89,8 @@ impl ActivateError {
 /// must hold its entry, or take it now without a conflict. May be called again for the same object, also by a successor;
 /// the token stays the same.
 ///
-/// An object that was created while the webhook was off gets its claim here, if nothing is in its way.
+/// An object that was created while the webhook was off gets its claim here, if nothing is in its way. Nobody is in the
+/// way whose work is over: a claim that was not released yet is freed here.
 pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<Token, ActivateError> {
     let gone = || ActivateError::Gone { key: key.clone(), uid: uid.to_owned() };
     let object = store.objects().read(key).await?.ok_or_else(gone)?;
@@ -98,17 +103,52 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
     let footprint = store.objects().footprint(key, &object.spec).await?;
     let change = |ledger: &mut Ledger| {
         // Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint.
-        if ledger.entry(key, uid).is_none_or(|entry| entry.state == State::Reserved) {
+        if object.new || ledger.entry(key, uid).is_none_or(|entry| entry.state == State::Reserved) {
             ledger.admit(key, uid, &footprint, &object.created)?;
         }
         ledger.activate(key, uid)
     };
-    match store.update(scope_of(key), Instant::now() + BUDGET, change).await {
-        Ok((epoch, stored)) => Ok(Token { lease_uid: stored.lease_uid().to_owned(), epoch }),
-        Err(UpdateError::Refused(Refusal::Conflict(conflict))) => Err(ActivateError::Conflict(conflict)),
-        Err(UpdateError::Refused(other)) => Err(ActivateError::Full(other)),
-        Err(UpdateError::Ledger(error)) => Err(error.into()),
+    let deadline = Instant::now() + BUDGET;
+    loop {
+        match store.update(scope_of(key), deadline, change).await {
+            Ok((epoch, stored)) => {
+                let entry = stored.ledger.entry(key, uid);
+                let footprint = entry.map_or(footprint, |entry| entry.footprint.clone());
+                return Ok(Token { lease_uid: stored.lease_uid().to_owned(), epoch, footprint });
+            }
+            Err(UpdateError::Refused(Refusal::Conflict(conflict))) => {
+                if !clear(store, &conflict.holders, &footprint, deadline).await? {
+                    return Err(ActivateError::Conflict(conflict));
+                }
+            }
+            Err(UpdateError::Refused(other)) => return Err(ActivateError::Full(other)),
+            Err(UpdateError::Ledger(error)) => return Err(error.into()),
+        }
     }
+}
+
+/// Frees the entries in the way if the work of them all is over, by fresh reads. False: somebody is in the way.
+async fn clear(
+    store: &LedgerStore,
+    holders: &[Claim],
+    footprint: &Footprint,
+    deadline: Instant,
+) -> Result<bool, ActivateError> {
+    let mut collector = Collector::new(DEFAULT_GRACE);
+    let mut over = Vec::new();
+    for claim in holders {
+        let object = store.objects().read(&claim.key).await?;
+        for entry in claim.entries.iter().filter(|entry| entry.footprint.overlaps(footprint)) {
+            let now = Instant::now().into_std();
+            let Some(reason) = collector.judge(&claim.key, entry, object.as_ref(), now) else {
+                return Ok(false);
+            };
+            over.push(Over { key: claim.key.clone(), uid: entry.uid.clone(), state: entry.state, reason });
+        }
+    }
+    let Some(first) = over.first() else { return Ok(false) };
+    collect::free(store, scope_of(&first.key), &over, deadline).await?;
+    Ok(true)
 }
 
 /// Whether a token is still good, by a fresh read: its uid is Active in the same ledger with the same epoch. Ask before

@@ -128,36 +128,14 @@ impl Collector {
             }
         }
         self.forget_released(&stored.ledger);
-        if over.is_empty() {
-            return Ok(result);
-        }
-        let change = |ledger: &mut Ledger| {
-            let mut freed = Vec::new();
-            for (key, uid, state, reason) in &over {
-                if ledger.drop_if(key, uid, *state) {
-                    freed.push((key.clone(), uid.clone(), *reason));
-                }
-            }
-            Ok::<_, std::convert::Infallible>(freed)
-        };
-        match store.update(scope, tokio::time::Instant::now() + BUDGET, change).await {
-            Ok((freed, _)) => result.freed = freed,
-            Err(UpdateError::Ledger(error)) => return Err(error),
-            Err(UpdateError::Refused(never)) => match never {},
-        }
-        for (key, uid, reason) in &result.freed {
-            tracing::info!(%key, uid, ?reason, "freed a claim");
+        if !over.is_empty() {
+            result.freed = free(store, scope, &over, tokio::time::Instant::now() + BUDGET).await?;
         }
         Ok(result)
     }
 
     /// The entries of a claim that are over, or none if the API server could not tell.
-    async fn judge_claim(
-        &mut self,
-        objects: &Objects,
-        claim: &Claim,
-        now: Instant,
-    ) -> Option<Vec<(ObjectKey, String, State, Reason)>> {
+    async fn judge_claim(&mut self, objects: &Objects, claim: &Claim, now: Instant) -> Option<Vec<Over>> {
         let object = match objects.read(&claim.key).await {
             Ok(object) => object,
             Err(error) => {
@@ -167,7 +145,7 @@ impl Collector {
         };
         let judged = claim.entries.iter().filter_map(|entry| {
             let reason = self.judge(&claim.key, entry, object.as_ref(), now)?;
-            Some((claim.key.clone(), entry.uid.clone(), entry.state, reason))
+            Some(Over { key: claim.key.clone(), uid: entry.uid.clone(), state: entry.state, reason })
         });
         Some(judged.collect())
     }
@@ -175,5 +153,38 @@ impl Collector {
     fn forget_released(&mut self, ledger: &Ledger) {
         self.missing.retain(|(key, uid), _| ledger.entry(key, uid).is_some());
         self.stored.retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
+    }
+}
+
+/// An entry that was found to be over, in the state in which it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Over {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: String,
+    pub(crate) state: State,
+    pub(crate) reason: Reason,
+}
+
+/// Frees these entries in one write; those whose state has changed meanwhile keep their place. What was freed.
+pub(crate) async fn free(
+    store: &LedgerStore,
+    scope: &str,
+    over: &[Over],
+    deadline: tokio::time::Instant,
+) -> Result<Vec<(ObjectKey, String, Reason)>, LedgerError> {
+    let change = |ledger: &mut Ledger| {
+        let freed = over.iter().filter(|entry| ledger.drop_if(&entry.key, &entry.uid, entry.state));
+        let freed = freed.map(|entry| (entry.key.clone(), entry.uid.clone(), entry.reason));
+        Ok::<Vec<_>, std::convert::Infallible>(freed.collect())
+    };
+    match store.update(scope, deadline, change).await {
+        Ok((freed, _)) => {
+            for (key, uid, reason) in &freed {
+                tracing::info!(%key, uid, ?reason, "freed a claim");
+            }
+            Ok(freed)
+        }
+        Err(UpdateError::Ledger(error)) => Err(error),
+        Err(UpdateError::Refused(never)) => match never {},
     }
 }

@@ -34,7 +34,9 @@ struct Inner {
     conflicts: AtomicU64,
     gone: AtomicBool,
     hung: AtomicBool,
+    read_only: AtomicBool,
     unserved: AtomicBool,
+    away: Mutex<Option<String>>,
 }
 
 impl FakeApi {
@@ -86,6 +88,16 @@ impl FakeApi {
     /// From now on every request fails with 503, or works again.
     pub fn set_gone(&self, gone: bool) {
         self.inner.gone.store(gone, Ordering::SeqCst);
+    }
+
+    /// From now on every request for this path fails with 503.
+    pub fn set_gone_for(&self, path: &str) {
+        *self.inner.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
+    }
+
+    /// From now on every write fails with 503, or works again.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.inner.read_only.store(read_only, Ordering::SeqCst);
     }
 
     /// From now on no request is ever answered, or works again.
@@ -187,7 +199,9 @@ async fn serve(State(api): State<FakeApi>, method: Method, uri: Uri, body: Bytes
     if api.inner.hung.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
-    if api.inner.gone.load(Ordering::SeqCst) {
+    let away = api.inner.away.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(uri.path());
+    let refused = method != Method::GET && api.inner.read_only.load(Ordering::SeqCst);
+    if away || refused || api.inner.gone.load(Ordering::SeqCst) {
         return status(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "", "");
     }
     let path = uri.path();

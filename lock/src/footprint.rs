@@ -106,6 +106,20 @@ impl Footprint {
         self.cluster && other.cluster || self.namespaces.overlap(&other.namespaces)
     }
 
+    /// Whether this namespace is in it. Errs on the side of yes.
+    pub fn includes(&self, namespace: &str) -> bool {
+        match &self.namespaces {
+            Namespaces::All => true,
+            Namespaces::AllBut(names) => !names.contains(namespace),
+            Namespaces::Only(names) => names.iter().any(|name| may_overlap(name, namespace)),
+        }
+    }
+
+    /// Whether cluster-scoped resources are in it.
+    pub fn includes_cluster(&self) -> bool {
+        self.cluster
+    }
+
     /// A footprint that covers both.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

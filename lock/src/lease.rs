@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     claim::ObjectKey,
+    errors::plain,
     ledger::{FormatError, Ledger, MAX_BYTES},
     observe::{Objects, ObserveError, REQUEST_TIMEOUT},
     pause,
@@ -53,7 +54,7 @@ pub enum LedgerError {
         lease: String,
     },
     /// The API server refused.
-    #[error("the API server refused to {what}: {source}; check that the RBAC from deploy/ is installed")]
+    #[error("the API server refused to {what}: {}; check that the RBAC from deploy/ is installed", plain(.source))]
     Denied {
         /// What was tried.
         what: String,
@@ -61,7 +62,7 @@ pub enum LedgerError {
         source: Box<kube::Error>,
     },
     /// The API server could not be reached, or failed.
-    #[error("could not {what}: {source}")]
+    #[error("could not {what}: {}", plain(.source))]
     Unreachable {
         /// What was tried.
         what: String,

@@ -8,6 +8,7 @@ pub mod activate;
 pub mod claim;
 pub mod collect;
 pub mod conflict;
+pub mod errors;
 #[cfg(any(test, feature = "fake-api"))]
 pub mod fake_api;
 pub mod footprint;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     claim::{ObjectKey, ObjectKind, State},
+    errors::plain,
     footprint::Footprint,
 };
 
@@ -24,7 +25,7 @@ const PAGE: u32 = 500;
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// It refused, or could not be reached.
-    #[error("could not read {what}: {source}")]
+    #[error("could not read {what}: {}", plain(.source))]
     Api {
         /// What was asked for.
         what: String,
@@ -79,7 +80,7 @@ impl Observed {
             key: ObjectKey::new(kind, &object.namespace().unwrap_or_default(), &object.name_any()),
             uid: object.uid().unwrap_or_default(),
             over: is_over(kind, phase),
-            new: phase == "New",
+            new: matches!(phase, "New" | "Queued" | "ReadyToStart"),
             phase: phase.to_owned(),
             deleting: object.metadata.deletion_timestamp.is_some(),
             created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
@@ -132,12 +133,13 @@ impl Objects {
                 let Ok(spec) = serde_json::from_value::<RestoreSpec>(spec.clone()) else {
                     return Ok(Footprint::everything());
                 };
-                let source = match (&spec.backup_name, &spec.schedule_name) {
-                    (Some(name), None) if !name.is_empty() => {
+                // A restore that has begun names both: the backup that was chosen, and its schedule.
+                let source = match spec.backup_name.as_deref() {
+                    None | Some("") => None,
+                    Some(name) => {
                         let backup = self.read(&ObjectKey::backup(&key.namespace, name)).await?;
                         backup.and_then(|backup| backup_spec(&backup.spec))
                     }
-                    _ => None,
                 };
                 Ok(Footprint::of_restore(&spec, source.as_ref()))
             }

@@ -158,6 +158,59 @@ async fn work_that_has_begun_is_resumed_even_if_its_footprint_looks_different_no
 }
 
 #[tokio::test]
+async fn nobody_is_kept_from_work_by_a_claim_whose_work_is_over() {
+    let (api, store) = setup();
+    for (name, uid) in [("ended", "1"), ("went", "2")] {
+        api.put_velero("Backup", name, uid, "New", &all());
+        activate(&store, &backup(name), uid).await.unwrap();
+    }
+    // Both are over, and not released yet. The restore comes while the webhook is off.
+    api.put_velero("Backup", "ended", "1", "Completed", &all());
+    api.delete_velero("Backup", "went");
+    api.put_velero("Restore", "r", "3", "", &all());
+    activate(&store, &restore("r"), "3").await.unwrap();
+    assert_eq!(ledger(&store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_blocker_that_can_not_be_read_is_trouble_and_no_conflict() {
+    let (api, store) = setup();
+    admit(&store, &backup("b"), "1").await.unwrap();
+    api.put_velero("Restore", "r", "2", "", &all());
+    api.set_gone_for(&velero_path("Backup", "b"));
+    let error = activate(&store, &restore("r"), "2").await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+}
+
+#[tokio::test]
+async fn an_edit_between_admission_and_start_is_claimed_or_refused() {
+    let (api, store) = setup();
+    let only = |namespace: &str| json!({"includedNamespaces": [namespace]});
+    api.put_velero("Restore", "r", "1", "", &only("a"));
+    activate(&store, &restore("r"), "1").await.unwrap();
+    api.put_velero("Restore", "r", "1", "", &only("b"));
+    assert!(activate(&store, &restore("r"), "1").await.unwrap().footprint.includes("b"));
+    api.put_velero("Backup", "busy", "2", "InProgress", &only("c"));
+    activate(&store, &backup("busy"), "2").await.unwrap();
+    api.put_velero("Restore", "r", "1", "", &only("c"));
+    assert!(matches!(activate(&store, &restore("r"), "1").await, Err(ActivateError::Conflict(_))));
+    // Once it works, an edit gives it nothing.
+    api.put_velero("Restore", "r", "1", "InProgress", &only("d"));
+    assert!(!activate(&store, &restore("r"), "1").await.unwrap().footprint.includes("d"));
+}
+
+#[tokio::test]
+async fn a_restore_that_names_its_backup_and_its_schedule_touches_what_the_backup_holds() {
+    let (api, store) = setup();
+    api.put_velero("Backup", "source", "0", "Completed", &json!({"includedNamespaces": ["a"]}));
+    for schedule in [Value::Null, json!(""), json!("nightly")] {
+        let spec = json!({"backupName": "source", "scheduleName": schedule});
+        let footprint = store.objects().footprint(&restore("r"), &spec).await.unwrap();
+        assert_eq!(footprint, Footprint::namespaces(["a"]), "{spec}");
+    }
+}
+
+#[tokio::test]
 async fn claims_of_objects_that_ended_or_went_are_freed_at_once() {
     let (api, store) = setup();
     for (name, uid) in [("ended", "1"), ("went", "2"), ("runs", "3")] {

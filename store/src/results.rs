@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Messages kept of each kind. A person reads no more, and the lists are held in memory; the log has them all.
+const MOST: i64 = 10_000;
+/// Stands last in a list that is full.
+const FULL: &str = "there are more than these; all of them are in the log";
+
 /// Warnings and errors. The counts in a status are the lengths of these lists, never kept beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
@@ -66,6 +71,11 @@ impl Results {
 
 impl ResultSet {
     fn add(&mut self, scope: Scope<'_>, message: String) {
+        let (scope, message) = match self.len() {
+            len if len < MOST => (scope, message),
+            MOST => (Scope::Velero, FULL.to_owned()),
+            _ => return,
+        };
         match scope {
             Scope::Velero => self.velero.push(message),
             Scope::Cluster => self.cluster.push(message),
@@ -117,6 +127,16 @@ mod tests {
         }
         results.warn(Scope::Velero, "y");
         assert_eq!((results.warnings(), results.errors()), (1, 4));
+    }
+
+    #[test]
+    fn a_list_of_very_many_errors_ends_with_a_word_about_the_rest() {
+        let mut results = Results::default();
+        for n in 0..3 * MOST {
+            results.error(Scope::Namespace("ns"), format!("e{n}"));
+        }
+        assert_eq!(results.errors(), MOST + 1, "counts are the lengths of the lists");
+        assert_eq!(results.errors.velero, [FULL]);
     }
 
     #[test]

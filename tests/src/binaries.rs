@@ -18,6 +18,21 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// The cargo that runs this, without what it says to its children of the package at hand: ring's build script looks at
+/// these variables, and would build itself and all that depends on it again on every change between a cargo that a person
+/// started and one that cargo started.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+        if of_package.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The three programs of the project, built with this profile (`dev` or `release`).
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -32,8 +47,7 @@ pub struct Programs {
 impl Programs {
     /// Builds them (cargo does nothing when they are fresh) and says where they are.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(root())
+        let status = cargo()
             // All of the workspace, so that features are the same as in every other build and nothing is built twice.
             .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
             .status()

@@ -26,7 +26,7 @@ use crate::{
     pki::Pki,
     plugin::Plugin,
     process::{Process, Spec},
-    proxy::Proxy,
+    proxy::{Fault, Proxy},
     wait::{Probe, eventually, when},
 };
 
@@ -170,6 +170,16 @@ impl World {
     /// Runs our kubectl plugin as the cluster's administrator.
     pub fn plugin(&self) -> Plugin {
         Plugin::new(&self.programs.plugin, self.plane.admin_kubeconfig())
+    }
+
+    /// Takes away the faults that an earlier test may have left, and waits until the default location is usable.
+    pub async fn calm(&self) -> anyhow::Result<()> {
+        let fronts = [&self.plane.front, &self.webhook_front];
+        let store = self.s3.as_ref().map(|s3| &s3.front);
+        for front in fronts.into_iter().flatten().chain(store) {
+            front.set(Fault::None);
+        }
+        if self.controllers.is_empty() { Ok(()) } else { self.location_available("default").await }
     }
 
     /// The end of every process's log, for a test that failed.

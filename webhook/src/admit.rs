@@ -1,12 +1,10 @@
 //! What to do with a request. Pure: looks at the request alone; whether a claim can be had is decided by the ledger.
 
-mod backup;
 pub mod denial;
-mod restore;
 #[cfg(test)]
 mod tests;
 
-use backup_core::validate::Finding;
+use backup_core::validate::{self, Finding};
 use backup_lock::{ObjectKey, ObjectKind, observe::Observed};
 use kube::core::{
     DynamicObject, Status,
@@ -109,10 +107,11 @@ fn update(kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decisi
     }
 }
 
+/// Everything wrong that can be told without the cluster, all at once.
 fn findings(kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
-        ObjectKind::Backup => backup::findings(&object.data),
-        ObjectKind::Restore => restore::findings(&object.data),
+        ObjectKind::Backup => validate::raw_backup(&object.data),
+        ObjectKind::Restore => validate::raw_restore(&object.data),
     }
 }
 

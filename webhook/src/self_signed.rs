@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use backup_lock::errors::plain;
 use k8s_openapi::{
     ByteString,
     api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
@@ -36,8 +37,10 @@ pub struct Made {
 /// The certificate from the Secret, or a new one put there. If two replicas try, the first wins and both use it.
 pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Made> {
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-    let read =
-        || async { secrets.get_opt(SECRET).await.with_context(|| format!("could not read Secret {SECRET}")) };
+    let read = || async {
+        let secret = secrets.get_opt(SECRET).await;
+        secret.map_err(|error| anyhow!("could not read Secret {SECRET}: {}", plain(&error)))
+    };
     if let Some(secret) = read().await? {
         return made_of(secret);
     }
@@ -48,7 +51,7 @@ pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> an
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             made_of(read().await?.with_context(|| format!("Secret {SECRET} went away while it was read"))?)
         }
-        Err(error) => Err(error).with_context(|| format!("could not create Secret {SECRET}")),
+        Err(error) => Err(anyhow!("could not create Secret {SECRET}: {}", plain(&error))),
     }
 }
 
@@ -67,9 +70,9 @@ pub async fn keep_registered(client: Client, ca: Vec<u8>) {
 
 /// Whether anything had to be written. The write carries the resourceVersion of the read.
 async fn register(configurations: &Api<ValidatingWebhookConfiguration>, ca: &[u8]) -> anyhow::Result<bool> {
-    let Some(mut configuration) =
-        configurations.get_opt(CONFIGURATION).await.context("could not read the registration")?
-    else {
+    let read = configurations.get_opt(CONFIGURATION).await;
+    let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
+    let Some(mut configuration) = read else {
         anyhow::bail!(
             "there is no ValidatingWebhookConfiguration {CONFIGURATION}; backups and restores are not kept apart"
         );
@@ -86,7 +89,7 @@ async fn register(configurations: &Api<ValidatingWebhookConfiguration>, ca: &[u8
         configurations
             .replace(CONFIGURATION, &PostParams::default(), &configuration)
             .await
-            .context("could not put the CA into the registration")?;
+            .map_err(|error| anyhow!("could not put the CA into the registration: {}", plain(&error)))?;
     }
     Ok(changed)
 }

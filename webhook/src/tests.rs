@@ -278,6 +278,18 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
     assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");
 }
 
+#[tokio::test]
+async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
+    // The API server will refuse this creation: the name is taken.
+    assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    let refused = replica.create("Restore", "r", "3", restore_spec()).await;
+    assert!(message(&refused).contains("not stored yet"), "{refused}");
+    assert!(!message(&refused).contains("Completed"), "{refused}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
     let api = FakeApi::new();
@@ -327,6 +339,19 @@ async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
             assert_eq!(status["details"]["retryAfterSeconds"], 1);
             assert!(message(&refused).contains("try again"), "{refused}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_granted_but_by_a_write_that_succeeded() {
+    let api = FakeApi::new();
+    let (first, fresh) = (Replica::over(&api), Replica::over(&api));
+    assert!(allowed(&first.create("Backup", "b1", "1", backup_spec()).await));
+    api.set_read_only(true);
+    // From memory, and from a fresh read.
+    for replica in [first, fresh] {
+        let refused = replica.create("Backup", "b2", "2", backup_spec()).await;
+        assert_eq!(refused["status"]["code"], 503, "{refused}");
     }
 }
 

@@ -15,14 +15,14 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         return step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e", "--", name]));
     }
     step("format", cargo(&["fmt", "--all", "--check"]))?;
-    step("generated files", cargo(&["run", "--quiet", "-p", "xtask", "--", "generate", "--check"]))?;
+    println!("==> generated files");
+    crate::generate::run(true)?;
     step("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("documentation", docs)?;
     one_tls_provider()?;
-    if Command::new("cargo").args(["deny", "--version"]).output().is_ok_and(|output| output.status.success())
-    {
+    if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", cargo(&["deny", "check", "bans", "licenses", "sources"]))?;
     } else {
         println!("    (cargo-deny is not installed: deny.toml is not checked)");
@@ -41,8 +41,8 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
 }
 
 fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root()).args(args);
+    let mut command = backup_tests::binaries::cargo();
+    command.args(args);
     command
 }
 

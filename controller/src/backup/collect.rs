@@ -32,6 +32,9 @@ use seen::Seen;
 use tell::full_name;
 use walk::{Patience, Step};
 
+/// Why a list has no end.
+const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
+
 /// Where items go.
 pub trait Sink: Send {
     /// Stores one item.
@@ -167,7 +170,7 @@ impl<S: Sink> Collector<'_, S> {
         }
         // The walk ends early only if its task died; that must not look like the end of the lists.
         for listing in listings.iter().skip(ended) {
-            self.tell_failed(listing, "the walk through the lists ended unexpectedly");
+            self.tell_failed(listing, WALK_DIED);
         }
         self.take_definitions(client, order, &mut written).await?;
         self.take_namespaces(client, order, &mut written).await?;

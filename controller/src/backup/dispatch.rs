@@ -53,8 +53,14 @@ pub struct Dispatcher {
 struct Job {
     name: String,
     uid: String,
-    /// For workers.
-    reins: Option<Reins>,
+    task: Task,
+}
+
+enum Task {
+    Turn,
+    Work(Reins),
+    /// Of one that can't be decoded, so it has no entry.
+    Refusal,
 }
 
 /// How a job ended.
@@ -121,7 +127,10 @@ impl Dispatcher {
         match self.entries.get_mut(&name) {
             Some(entry) if entry.uid() == uid => entry.update(backup),
             _ => {
-                self.entries.insert(name, Entry::new(backup));
+                let mut entry = Entry::new(backup);
+                // One that could not be read for a while may still have its worker.
+                entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
+                self.entries.insert(name, entry);
             }
         }
     }
@@ -129,7 +138,7 @@ impl Dispatcher {
     /// Tells the worker of this name to leave off; with `keep`, only if it works for another uid.
     fn pull_reins(&self, name: &str, keep: Option<&str>) {
         for job in self.running.values().filter(|job| job.name == name && keep != Some(job.uid.as_str())) {
-            if let Some(reins) = &job.reins {
+            if let Task::Work(reins) = &job.task {
                 reins.delete();
             }
         }
@@ -142,9 +151,8 @@ impl Dispatcher {
             Err(error) => (error.id(), badly(&error)),
         };
         let Some(job) = self.running.remove(&id) else { return Some(()) };
-        let Some(entry) = self.entries.get_mut(&job.name).filter(|entry| entry.uid() == job.uid) else {
-            return Some(());
-        };
+        let entry = self.entries.get_mut(&job.name).filter(|entry| job.occupies(&job.name, entry.uid()));
+        let Some(entry) = entry else { return Some(()) };
         entry.busy = false;
         match end {
             End::Done(backup) => {
@@ -209,7 +217,7 @@ impl Dispatcher {
             End::Done(None)
         };
         let handle = self.jobs.spawn(job.instrument(span));
-        self.started(handle.id(), name, uid, Some(reins));
+        self.started(handle.id(), name, uid, Task::Work(reins));
     }
 
     fn take_turn(&mut self, name: &str, turn: Turn) {
@@ -227,34 +235,45 @@ impl Dispatcher {
                 }
             }
         });
-        self.started(handle.id(), name, &uid, None);
+        self.started(handle.id(), name, &uid, Task::Turn);
     }
 
+    /// What can't be decoded has no turn. A worker that it has got notices by itself.
     fn refuse(&mut self, bad: Undecodable) {
-        if let Some(entry) = self.entries.get_mut(&bad.name) {
-            entry.touch();
-        }
-        if self.running.values().any(|job| job.name == bad.name) {
+        self.entries.remove(&bad.name);
+        let is_this = |job: &Job| matches!(job.task, Task::Refusal) && job.uid == bad.uid;
+        if self.running.values().any(is_this) {
             return;
         }
         let (ctx, name, uid) = (self.ctx.clone(), bad.name.clone(), bad.uid.clone());
         let handle = self.jobs.spawn(async move {
-            match undecodable::refuse(&ctx, &bad).await {
-                Ok(_) => End::Done(None),
-                Err(error) => {
-                    tracing::warn!(name = bad.name, %error, "a Backup that can not be read could not be refused");
-                    End::Failed
+            let mut failures = 0;
+            while let Err(error) = undecodable::refuse(&ctx, &bad).await {
+                failures += 1;
+                tracing::warn!(name = bad.name, %error, "a Backup that can not be read could not be refused");
+                tokio::select! {
+                    () = tokio::time::sleep(RETRY.delay(failures, jitter())) => {}
+                    () = ctx.stop.cancelled() => break,
                 }
             }
+            End::Done(None)
         });
-        self.started(handle.id(), &name, &uid, None);
+        self.started(handle.id(), &name, &uid, Task::Refusal);
     }
 
-    fn started(&mut self, id: Id, name: &str, uid: &str, reins: Option<Reins>) {
-        self.running.insert(id, Job { name: name.to_owned(), uid: uid.to_owned(), reins });
-        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.uid() == uid) {
+    fn started(&mut self, id: Id, name: &str, uid: &str, task: Task) {
+        let job = Job { name: name.to_owned(), uid: uid.to_owned(), task };
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| job.occupies(name, entry.uid())) {
             entry.busy = true;
         }
+        self.running.insert(id, job);
+    }
+}
+
+impl Job {
+    /// Whether no other job may be given to the Backup of this name and uid meanwhile.
+    fn occupies(&self, name: &str, uid: &str) -> bool {
+        !matches!(self.task, Task::Refusal) && self.name == name && self.uid == uid
     }
 }
 

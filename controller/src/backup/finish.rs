@@ -39,8 +39,8 @@ impl Unfinished {
         self.contents.bytes()
     }
 
-    /// Stores what is missing. What comes back stands in the store from now on.
-    pub async fn store(&mut self, backup: &Backup, now: Timestamp) -> Result<&Backup, StoreError> {
+    /// Stores what is missing. What comes back is the metadata as it stands in the store.
+    pub async fn store(&mut self, backup: &Backup, now: Timestamp) -> Result<Backup, StoreError> {
         if !self.side_files_stored {
             self.contents.put_side_files(&self.files).await?;
             self.side_files_stored = true;
@@ -49,8 +49,7 @@ impl Unfinished {
         let metadata = self.metadata.get_or_insert_with(|| {
             metadata(backup, &self.progress, (results.warnings(), results.errors()), now)
         });
-        self.contents.commit(metadata).await?;
-        Ok(metadata)
+        self.contents.commit(metadata).await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backup_core::resources::ResourceType;
+use futures::AsyncReadExt as _;
 use kube::{
     Client,
     core::{ApiResource, DynamicObject, Resource as _, params::ListParams, request::Request},
@@ -10,8 +11,13 @@ use kube::{
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::runtime::errors::plain;
+
 /// How long one page may take. The API server gives up after 60 s by itself.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
+/// A longer answer is not read to its end (bytes), unless it holds a single object. Objects may have some MiB each, and a
+/// page is in memory as a whole.
+const PAGE_BYTES: u64 = 24 << 20;
 
 /// A decoded page.
 #[derive(Debug, Deserialize)]
@@ -82,11 +88,17 @@ impl std::fmt::Display for Listing {
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The API server, or the way to it.
-    #[error(transparent)]
+    #[error("{}", plain(.0))]
     Api(#[from] kube::Error),
     /// No answer in time.
     #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]
     Timeout,
+    /// There are more bytes in the answer than fit.
+    #[error("the page has more than {PAGE_BYTES} bytes")]
+    TooLarge,
+    /// The answer broke off.
+    #[error("the answer broke off: {0}")]
+    Cut(#[source] std::io::Error),
     /// The answer is no list.
     #[error("the answer is not a list: {0}")]
     Malformed(#[source] serde_json::Error),
@@ -97,6 +109,8 @@ pub enum PageError {
 pub enum Remedy {
     /// The continue token is too old: begin this list again.
     Restart,
+    /// Ask for fewer objects.
+    Smaller,
     /// The type, or the namespace, is not there any more.
     Vanished,
     /// It may pass.
@@ -112,11 +126,13 @@ impl PageError {
             Self::Api(kube::Error::Api(status)) => match status.code {
                 410 => Remedy::Restart,
                 404 => Remedy::Vanished,
-                408 | 429 | 500..=599 => Remedy::Retry,
+                // 401: a token is replaced from time to time.
+                401 | 408 | 429 | 500..=599 => Remedy::Retry,
                 _ => Remedy::GiveUp,
             },
-            Self::Api(kube::Error::BuildRequest(_) | kube::Error::Auth(_)) => Remedy::GiveUp,
-            Self::Api(_) | Self::Timeout | Self::Malformed(_) => Remedy::Retry,
+            Self::Api(kube::Error::BuildRequest(_)) => Remedy::GiveUp,
+            Self::TooLarge => Remedy::Smaller,
+            Self::Api(_) | Self::Timeout | Self::Cut(_) | Self::Malformed(_) => Remedy::Retry,
         }
     }
 }
@@ -136,10 +152,23 @@ pub async fn fetch(
     };
     let path = DynamicObject::url_path(&api_resource(&listing.resource), listing.namespace.as_deref());
     let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
-    let text = tokio::time::timeout(PAGE_TIMEOUT, client.request_text(request))
+    let most = if limit > 1 { PAGE_BYTES } else { u64::MAX };
+    let text = tokio::time::timeout(PAGE_TIMEOUT, read(client, request, most))
         .await
         .map_err(|_| PageError::Timeout)??;
     Page::decode(&text).map_err(PageError::Malformed)
+}
+
+/// The body of an answer, if it has at most so many bytes.
+async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Result<String, PageError> {
+    let body = client.request_stream(request).await?;
+    let mut text = String::new();
+    std::pin::pin!(body)
+        .take(most.saturating_add(1))
+        .read_to_string(&mut text)
+        .await
+        .map_err(PageError::Cut)?;
+    if text.len() as u64 > most { Err(PageError::TooLarge) } else { Ok(text) }
 }
 
 /// The type as kube knows it, for URLs.
@@ -189,6 +218,7 @@ mod tests {
     fn errors_that_may_pass_are_told_from_those_that_will_not() {
         use kube::core::Status;
         for (code, remedy) in [
+            (401, Remedy::Retry),
             (410, Remedy::Restart),
             (404, Remedy::Vanished),
             (429, Remedy::Retry),

@@ -16,6 +16,7 @@ use crate::{
     context::Context,
     metrics,
     runtime::{
+        errors::plain,
         retry::{self, Outcome, WriteError},
         watch::Undecodable,
     },
@@ -25,7 +26,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum RefuseError {
     /// The object could not be read.
-    #[error("it could not be read: {0}")]
+    #[error("it could not be read: {}", plain(.0))]
     Read(#[from] kube::Error),
     /// The patch could not be written.
     #[error(transparent)]

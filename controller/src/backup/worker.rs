@@ -3,10 +3,10 @@
 //! Nothing but an unfinished upload is kept in memory, so a successor continues from what is stored. Waiting for a
 //! store or an API server that is down happens here, outside of the slots.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
-use backup_lock::{ActivateError, ObjectKey};
+use backup_lock::{ActivateError, ObjectKey, Token};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::Instant};
@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     context::Context,
-    runtime::retry::{self, Outcome},
+    runtime::{
+        queue::backoff::{Steps, jitter},
+        retry::{self, Outcome},
+    },
 };
 
 mod blocked;
@@ -30,6 +33,9 @@ mod trouble;
 
 use blocked::Waiting;
 use trouble::{Next, Trouble};
+
+/// Between looks at the ledger while it can't be read.
+const LEDGER_STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 
 /// Works on one Backup.
 pub struct Worker {
@@ -103,9 +109,13 @@ impl Worker {
         self.reins.check()?;
         let backup = match known {
             Some(backup) => *backup,
-            None => match observe::backup(&self.ctx, &self.name).await? {
-                Some(backup) if backup.metadata.uid.as_deref() == Some(&self.uid) => backup,
-                _ => return self.release().await,
+            None => match observe::backup(&self.ctx, &self.name).await {
+                Ok(Some(backup)) if backup.metadata.uid.as_deref() == Some(&self.uid) => backup,
+                Ok(_) => return self.release().await,
+                // It can't be decoded any more. Whoever dispatches sees that too, and refuses it, or gives it a worker
+                // again once it can be read.
+                Err(kube::Error::SerdeError(_)) => return Ok(Next::Done),
+                Err(error) => return Err(error.into()),
             },
         };
         let start = (backup.phase() == BackupPhase::ReadyToStart)
@@ -147,14 +157,15 @@ impl Worker {
                 (Plan::Begin | Plan::Resume, start) => {
                     // Both are decided only after a look.
                     let Some((_, location)) = found else { return Err(Trouble::Changed) };
-                    if let Some(next) = self.claim(&backup).await? {
-                        return Ok(next);
-                    }
+                    let token = match self.claim(&backup).await? {
+                        ControlFlow::Continue(token) => token,
+                        ControlFlow::Break(next) => return Ok(next),
+                    };
                     let begun = match &start {
                         Some(start) => self.begin(&backup, &facts, start).await?,
                         None => backup,
                     };
-                    Box::pin(self.collect(begun, &location)).await
+                    Box::pin(self.collect(begun, &location, &token)).await
                 }
                 // Comes from ReadyToStart only.
                 (Plan::Refuse { .. }, None) => Err(Trouble::Changed),
@@ -177,36 +188,67 @@ impl Worker {
 
     /// To InProgress.
     async fn begin(&self, backup: &Backup, facts: &Facts, start: &Start) -> Result<Backup, Trouble> {
-        let begun =
-            self.publish(backup, |now| patches::begin(now, facts, &start.settings, start.now)).await?;
+        // Only what was claimed: a spec that was edited since is looked at, and claimed, anew.
+        let patch = |now: &Backup| {
+            (now.spec == backup.spec)
+                .then(|| patches::begin(now, facts, &start.settings, start.now))
+                .flatten()
+        };
+        let begun = self.publish(backup, patch).await?;
         self.ctx.metrics.backup(crate::metrics::Outcome::Attempt, schedule_of(&begun));
         self.ctx.events.normal(&begun, "Started", "the backup collects items");
         Ok(begun)
     }
 
     /// Takes the right to work (backup_lock::activate: a fresh read, then a compare-and-swap on the ledger), before every
-    /// collection anew: a claim that was released by force during a long wait is not trusted. What comes back is the end
-    /// of the round if it was refused.
-    async fn claim(&mut self, backup: &Backup) -> Result<Option<Next>, Trouble> {
+    /// collection anew: a claim that was released by force during a long wait is not trusted. `Break` is the end of the
+    /// round: it was refused.
+    async fn claim(&mut self, backup: &Backup) -> Result<ControlFlow<Next, Token>, Trouble> {
         self.reins.check()?;
         let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
             Ok(token) => {
                 tracing::debug!(backup = self.name, epoch = token.epoch, "claim is active");
-                return Ok(None);
+                return Ok(ControlFlow::Continue(token));
             }
             Err(error) => error,
         };
         match error {
             ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(Trouble::Changed),
-            error if error.is_transient() => {
-                Err(Trouble::Blocked { reason: error.to_string(), passing: true })
-            }
-            error if decide::may_fail(&backup.phase()) => {
+            // Only a refusal ends a backup; a ledger that can't be read or written now says nothing about it.
+            error @ (ActivateError::Conflict(_) | ActivateError::Full(_))
+                if decide::may_fail(&backup.phase()) =>
+            {
                 let begun = backup.phase() != BackupPhase::ReadyToStart;
                 let reason = if begun { "could not go on" } else { "never started" };
-                self.fail(backup, &format!("{reason}: {error}")).await.map(Some)
+                self.fail(backup, &format!("{reason}: {error}")).await.map(ControlFlow::Break)
             }
             error => Err(Trouble::Blocked { reason: error.to_string(), passing: true }),
+        }
+    }
+
+    /// Asked when everything is collected. A claim that was released by force meanwhile let others change what was read:
+    /// then it counts for nothing, and the next round has to claim again.
+    async fn still_claimed(&self, token: &Token) -> Result<(), Trouble> {
+        let (started, mut tries) = (Instant::now(), 0);
+        loop {
+            self.reins.check()?;
+            let error =
+                match backup_lock::activate::holds(&self.ctx.ledger, &self.key, &self.uid, token).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {
+                        tracing::warn!(
+                            backup = self.name,
+                            "the claim was lost while items were collected; they are dropped"
+                        );
+                        return Err(Trouble::Changed);
+                    }
+                    Err(error) => error,
+                };
+            if !error.is_transient() || started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+                return Err(Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() });
+            }
+            tries += 1;
+            tokio::time::sleep(LEDGER_STEPS.delay(tries, jitter())).await;
         }
     }
 
@@ -260,3 +302,6 @@ fn schedule_of(backup: &Backup) -> &str {
     let labels = backup.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(backup_core::labels::SCHEDULE_NAME)).map_or("", String::as_str)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::runtime::errors::plain;
 use backup_core::{
     api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
     labels,
@@ -22,7 +23,6 @@ use crate::{
     metrics,
     runtime::{
         delete,
-        errors::plain,
         leader::NotLeader,
         queue::Action,
         retry::{self, Outcome, WriteError},
@@ -134,15 +134,24 @@ async fn delete_files(
     errors: &mut Vec<String>,
 ) -> Result<(), Error> {
     let name = backup.name_any();
-    // Metadata that can not be read is no one else's: what is under the name is still deleted.
+    let failed = backup.status.failure_reason.is_some();
+    // Metadata that can not be read is no one else's, unless the backup failed because the name was taken: what is under
+    // the name is still deleted.
     let stored = match store.read_metadata(&name).await {
-        Err(StoreError::Corrupt { .. }) => None,
+        Err(StoreError::Corrupt { .. }) if !failed => None,
         other => match final_or_retry(other, errors)? {
             Some(stored) => stored,
             None => return Ok(()),
         },
     };
-    if !owns_files(backup, stored.as_ref()) {
+    ctx.leadership.check()?;
+    let taken = if failed && stored.is_none() {
+        final_or_retry(is_taken(store, backup).await, errors)?
+    } else {
+        Some(!owns_files(backup, stored.as_ref()))
+    };
+    let Some(taken) = taken else { return Ok(()) };
+    if taken {
         tracing::info!(backup = name, "the files under this name belong to another backup and stay");
         return Ok(());
     }
@@ -152,6 +161,19 @@ async fn delete_files(
         tracing::info!(backup = name, keys, "files deleted");
     }
     Ok(())
+}
+
+/// Whether the unfinished files under the name of a failed backup are another's, perhaps one that is being stored by
+/// another cluster. The folder's marker tells: who may open it owns what is in it.
+async fn is_taken(store: &Location, backup: &Backup) -> Result<bool, StoreError> {
+    match store.open_backup(&backup.name_any(), &backup.uid().unwrap_or_default()).await {
+        Ok(own) => {
+            own.abort().await;
+            Ok(false)
+        }
+        Err(StoreError::Exists { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 async fn delete_restores(
@@ -229,4 +251,33 @@ pub(super) async fn sweep(ctx: &Context, request: &DeleteBackupRequest) -> Resul
 
 fn schedule_of(backup: Option<&Backup>) -> &str {
     backup.and_then(|backup| backup.labels().get(labels::SCHEDULE_NAME)).map_or("", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn unfinished_files_of_another_backup_of_the_name_are_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spec = BackupStorageLocationSpec {
+            provider: "local".to_owned(),
+            ..BackupStorageLocationSpec::default()
+        };
+        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
+        let store = Location::open(&BackupStorageLocation::new("default", spec), None, None).unwrap();
+        let of = |uid: &str| {
+            let mut backup = Backup::new("b", BackupSpec::default());
+            backup.metadata.uid = Some(uid.to_owned());
+            backup
+        };
+        let writer = store.open_backup("b", "theirs").await.unwrap();
+        assert!(is_taken(&store, &of("ours")).await.unwrap());
+        assert!(!is_taken(&store, &of("theirs")).await.unwrap());
+        writer.abort().await;
+        store.delete_backup("b").await.unwrap();
+        assert!(!is_taken(&store, &of("ours")).await.unwrap(), "nothing is there");
+    }
 }

@@ -261,7 +261,9 @@ fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreE
     }
 }
 
-fn choose_default(locations: &[BackupStorageLocation], fallback: &str) -> Option<String> {
+/// The location for backups that name none: of those marked as the default the newest, else `fallback` if it exists
+/// (Velero `backup_storage_location_controller.go`, v1.18).
+pub fn choose_default(locations: &[BackupStorageLocation], fallback: &str) -> Option<String> {
     let marked = locations.iter().filter(|location| location.spec.default == Some(true));
     let newest = marked.max_by_key(|location| {
         (location.meta().creation_timestamp.as_ref().map(|time| time.0), location.name_any())

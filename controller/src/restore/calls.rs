@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::runtime::errors::plain;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use kube::{
     Client,
@@ -18,7 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    halt::{Gate, Halt, brief},
+    halt::{Gate, Halt},
     json::Object,
     path,
 };
@@ -205,7 +206,7 @@ fn judge(error: kube::Error) -> (Hope, CallError) {
         // The answer came but is not what was asked for: asking again gives the same.
         kube::Error::SerdeError(error) => (Hope::None, CallError::Request(error.to_string())),
         // The connection failed or broke: the outcome is unknown.
-        other => (Hope::Wait, CallError::Away(brief(&other))),
+        other => (Hope::Wait, CallError::Away(plain(&other))),
     }
 }
 

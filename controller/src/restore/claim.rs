@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backup_core::api::Restore;
-use backup_lock::{ActivateError, ObjectKey};
+use backup_lock::{ActivateError, Footprint, ObjectKey};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -20,43 +20,48 @@ use crate::{
     },
 };
 
-/// Takes the right to work. Some: what to do instead of working.
-pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Option<Action>, StepError> {
-    let uid = restore.uid().unwrap_or_default();
-    match backup_lock::activate(&ctx.ledger, &object_key(restore), &uid).await {
-        Ok(_) => Ok(None),
-        Err(error) if error.is_transient() => Err(StepError::Activate(error)),
-        Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => {
-            Ok(Some(Action::RequeueAfter(Duration::from_millis(500))))
-        }
-        Err(ActivateError::Ledger(error)) => Err(StepError::Ledger(error)),
-        Err(error) => {
-            let why = format!("not started: {error}");
-            let at = Timestamp::now();
-            let counts = Counts::default();
-            let written =
-                retry::status_patch(ctx, restore, |now| status::failed(now, &why, &counts, at)).await?;
-            if let Outcome::Written(failed) = written {
-                ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
-                ctx.events.warning(&failed, "Refused", &why);
-            }
-            release(ctx, restore).await;
-            Ok(Some(Action::AwaitChange))
-        }
-    }
+/// Until a Restore is looked at again that changed while its end was written.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The answer of the ledger.
+pub enum Right {
+    /// To work in this.
+    Granted(Footprint),
+    /// None; what to do instead.
+    Refused(Action),
 }
 
-/// Whether this Restore already has the right to work, from before a restart. The footprint is not asked for again: the
-/// prepared spec may look wider than the one that was admitted.
-pub async fn is_active(ctx: &Context, restore: &Restore) -> Result<bool, StepError> {
-    let stored = ctx.ledger.read(backup_lock::VELERO_SCOPE).await?;
+/// Takes the right to work. A Restore that had it before a restart keeps it: its footprint is not judged again.
+pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError> {
+    ctx.leadership.check()?;
     let uid = restore.uid().unwrap_or_default();
-    Ok(stored.is_some_and(|stored| {
-        stored
-            .ledger
-            .entry(&object_key(restore), &uid)
-            .is_some_and(|entry| entry.state == backup_lock::State::Active)
-    }))
+    let error = match backup_lock::activate(&ctx.ledger, &object_key(restore), &uid).await {
+        Ok(token) => return Ok(Right::Granted(token.footprint)),
+        Err(error) if error.is_transient() => return Err(StepError::Activate(error)),
+        Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => {
+            return Ok(Right::Refused(Action::RequeueAfter(Duration::from_millis(500))));
+        }
+        Err(ActivateError::Ledger(error)) => return Err(StepError::Ledger(error)),
+        Err(error) => error,
+    };
+    let why = format!("not started: {error}");
+    let (counts, at) = (Counts::default(), Timestamp::now());
+    let written = retry::status_patch(ctx, restore, |now| status::failed(now, &why, &counts, at)).await?;
+    if let Outcome::Written(failed) = &written {
+        ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
+        ctx.events.warning(failed, "Refused", &why);
+    }
+    Ok(Right::Refused(give_back(ctx, restore, &written).await))
+}
+
+/// After the write of an end: gives the place back. What changed meanwhile so that this is not its end keeps its place,
+/// and is looked at again.
+pub async fn give_back(ctx: &Context, restore: &Restore, written: &Outcome<Restore>) -> Action {
+    if *written == Outcome::Stale {
+        return Action::RequeueAfter(LOOK_AGAIN);
+    }
+    release(ctx, restore).await;
+    Action::AwaitChange
 }
 
 fn object_key(restore: &Restore) -> ObjectKey {
@@ -70,7 +75,9 @@ pub async fn release(ctx: &Context, restore: &Restore) {
 
 /// As [`release`], by name.
 pub async fn release_key(ctx: &Context, key: &ObjectKey, uid: &str) {
-    if let Err(error) = backup_lock::release(&ctx.ledger, key, uid).await {
+    if let Err(error) = ctx.leadership.check() {
+        tracing::debug!(%key, %error, "the claim is left to be collected");
+    } else if let Err(error) = backup_lock::release(&ctx.ledger, key, uid).await {
         tracing::warn!(%key, %error, "the claim could not be released; it is collected later");
     }
 }

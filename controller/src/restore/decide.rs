@@ -1,8 +1,8 @@
-//! What to do about one Restore. Pure.
+//! What to do about one Restore that nobody works on now: the queue never looks at one twice at once. Pure.
 
 use backup_core::api::RestorePhase;
 
-/// What is known about a Restore and its worker.
+/// What is known about a Restore.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The published phase.
@@ -11,8 +11,6 @@ pub struct Seen<'a> {
     pub deleting: bool,
     /// Whether the finalizer of the work is on it.
     pub guarded: bool,
-    /// Whether this process works on it now.
-    pub working: bool,
 }
 
 /// The next thing to do.
@@ -22,8 +20,6 @@ pub enum Step {
     Start,
     /// Run again what an earlier process left unfinished. Running again is idempotent.
     Resume,
-    /// Ask the worker to stop; what follows comes when it has stopped.
-    Stop,
     /// The work is over: free the claim and take the finalizer off.
     Free,
     /// Nothing.
@@ -33,11 +29,9 @@ pub enum Step {
 /// Decides the next step.
 pub fn next(seen: Seen<'_>) -> Step {
     use RestorePhase as P;
-    match (seen.working, seen.deleting) {
-        (true, true) => return Step::Stop,
-        (true, false) => return Step::Rest,
-        (false, true) => return if seen.guarded { Step::Free } else { Step::Rest },
-        (false, false) => {}
+    let free = if seen.guarded { Step::Free } else { Step::Rest };
+    if seen.deleting {
+        return free;
     }
     match seen.phase {
         P::New => Step::Start,
@@ -46,13 +40,7 @@ pub fn next(seen: Seen<'_>) -> Step {
         | P::WaitingForPluginOperationsPartiallyFailed
         | P::Finalizing
         | P::FinalizingPartiallyFailed => Step::Resume,
-        P::Completed | P::PartiallyFailed | P::Failed | P::FailedValidation => {
-            if seen.guarded {
-                Step::Free
-            } else {
-                Step::Rest
-            }
-        }
+        P::Completed | P::PartiallyFailed | P::Failed | P::FailedValidation => free,
         // A phase of a newer version: not ours to move.
         P::Unknown(_) => Step::Rest,
     }
@@ -81,8 +69,8 @@ pub fn had_failed(phase: &RestorePhase) -> bool {
 mod tests {
     use super::*;
 
-    fn step(phase: &RestorePhase, working: bool, deleting: bool, guarded: bool) -> Step {
-        next(Seen { phase, deleting, guarded, working })
+    fn step(phase: &RestorePhase, deleting: bool, guarded: bool) -> Step {
+        next(Seen { phase, deleting, guarded })
     }
 
     #[test]
@@ -100,7 +88,7 @@ mod tests {
             (RestorePhase::FailedValidation, Step::Free),
             (RestorePhase::Unknown("Later".to_owned()), Step::Rest),
         ] {
-            assert_eq!(step(&phase, false, false, true), expected, "{phase}");
+            assert_eq!(step(&phase, false, true), expected, "{phase}");
         }
     }
 
@@ -112,20 +100,13 @@ mod tests {
             RestorePhase::Failed,
             RestorePhase::FailedValidation,
         ] {
-            assert_eq!(step(&phase, false, false, false), Step::Rest, "{phase}");
+            assert_eq!(step(&phase, false, false), Step::Rest, "{phase}");
         }
     }
 
     #[test]
-    fn a_deleted_restore_keeps_its_claim_until_its_worker_has_stopped() {
-        assert_eq!(step(&RestorePhase::InProgress, true, true, true), Step::Stop);
-        assert_eq!(step(&RestorePhase::InProgress, false, true, true), Step::Free);
-        assert_eq!(step(&RestorePhase::New, false, true, false), Step::Rest);
-    }
-
-    #[test]
-    fn a_working_restore_is_not_started_twice() {
-        assert_eq!(step(&RestorePhase::New, true, false, false), Step::Rest);
-        assert_eq!(step(&RestorePhase::InProgress, true, false, true), Step::Rest);
+    fn a_deleted_restore_is_let_go_and_never_started() {
+        assert_eq!(step(&RestorePhase::InProgress, true, true), Step::Free);
+        assert_eq!(step(&RestorePhase::New, true, false), Step::Rest);
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    claim::release,
+    claim::{give_back, release},
     decide,
     reconcile::{Desk, StepError, schedule_label},
     report::Report,
@@ -18,7 +18,7 @@ use crate::{
     context::Context,
     metrics,
     runtime::{
-        queue::Action,
+        queue::{Action, Key},
         retry::{self, Outcome},
     },
 };
@@ -52,7 +52,6 @@ pub async fn finish(
     restore: &Restore,
     pending: &Arc<Pending>,
 ) -> Result<Action, StepError> {
-    let uid = restore.uid().unwrap_or_default();
     let (counts, name) = (&pending.counts, restore.name_any());
     let between = decide::finalizing(counts.errors);
     let restore =
@@ -61,7 +60,7 @@ pub async fn finish(
             // Already there.
             Outcome::Stale => restore.clone(),
             Outcome::Gone => {
-                desk.forget(&uid);
+                desk.forget(&Key::of(restore));
                 release(ctx, restore).await;
                 return Ok(Action::AwaitChange);
             }
@@ -80,23 +79,24 @@ pub async fn finish(
     let end = decide::ended(counts.errors);
     let at = Timestamp::now();
     let written = retry::status_patch(ctx, &restore, |now| status::ended(now, &end, counts, at)).await?;
-    desk.forget(&uid);
-    if let Outcome::Written(restore) = written {
+    if let Outcome::Written(restore) = &written {
         let outcome =
             if counts.errors > 0 { metrics::Outcome::PartialFailure } else { metrics::Outcome::Success };
-        ctx.metrics.restore(outcome, schedule_label(&restore));
+        ctx.metrics.restore(outcome, schedule_label(restore));
         let note = format!(
             "{} of {} items, {} warnings, {} errors",
             counts.progress.items_restored, counts.progress.total_items, counts.warnings, counts.errors
         );
         if counts.errors > 0 {
-            ctx.events.warning(&restore, end.as_str(), &note);
+            ctx.events.warning(restore, end.as_str(), &note);
         } else {
-            ctx.events.normal(&restore, end.as_str(), &note);
+            ctx.events.normal(restore, end.as_str(), &note);
         }
     }
-    release(ctx, &restore).await;
-    Ok(Action::AwaitChange)
+    if written != Outcome::Stale {
+        desk.forget(&Key::of(&restore));
+    }
+    Ok(give_back(ctx, &restore, &written).await)
 }
 
 /// A fatal error. The log that says so is stored if the store takes it; the phase says it in any case.
@@ -127,12 +127,11 @@ pub async fn fail(
     }
     let at = Timestamp::now();
     let written = retry::status_patch(ctx, restore, |now| status::failed(now, why, &counts, at)).await?;
-    if let Outcome::Written(restore) = written {
-        ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(&restore));
-        ctx.events.warning(&restore, "Failed", why);
+    if let Outcome::Written(restore) = &written {
+        ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
+        ctx.events.warning(restore, "Failed", why);
     }
-    release(ctx, restore).await;
-    Ok(Action::AwaitChange)
+    Ok(give_back(ctx, restore, &written).await)
 }
 
 /// The backup or its location is gone, so the results have no place to go.
@@ -149,12 +148,11 @@ async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Resul
         Some(patch)
     })
     .await?;
-    if let Outcome::Written(restore) = written {
-        ctx.metrics.restore(metrics::Outcome::PartialFailure, schedule_label(&restore));
-        ctx.events.warning(&restore, "PartiallyFailed", why);
+    if let Outcome::Written(restore) = &written {
+        ctx.metrics.restore(metrics::Outcome::PartialFailure, schedule_label(restore));
+        ctx.events.warning(restore, "PartiallyFailed", why);
     }
-    release(ctx, restore).await;
-    Ok(Action::AwaitChange)
+    Ok(give_back(ctx, restore, &written).await)
 }
 
 /// Deletes the files of a Restore that is being deleted. Best effort and bounded: a store that is away must not keep the

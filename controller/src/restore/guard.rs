@@ -23,25 +23,24 @@ pub fn keeps_type(group_resource: &str) -> bool {
     WORK.contains(&group_resource)
 }
 
+/// Names of the objects of this installation, and what they begin with: ledgers, the leader's Lease, the registration and
+/// the certificate of the webhook, policies, workloads with their accounts and rules.
+const OURS: [&str; 3] = ["backup-lock", "backup-webhook", "backup-controller"];
+
 /// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation.
 pub fn keeps(group_resource: &str, namespace: Option<&str>, name: &str, own: &str) -> Option<&'static str> {
-    let ours = namespace == Some(own);
-    let kept = match group_resource {
-        "leases.coordination.k8s.io" => {
-            ours && (name.starts_with("backup-lock-") || name == "backup-controller")
-        }
-        "secrets" => ours && name == "backup-webhook-tls",
-        "validatingwebhookconfigurations.admissionregistration.k8s.io" => name == "backup-webhook",
-        "validatingadmissionpolicies.admissionregistration.k8s.io"
-        | "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
-            name.starts_with("backup-webhook")
-                || name.starts_with("backup-controller")
-                || name.starts_with("backup-lock")
-        }
+    let here = namespace.is_none_or(|namespace| namespace == own);
+    let of_velero = match group_resource {
         "customresourcedefinitions.apiextensions.k8s.io" => name.ends_with(".velero.io"),
-        other => ours && other.ends_with(".velero.io"),
+        other => namespace == Some(own) && other.ends_with(".velero.io"),
     };
-    (kept || keeps_type(group_resource)).then_some("a restore never writes what this installation works with")
+    let kept = here && is_ours(name) || of_velero || keeps_type(group_resource);
+    kept.then_some("a restore never writes what this installation works with")
+}
+
+fn is_ours(name: &str) -> bool {
+    let rest = OURS.iter().find_map(|own| name.strip_prefix(own));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 #[cfg(test)]
@@ -55,6 +54,11 @@ mod tests {
             ("leases.coordination.k8s.io", Some("velero"), "backup-controller"),
             ("secrets", Some("velero"), "backup-webhook-tls"),
             ("validatingwebhookconfigurations.admissionregistration.k8s.io", None, "backup-webhook"),
+            ("validatingadmissionpolicies.admissionregistration.k8s.io", None, "backup-lock-ledger"),
+            ("clusterrolebindings.rbac.authorization.k8s.io", None, "backup-controller"),
+            ("roles.rbac.authorization.k8s.io", Some("velero"), "backup-webhook"),
+            ("deployments.apps", Some("velero"), "backup-controller"),
+            ("pods", Some("velero"), "backup-webhook-6f7d8-abcde"),
             ("customresourcedefinitions.apiextensions.k8s.io", None, "backups.velero.io"),
             ("backups.velero.io", Some("velero"), "b"),
             ("backups.velero.io", Some("elsewhere"), "b"),
@@ -73,6 +77,8 @@ mod tests {
             ("secrets", Some("velero"), "cloud-credentials"),
             ("secrets", Some("app"), "backup-webhook-tls"),
             ("configmaps", Some("velero"), "x"),
+            ("deployments.apps", Some("app"), "backup-controller"),
+            ("clusterroles.rbac.authorization.k8s.io", None, "backup-controllers"),
             ("schedules.velero.io", Some("elsewhere"), "nightly"),
             ("customresourcedefinitions.apiextensions.k8s.io", None, "widgets.example.com"),
             ("validatingwebhookconfigurations.admissionregistration.k8s.io", None, "other"),

@@ -51,18 +51,3 @@ impl Gate {
         }
     }
 }
-
-/// An error and its causes on one line.
-pub fn brief(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = inner.source();
-    }
-    text
-}

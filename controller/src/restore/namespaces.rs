@@ -49,6 +49,16 @@ impl Namespaces {
         self.failed.get(name).map(String::as_str)
     }
 
+    /// Notes that a namespace must not be used. What is told about it, or none if it was asked before.
+    pub fn refuse(&mut self, name: &str, why: &str) -> Option<Applied> {
+        if self.failed.contains_key(name) {
+            return None;
+        }
+        let applied = Applied::failed(format!("nothing was restored into namespace {name:?}: {why}"));
+        self.failed.extend(applied.error.clone().map(|error| (name.to_owned(), error)));
+        Some(applied)
+    }
+
     /// Makes sure that a namespace is there and not going away. What was done, or none if it was asked before.
     pub async fn ensure(
         &mut self,

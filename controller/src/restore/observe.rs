@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::runtime::errors::plain;
 use backup_core::{
     api::{Backup, Restore},
     validate::Finding,
@@ -23,7 +24,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// From the API server.
-    #[error("{what} could not be read: {source}")]
+    #[error("{what} could not be read: {}", plain(.source))]
     Api {
         /// What was asked for.
         what: String,
@@ -86,10 +87,15 @@ pub async fn facts(ctx: &Context, restore: &Restore) -> Result<Facts, ObserveErr
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
         (Some(name), _) => read_raw::<Backup>(ctx, &name).await?.and_then(decode),
         (None, Some(schedule)) => {
-            let backups = list::raw::<Backup, _>(ctx, decode)
+            // Of each only what it is chosen by: there may be many, and large ones.
+            let started = |object| validate::started_for(&schedule, &decode(object)?);
+            let started = list::raw::<Backup, _>(ctx, started)
                 .await
                 .map_err(|source| ObserveError::Api { what: "the list of Backups".to_owned(), source })?;
-            validate::newest_of(&schedule, &backups).cloned()
+            match started.into_iter().max() {
+                Some((_, newest)) => read_raw::<Backup>(ctx, &newest).await?.and_then(decode),
+                None => None,
+            }
         }
         (None, None) => None,
     };

@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    claim::{claim, is_active, release, release_key},
+    claim::{Right, claim, give_back, release, release_key},
     decide::{self, Seen, Step},
     finish::{self, Pending},
     halt::Halt,
     observe::{self, Found, ObserveError},
-    runner,
+    runner::{self, Job},
     status::{self, VELERO_FINALIZER, WORK_FINALIZER},
     validate,
 };
@@ -32,6 +32,9 @@ use crate::{
         retry::{self, Outcome, WriteError},
     },
 };
+
+/// Look again at once, through the queue.
+const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
 /// Why a step did not succeed; it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +84,8 @@ impl StepError {
 pub struct Desk {
     /// Cancelled to stop the worker of a name.
     workers: Mutex<HashMap<Key, CancellationToken>>,
-    /// Results that could not be stored yet, by uid.
-    pending: Mutex<HashMap<String, Arc<Pending>>>,
+    /// Results that could not be stored yet, with the uid that they are of.
+    pending: Mutex<HashMap<Key, (String, Arc<Pending>)>>,
 }
 
 impl Desk {
@@ -98,16 +101,19 @@ impl Desk {
         Hired { desk: self, key: key.clone() }
     }
 
-    pub(super) fn pending(&self, uid: &str) -> Option<Arc<Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    fn pending(&self, restore: &Restore) -> Option<Arc<Pending>> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let (uid, pending) = pending.get(&Key::of(restore))?;
+        (Some(uid) == restore.metadata.uid.as_ref()).then(|| Arc::clone(pending))
     }
 
-    pub(super) fn keep(&self, uid: &str, pending: Arc<Pending>) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), pending);
+    pub(super) fn keep(&self, restore: &Restore, pending: Arc<Pending>) {
+        let uid = restore.uid().unwrap_or_default();
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(Key::of(restore), (uid, pending));
     }
 
-    pub(super) fn forget(&self, uid: &str) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    pub(super) fn forget(&self, key: &Key) {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 
@@ -130,7 +136,10 @@ pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action
     let stop = ctx.stop.child_token();
     let _hired = desk.hire(&key, stop.clone());
     let restore = match observe::restore(&ctx, &key.name).await? {
-        Found::Gone => return Ok(Action::AwaitChange),
+        Found::Gone => {
+            desk.forget(&key);
+            return Ok(Action::AwaitChange);
+        }
         Found::Undecodable(object, findings) => {
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             return refuse_raw(&ctx, &object, &findings).await;
@@ -144,13 +153,15 @@ pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action
         phase: &phase,
         deleting,
         guarded: holds(WORK_FINALIZER) || (deleting && holds(VELERO_FINALIZER)),
-        working: false,
     };
     match decide::next(seen) {
         Step::Start => Box::pin(start(&ctx, &desk, stop, restore)).await,
         Step::Resume => Box::pin(resume(&ctx, &desk, stop, restore)).await,
         Step::Free => free(&ctx, &desk, &restore).await,
-        Step::Stop | Step::Rest => Ok(Action::AwaitChange),
+        Step::Rest => {
+            desk.forget(&key);
+            Ok(Action::AwaitChange)
+        }
     }
 }
 
@@ -160,6 +171,11 @@ async fn start(
     stop: CancellationToken,
     restore: Restore,
 ) -> Result<Action, StepError> {
+    let claimed = match claim(ctx, &restore).await? {
+        Right::Granted(claimed) => claimed,
+        Right::Refused(action) => return Ok(action),
+    };
+    // Read once the claim stands: a deletion of the backup that begins later finds this Restore, and waits for it.
     let facts = observe::facts(ctx, &restore).await?;
     let findings: Vec<String> =
         validate::findings(&restore.spec, &facts).iter().map(ToString::to_string).collect();
@@ -169,27 +185,27 @@ async fn start(
             ctx.metrics.restore(metrics::Outcome::ValidationFailure, schedule_label(&restore));
             ctx.events.warning(&restore, "FailedValidation", &findings.join("; "));
         }
-        release(ctx, &restore).await;
-        return Ok(Action::AwaitChange);
+        return Ok(give_back(ctx, &restore, &written).await);
     };
-    if let Some(action) = claim(ctx, &restore).await? {
-        return Ok(action);
-    }
     let mut spec = validate::prepared(&restore, &backup);
     spec.item_operation_timeout =
         spec.item_operation_timeout.or(Some(ctx.args.default_item_operation_timeout));
     let at = Timestamp::now();
-    match retry::status_patch(ctx, &restore, |now| status::start(now, &spec, at)).await? {
+    // A spec that was edited since is neither the one that was claimed nor the one that was checked.
+    let unedited = |now: &Restore| now.spec == restore.spec;
+    let patch = |now: &Restore| if unedited(now) { status::start(now, &spec, at) } else { None };
+    match retry::status_patch(ctx, &restore, patch).await? {
         Outcome::Written(started) => {
             ctx.metrics.restore(metrics::Outcome::Attempt, schedule_of(&backup));
             ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
-            runner::run(ctx, desk, stop, started, &backup, false).await
+            let job = Job { restore: started, backup: &backup, claimed, resumed: false };
+            runner::run(ctx, desk, stop, job).await
         }
         Outcome::Gone => {
             release(ctx, &restore).await;
             Ok(Action::AwaitChange)
         }
-        Outcome::Stale => Ok(Action::RequeueAfter(Duration::from_millis(100))),
+        Outcome::Stale => Ok(AT_ONCE),
     }
 }
 
@@ -197,17 +213,22 @@ async fn resume(
     ctx: &Context,
     desk: &Desk,
     stop: CancellationToken,
-    restore: Restore,
+    mut restore: Restore,
 ) -> Result<Action, StepError> {
-    if let Some(pending) = desk.pending(&restore.uid().unwrap_or_default()) {
+    if let Some(pending) = desk.pending(&restore) {
         return finish::finish(ctx, desk, &restore, &pending).await;
     }
-    let facts = observe::facts(ctx, &restore).await?;
-    if !is_active(ctx, &restore).await?
-        && let Some(action) = claim(ctx, &restore).await?
-    {
-        return Ok(action);
+    let claimed = match claim(ctx, &restore).await? {
+        Right::Granted(claimed) => claimed,
+        Right::Refused(action) => return Ok(action),
+    };
+    if status::guarded(&restore).is_some() {
+        restore = match retry::status_patch(ctx, &restore, status::guarded).await? {
+            Outcome::Written(restore) => restore,
+            Outcome::Gone | Outcome::Stale => return Ok(AT_ONCE),
+        };
     }
+    let facts = observe::facts(ctx, &restore).await?;
     let Some(backup) = facts.backup else {
         let name = restore.spec.backup_name.as_deref().unwrap_or_default();
         let why = format!(
@@ -216,12 +237,13 @@ async fn resume(
         return finish::fail(ctx, desk, &restore, &why, None).await;
     };
     tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
-    runner::run(ctx, desk, stop, restore, &backup, true).await
+    runner::run(ctx, desk, stop, Job { restore, backup: &backup, claimed, resumed: true }).await
 }
 
 /// The work is over: files of a deleted Restore go, then the claim, then the finalizer.
 async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, StepError> {
-    desk.forget(&restore.uid().unwrap_or_default());
+    desk.forget(&Key::of(restore));
+    ctx.leadership.check()?;
     let deleting = restore.metadata.deletion_timestamp.is_some();
     if deleting {
         finish::delete_files(ctx, restore).await;
@@ -236,7 +258,7 @@ async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) 
     let kind = kube::api::ApiResource::erase::<Restore>(&());
     let api = kube::Api::<DynamicObject>::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
     let budget = ctx.args.resource_timeout.as_std();
-    retry::status_patch_in(&api, &ctx.leadership, budget, object, |now| {
+    let written = retry::status_patch_in(&api, &ctx.leadership, budget, object, |now| {
         let phase = now.data.pointer("/status/phase").and_then(serde_json::Value::as_str).unwrap_or_default();
         let phase = if phase.is_empty() { RestorePhase::New } else { RestorePhase::from(phase) };
         match phase {
@@ -245,15 +267,18 @@ async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) 
             })),
             // Someone broke the spec of a running restore: it can not be resumed.
             other if other.can_become(&RestorePhase::Failed) => Some(json!({
-                "metadata": {"finalizers": null},
+                "metadata": {"finalizers": status::without_ours(now)},
                 "status": {"phase": RestorePhase::Failed, "failureReason": findings.join("; ")},
             })),
             _ => None,
         }
     })
     .await?;
-    let key = ObjectKey::restore(&ctx.namespace, &object.name_any());
-    release_key(ctx, &key, &object.uid().unwrap_or_default()).await;
+    // What is left alone keeps its place: it may be at work.
+    if !matches!(written, Outcome::Stale) {
+        let key = ObjectKey::restore(&ctx.namespace, &object.name_any());
+        release_key(ctx, &key, &object.uid().unwrap_or_default()).await;
+    }
     Ok(Action::AwaitChange)
 }
 
@@ -272,7 +297,7 @@ pub(super) fn schedule_label(restore: &Restore) -> &str {
 pub(super) fn halted(halt: Halt) -> Result<Action, StepError> {
     match halt {
         // Asked to: a deletion goes on in the next step.
-        Halt::Stopped => Ok(Action::RequeueAfter(Duration::from_millis(100))),
+        Halt::Stopped => Ok(AT_ONCE),
         Halt::NotLeading(error) => Err(error.into()),
     }
 }

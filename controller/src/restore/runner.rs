@@ -1,12 +1,19 @@
 //! Runs the work of one Restore from its stored backup, showing progress, and hands the results over.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use backup_core::{
     api::{Backup, Restore},
     labels,
     resources::ResourceType,
 };
+use backup_lock::Footprint;
 use backup_store::{Contents, Scope};
 use kube::{Client, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
@@ -55,23 +62,39 @@ impl Served for ServedTypes {
     }
 }
 
+/// A Restore that may work.
+pub struct Job<'a> {
+    /// The Restore.
+    pub restore: Restore,
+    /// The backup it restores from.
+    pub backup: &'a Backup,
+    /// What the right to work is for.
+    pub claimed: Footprint,
+    /// Whether an earlier run may have created items.
+    pub resumed: bool,
+}
+
 /// Restores, stores the results, publishes the end.
 pub async fn run(
     ctx: &Context,
     desk: &Desk,
     stop: CancellationToken,
-    restore: Restore,
-    backup: &Backup,
-    resumed: bool,
+    job: Job<'_>,
 ) -> Result<Action, StepError> {
+    let Job { restore, backup, .. } = &job;
     let gate = Gate::new(ctx.leadership.clone(), stop.clone());
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let store = match ctx.locations.open(&location).await {
         Ok((_, store)) => store,
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
-        Err(error) => return finish::fail(ctx, desk, &restore, &error.to_string(), None).await,
+        Err(error) => return finish::fail(ctx, desk, restore, &error.to_string(), None).await,
     };
     let name = backup.name_any();
+    if restore.spec.include_cluster_resources == Some(true) && !job.claimed.includes_cluster() {
+        let why = "spec.includeClusterResources was set after the restore was admitted, so cluster-scoped resources \
+                   are not in its claim: create a new restore";
+        return finish::fail(ctx, desk, restore, why, Some(store)).await;
+    }
     let contents = tokio::select! {
         () = stop.cancelled() => return halted(Halt::Stopped),
         contents = store.read_contents(&name) => contents,
@@ -81,7 +104,7 @@ pub async fn run(
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
         Err(error) => {
             let why = format!("backup {name:?} can not be read, so nothing was restored: {error}");
-            return finish::fail(ctx, desk, &restore, &why, Some(store)).await;
+            return finish::fail(ctx, desk, restore, &why, Some(store)).await;
         }
     };
     let report = match Report::new() {
@@ -92,7 +115,7 @@ pub async fn run(
     if contents.is_empty() {
         report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
     }
-    let done = work(ctx, &restore, backup, &contents, &report, gate, resumed).await;
+    let done = work(ctx, &job, &contents, &report, gate).await;
     match done {
         Ok(()) => {}
         Err(WorkError::Halt(halt)) => return halted(halt),
@@ -108,19 +131,18 @@ pub async fn run(
         );
     }
     let pending = Arc::new(Pending::new(report, store));
-    desk.keep(&restore.uid().unwrap_or_default(), Arc::clone(&pending));
-    finish::finish(ctx, desk, &restore, &pending).await
+    desk.keep(restore, Arc::clone(&pending));
+    finish::finish(ctx, desk, restore, &pending).await
 }
 
 async fn work(
     ctx: &Context,
-    restore: &Restore,
-    backup: &Backup,
+    job: &Job<'_>,
     contents: &Contents,
     report: &Report,
     gate: Gate,
-    resumed: bool,
 ) -> Result<(), WorkError> {
+    let Job { restore, backup, claimed, resumed } = job;
     let patience = ctx.args.resource_timeout.as_std();
     let calls = Calls::new(ctx.client.clone(), gate, Pace::with_patience(patience));
     let created = restore
@@ -135,9 +157,10 @@ async fn work(
         report,
         discover: ByClient(ctx.client.clone()),
         own: &ctx.namespace,
+        claimed,
         patience,
         created: created.as_deref(),
-        resumed,
+        resumed: *resumed,
         rules: Rules {
             backup_label: labels::valid_value(&backup.name_any()),
             restore_label: labels::valid_value(&restore.name_any()),
@@ -148,12 +171,13 @@ async fn work(
     };
     tokio::select! {
         done = work.run() => done,
-        never = show_progress(ctx, restore, report) => match never {},
+        halt = show_progress(ctx, restore, report) => Err(halt.into()),
     }
 }
 
-/// Writes the progress when it has changed, at most once a second. A write that fails is left out.
-async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> std::convert::Infallible {
+/// Writes the progress when it has changed, at most once a second. A write that fails is left out. Returns when there is
+/// nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
+pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> Halt {
     let mut restore = restore.clone();
     let mut shown = None;
     loop {
@@ -163,7 +187,9 @@ async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> std
             continue;
         }
         let api = ctx.api::<Restore>();
+        let ended = AtomicBool::new(false);
         let written = retry::status_patch_in(&api, &ctx.leadership, PROGRESS_BUDGET, &restore, |current| {
+            ended.store(current.phase().is_terminal(), Ordering::Relaxed);
             status::progress(current, &now)
         });
         match written.await {
@@ -171,7 +197,9 @@ async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> std
                 restore = current;
                 shown = Some(now);
             }
-            Ok(_) => {}
+            Ok(retry::Outcome::Gone) => return Halt::Stopped,
+            Ok(retry::Outcome::Stale) if ended.load(Ordering::Relaxed) => return Halt::Stopped,
+            Ok(retry::Outcome::Stale) => {}
             Err(error) => tracing::debug!(%error, "progress not shown"),
         }
     }

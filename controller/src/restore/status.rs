@@ -7,6 +7,7 @@ use backup_core::{
     labels::BLOCKED_ANNOTATION,
 };
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 /// On a Restore while it is worked on, so that a deleted one keeps its claim until its worker has stopped.
@@ -31,14 +32,25 @@ fn time(at: Timestamp) -> String {
 }
 
 /// The finalizers without ours; `null` when none is left.
-fn without_ours(restore: &Restore) -> Value {
+pub fn without_ours(restore: &impl ResourceExt) -> Value {
     let rest: Vec<&str> = finalizers(restore).filter(|name| *name != WORK_FINALIZER).collect();
     if rest.is_empty() { Value::Null } else { json!(rest) }
 }
 
 /// The finalizers of a Restore.
-pub fn finalizers(restore: &Restore) -> impl Iterator<Item = &str> {
-    restore.metadata.finalizers.iter().flatten().map(String::as_str)
+pub fn finalizers(restore: &impl ResourceExt) -> impl Iterator<Item = &str> {
+    restore.finalizers().iter().map(String::as_str)
+}
+
+/// The finalizer, on a Restore that runs without it because another engine began it; none if nothing is to be done.
+pub fn guarded(restore: &Restore) -> Option<Value> {
+    let runs = !restore.phase().is_terminal() && restore.metadata.deletion_timestamp.is_none();
+    (runs && !finalizers(restore).any(|name| name == WORK_FINALIZER))
+        .then(|| json!({"metadata": {"finalizers": with_ours(restore)}}))
+}
+
+fn with_ours(restore: &Restore) -> Vec<&str> {
+    finalizers(restore).filter(|name| *name != WORK_FINALIZER).chain([WORK_FINALIZER]).collect()
 }
 
 /// Work begins: the prepared spec, the finalizer, InProgress.
@@ -46,12 +58,8 @@ pub fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Val
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let mut guards: Vec<&str> = finalizers(restore).collect();
-    if !guards.contains(&WORK_FINALIZER) {
-        guards.push(WORK_FINALIZER);
-    }
     Some(json!({
-        "metadata": {"finalizers": guards},
+        "metadata": {"finalizers": with_ours(restore)},
         "spec": {
             "backupName": spec.backup_name,
             "scheduleName": spec.schedule_name,

@@ -5,6 +5,7 @@ use backup_core::{
     labels, resources,
     validate::{self, Finding},
 };
+use jiff::Timestamp;
 
 /// What was found in the cluster for a Restore.
 #[derive(Debug, Default)]
@@ -15,12 +16,11 @@ pub struct Facts {
     pub location: Option<BackupStorageLocation>,
 }
 
-/// The newest Completed backup of a schedule, by the time it started.
-pub fn newest_of<'a>(schedule: &str, backups: impl IntoIterator<Item = &'a Backup>) -> Option<&'a Backup> {
-    backups
-        .into_iter()
-        .filter(|b| b.phase() == BackupPhase::Completed && schedule_of(b) == Some(schedule))
-        .max_by_key(|b| b.status.start_timestamp.as_ref().map(|t| t.0))
+/// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
+pub fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
+    let candidate = backup.phase() == BackupPhase::Completed && schedule_of(backup) == Some(schedule);
+    let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
+    candidate.then(|| (started, backup.metadata.name.clone().unwrap_or_default()))
 }
 
 fn schedule_of(backup: &Backup) -> Option<&str> {

@@ -9,17 +9,16 @@ use backup_core::{
     api::RestoreSpec,
     resources::{NAMESPACES, ResourceType},
 };
+use backup_lock::Footprint;
 use backup_store::{Contents, ItemRef, Scope, StoreError};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use tokio::time::Instant;
 
 use super::{
     apply::{self, Applied, Outcome, Policy, Target},
     calls::Calls,
-    crds::{self, DEFINITIONS},
     guard,
     halt::Halt,
-    json::{self, Object},
+    json,
     namespaces::{How, Namespaces},
     path,
     report::{About, Report},
@@ -29,8 +28,6 @@ use super::{
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
-/// Between two looks at what is served, while new definitions are waited for.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Why the work did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +65,8 @@ pub struct Work<'a, D> {
     pub discover: D,
     /// Namespace of the installation.
     pub own: &'a str,
+    /// What the right to work is for: nothing is written into another namespace.
+    pub claimed: &'a Footprint,
     /// How long a definition, or a namespace that goes away, is waited for.
     pub patience: Duration,
     /// `metadata.creationTimestamp` of the Restore.
@@ -105,49 +104,6 @@ impl<D: Discover> Work<'_, D> {
             update: self.spec.existing_resource_policy.as_deref() == Some("update"),
             restore_created: self.created,
             resumed: self.resumed,
-        }
-    }
-
-    /// Restores definitions and waits until they are served. What is served then.
-    async fn definitions(&self, items: Vec<ItemRef>) -> Result<D::Found, WorkError> {
-        let mut names = Vec::new();
-        for item in &items {
-            if let Some(name) = select::read(self.contents, item)
-                .ok()
-                .and_then(|d| Some(json::text(&d, &["metadata"], "name")?.to_owned()))
-            {
-                names.push(name);
-            }
-        }
-        let resource = ResourceType {
-            group: "apiextensions.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-            kind: "CustomResourceDefinition".to_owned(),
-            ..ResourceType::default()
-        };
-        self.items(DEFINITIONS, &resource, &items, &Namespaces::default()).await?;
-        let deadline = Instant::now() + self.patience;
-        names.retain(|name| guard::keeps(DEFINITIONS, None, name, self.own).is_none());
-        let waits = stream::iter(names).map(|name| async move {
-            let result = crds::wait(self.calls, &name, deadline).await?;
-            Ok::<_, Halt>((name, result))
-        });
-        let waited: Vec<_> = waits.buffer_unordered(IN_FLIGHT).try_collect().await?;
-        let mut pending = Vec::new();
-        for (name, result) in waited {
-            match result {
-                Ok(()) => pending.push(name),
-                Err(error) => self.report.error(Scope::Cluster, error),
-            }
-        }
-        // Established resources appear in discovery a moment later.
-        loop {
-            let served = self.discover.load().await.map_err(WorkError::Discovery)?;
-            if pending.iter().all(|name| served.find(name).is_some()) || Instant::now() >= deadline {
-                return Ok(served);
-            }
-            self.calls.gate().sleep(LOOK).await?;
         }
     }
 
@@ -191,7 +147,17 @@ impl<D: Discover> Work<'_, D> {
             restore_created: self.created,
             resumed: self.resumed,
         };
-        if let Some(applied) = namespaces.ensure(self.calls, name, &how).await? {
+        let applied = if self.claimed.includes(name) {
+            namespaces.ensure(self.calls, name, &how).await?
+        } else {
+            let why = format!(
+                "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
+                 create a new restore",
+                self.claimed
+            );
+            namespaces.refuse(name, &why)
+        };
+        if let Some(applied) = applied {
             self.report.expect(1);
             self.report.item(About { api_version: "v1", kind: "Namespace", namespace: None, name }, applied);
         }
@@ -261,7 +227,7 @@ impl<D: Discover> Work<'_, D> {
         let name = json::text(&object, &["metadata"], "name").unwrap_or_default().to_owned();
         let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default().to_owned();
         let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
-        if let Some(why) = misplaced(&object, resource, namespace, &api_version, &name) {
+        if let Some(why) = misplaced::why(&object, resource, namespace, &api_version, &name) {
             self.report
                 .item(about, Applied::failed(format!("{} {name:?} was not restored: {why}", resource.kind)));
             return Ok(());
@@ -287,36 +253,8 @@ impl<D: Discover> Work<'_, D> {
     }
 }
 
-/// Why an item can not be what its place in the backup says it is.
-fn misplaced(
-    object: &Object,
-    resource: &ResourceType,
-    namespace: Option<&str>,
-    api_version: &str,
-    name: &str,
-) -> Option<String> {
-    if !path::is_segment(name) {
-        return Some("its name is not one that the API server takes".to_owned());
-    }
-    if namespace.is_some_and(|namespace| !backup_core::names::is_object_name(namespace)) {
-        return Some("its namespace is not one that the API server takes".to_owned());
-    }
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let kind = json::text(object, &[], "kind").unwrap_or_default();
-    if group != resource.group || kind != resource.kind || !backup_core::names::is_object_name(version) {
-        return Some(format!(
-            "the backup holds a {api_version} {kind} where a {} {} belongs",
-            resource.api_version(),
-            resource.kind
-        ));
-    }
-    match (resource.namespaced, namespace) {
-        (true, None) => Some("it has no namespace, but its type needs one".to_owned()),
-        (false, Some(_)) => Some("it has a namespace, but its type has none".to_owned()),
-        _ => None,
-    }
-}
-
+mod definitions;
+mod misplaced;
 mod volumes;
 
 #[cfg(test)]

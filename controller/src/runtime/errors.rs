@@ -1,24 +1,6 @@
 //! Errors of the API server: what they mean for the next step, and how a person wants to read them.
 
-use std::error::Error;
-
-/// What went wrong, once and without the structures around it: the message of the API server, or the innermost cause of
-/// a request that did not get there. For `#[error("…: {}", plain(.source))]`.
-pub fn plain(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        let message = status.message.trim();
-        return match (message.is_empty(), status.code) {
-            (true, code) => format!("the API server answered {code} {}", status.reason),
-            (false, 404) if status.details.is_none() => format!("{message} (404 from the API server)"),
-            (false, _) => message.to_owned(),
-        };
-    }
-    let mut innermost: &dyn Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
-}
+pub use backup_lock::errors::plain;
 
 /// Whether the same request may succeed later without anyone doing anything: the server is overloaded, down or
 /// unreachable.
@@ -48,26 +30,4 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 /// Malformed, too large or invalid: repeating it changes nothing. A denial (401, 403) can pass: tokens and rules change.
 pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Status;
-
-    use super::*;
-
-    #[test]
-    fn only_the_message_is_shown() {
-        let api = |message: &str, reason: &str, code| {
-            kube::Error::Api(Status::failure(message, reason).with_code(code).boxed())
-        };
-        for (error, expected) in [
-            (api("secrets \"s3\" is forbidden", "Forbidden", 403), "secrets \"s3\" is forbidden"),
-            (api("", "Conflict", 409), "the API server answered 409 Conflict"),
-            (api("404 page not found\n", "", 404), "404 page not found (404 from the API server)"),
-            (kube::Error::Service("connection refused".into()), "connection refused"),
-        ] {
-            assert_eq!(plain(&error), expected);
-        }
-    }
 }

@@ -87,6 +87,19 @@ fn cluster_scoped_resources_count_only_where_they_are_selected() {
 }
 
 #[test]
+fn a_namespace_is_inside_or_outside() {
+    for (footprint, inside, outside) in [
+        (Footprint::everything(), vec!["a"], vec![]),
+        (Footprint::of_backup(&backup(&[], &["x"])), vec!["a"], vec!["x"]),
+        (Footprint::of_backup(&backup(&["a", "team-*"], &[])), vec!["a", "team-1"], vec!["b", "team"]),
+        (Footprint::of_restore(&restore(&["a"], &[], &[("a", "z")]), None), vec!["a", "z"], vec!["b"]),
+    ] {
+        assert!(inside.iter().all(|name| footprint.includes(name)), "{footprint}");
+        assert!(!outside.iter().any(|name| footprint.includes(name)), "{footprint}");
+    }
+}
+
+#[test]
 fn very_many_names_become_everything() {
     let many: Vec<String> = (0..1000).map(|n| format!("namespace-{n:050}")).collect();
     let large = Footprint::of_backup(&BackupSpec { included_namespaces: many, ..BackupSpec::default() });

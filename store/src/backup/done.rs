@@ -77,11 +77,12 @@ impl ContentsDone {
 
     /// Writes the metadata, and with it the backup exists. Plain JSON, as Velero reads it.
     ///
-    /// Safe to repeat. If an earlier try has landed with the same phase, that one stands and this is success: publish what
-    /// [`Location::read_metadata`] says. Errors: [`StoreError::Config`] for a phase other than Completed, PartiallyFailed
-    /// or Failed, for another name or uid than was opened, or before the side files are in; [`StoreError::Exists`] for
-    /// metadata that is not from here or has another phase; [`StoreError::Corrupt`] if the contents have gone.
-    pub async fn commit(&self, backup: &Backup) -> Result<(), StoreError> {
+    /// Returns what stands in the store, read back: that is what is to be published. Safe to repeat. If an earlier try has
+    /// landed with the same phase, that one stands and this is success. Errors: [`StoreError::Config`] for a phase other
+    /// than Completed, PartiallyFailed or Failed, for another name or uid than was opened, or before the side files are in;
+    /// [`StoreError::Exists`] for metadata that is not from here or has another phase; [`StoreError::Corrupt`] if the
+    /// contents have gone.
+    pub async fn commit(&self, backup: &Backup) -> Result<Backup, StoreError> {
         self.check(backup)?;
         let key = self.keys.metadata();
         self.check_contents().await?;
@@ -89,14 +90,25 @@ impl ContentsDone {
             serde_json::to_vec_pretty(backup).map_err(|error| StoreError::io("encode the Backup", &error))?;
         let json = Bytes::from(json);
         let digest = Sha256::digest(&json).into();
-        let result = self.location.put_new(&key, PutPayload::from_bytes(json), digest, &self.written).await;
-        // Other bytes of ours: the Backup was changed between two tries, for example its completion time.
-        let landed = matches!(result, Ok(()) | Err(StoreError::Exists { .. }));
-        if landed && let Some(stored) = self.location.read_metadata(self.keys.name()).await? {
-            let same = stored.metadata.uid == backup.metadata.uid && stored.phase() == backup.phase();
-            return if same { Ok(()) } else { Err(self.other_metadata(&stored)) };
+        match self.location.put_new(&key, PutPayload::from_bytes(json), digest, &self.written).await {
+            // Other bytes may be ours, too: the Backup was changed between two tries, for example its completion time.
+            Ok(()) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error),
         }
-        result
+        match self.location.read_metadata(self.keys.name()).await? {
+            Some(stored)
+                if stored.metadata.uid == backup.metadata.uid && stored.phase() == backup.phase() =>
+            {
+                Ok(stored)
+            }
+            Some(stored) => Err(self.other_metadata(&stored)),
+            None => Err(StoreError::Unreachable {
+                action: "read back".to_owned(),
+                url: self.location.url_of(&key),
+                detail: "it was written, and now it is not there; another program may have removed it"
+                    .to_owned(),
+            }),
+        }
     }
 
     fn check(&self, backup: &Backup) -> Result<(), StoreError> {

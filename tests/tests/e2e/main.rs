@@ -66,7 +66,11 @@ async fn main() -> ExitCode {
         };
         for (name, test) in chosen {
             let start = Instant::now();
-            match test(&mut world).await {
+            let result = match world.calm().await {
+                Ok(()) => test(&mut world).await,
+                Err(error) => Err(error),
+            };
+            match result {
                 Ok(()) => {
                     passed += 1;
                     println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());

@@ -87,7 +87,9 @@ fn verdict(
             }
             read.extend(others);
             let blocker = |claim: Claim| {
+                // Another object of the name is not who is in the way: that one is not stored (yet).
                 let object = seen(&claim).and_then(Result::ok).flatten();
+                let object = object.filter(|object| claim.entry(&object.uid).is_some());
                 Blocker { claim, object }
             };
             Verdict::Blocked(read.into_iter().map(blocker).collect())

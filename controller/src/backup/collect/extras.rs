@@ -6,14 +6,14 @@ use kube::{
     core::{DynamicObject, Resource as _, params::GetParams, request::Request},
 };
 
-use super::{CRDS, CollectError, Collector, Order, Present, Sink, Step, Written, walk};
+use super::{CRDS, CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, walk};
 use crate::{
     backup::{
         items::Item,
         page::{Listing, api_resource},
         report::scope_of,
     },
-    runtime::retry,
+    runtime::{errors::plain, retry},
 };
 
 /// How long one definition is asked for.
@@ -53,7 +53,7 @@ impl<S: Sink> Collector<'_, S> {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => self.report.error(
                     scope_of(None),
-                    format!("the CustomResourceDefinition {name} could not be read and is missing from this backup: {error}"),
+                    format!("the CustomResourceDefinition {name} could not be read and is missing from this backup: {}", plain(&error)),
                 ),
             }
         }
@@ -72,12 +72,16 @@ impl<S: Sink> Collector<'_, S> {
         written.seen.clear();
         let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
         let mut steps = walk::start(client.clone(), vec![listing.clone()], order.page_size, order.patience);
+        let mut ended = false;
         while let Some(step) = steps.recv().await {
             self.reins.check()?;
+            ended |= !matches!(step, Step::Items { .. });
             match step {
                 Step::Items { items, .. } => {
                     for text in items {
-                        if Item::parse(text.get()).is_ok_and(|namespace| belongs(&namespace, order, written))
+                        // One that can't be read is taken, too: that reports it.
+                        if Item::parse(text.get())
+                            .map_or(true, |namespace| belongs(&namespace, order, written))
                         {
                             self.take(&of, text.get(), order, written).await?;
                         }
@@ -87,6 +91,9 @@ impl<S: Sink> Collector<'_, S> {
                 Step::Vanished { .. } => self.tell_failed(&listing, "the type is not served"),
                 Step::Failed { reason, .. } => self.tell_failed(&listing, &reason),
             }
+        }
+        if !ended {
+            self.tell_failed(&listing, WALK_DIED);
         }
         Ok(())
     }

@@ -106,6 +106,10 @@ impl Walk<'_> {
                     token = None;
                     continue;
                 }
+                Err((Remedy::Smaller, _)) if limit > 1 => {
+                    limit = (limit / 4).max(1);
+                    continue;
+                }
                 Err((Remedy::Vanished, _)) => return Some(Step::Vanished { listing }),
                 Err((_, reason)) => return Some(Step::Failed { listing, reason }),
             };
@@ -131,7 +135,7 @@ impl Walk<'_> {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            let (remedy, reason) = (error.remedy(), reason(&error));
+            let (remedy, reason) = (error.remedy(), error.to_string());
             let Some(delay) = delays.next().filter(|_| remedy == Remedy::Retry) else {
                 return Err((remedy, reason));
             };
@@ -154,16 +158,6 @@ fn next_limit(limit: u32, page_size: u32, page: &Page) -> u32 {
         limit.saturating_mul(2).min(page_size)
     } else {
         limit
-    }
-}
-
-/// The API server's own sentence where there is one; kube's Debug output adds nothing for people.
-fn reason(error: &page::PageError) -> String {
-    match error {
-        page::PageError::Api(kube::Error::Api(status)) if !status.message.is_empty() => {
-            status.message.clone()
-        }
-        other => other.to_string(),
     }
 }
 

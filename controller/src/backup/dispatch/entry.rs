@@ -48,11 +48,6 @@ impl Entry {
         self.backup = Arc::new(backup);
     }
 
-    /// It was seen to exist.
-    pub fn touch(&mut self) {
-        self.touched = true;
-    }
-
     /// Whether it was seen since this was asked last.
     pub fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)

@@ -54,6 +54,6 @@ fn an_entry_is_touched_until_somebody_asks() {
     let mut entry = Entry::new(backup(BackupPhase::New, "1"));
     assert!(entry.take_touched());
     assert!(!entry.take_touched());
-    entry.touch();
+    entry.update(backup(BackupPhase::New, "1"));
     assert!(entry.take_touched());
 }

@@ -1,10 +1,12 @@
 //! Which BackupStorageLocation a backup goes to, and whether it can.
 
 use backup_core::{
-    api::{AccessMode, BackupSpec, BackupStorageLocation, LocationPhase},
+    api::{BackupSpec, BackupStorageLocation, LocationPhase},
     validate::Finding,
 };
 use kube::ResourceExt as _;
+
+use crate::location::{choose_default, is_read_only};
 
 const FIELD: &str = "spec.storageLocation";
 
@@ -15,7 +17,10 @@ pub fn choose(
     fallback: &str,
 ) -> (String, Vec<Finding>) {
     let asked = spec.storage_location.as_deref().filter(|name| !name.is_empty());
-    let name = asked.map_or_else(|| default_name(locations, fallback), str::to_owned);
+    let name = asked
+        .map(str::to_owned)
+        .or_else(|| choose_default(locations, fallback))
+        .unwrap_or_else(|| fallback.to_owned());
     let problem = match locations.iter().find(|location| location.name_any() == name) {
         Some(location) => problem(location, &name),
         None if asked.is_some() => Some(format!(
@@ -31,18 +36,9 @@ pub fn choose(
     (name, findings)
 }
 
-/// Of several defaults the one created last, as in Velero (`backup_storage_location_controller.go`, v1.18).
-fn default_name(locations: &[BackupStorageLocation], fallback: &str) -> String {
-    locations
-        .iter()
-        .filter(|location| location.spec.default == Some(true))
-        .max_by_key(|location| (location.creation_timestamp().map(|time| time.0), location.name_any()))
-        .map_or_else(|| fallback.to_owned(), kube::ResourceExt::name_any)
-}
-
 /// A location that was not validated yet is tried.
 fn problem(location: &BackupStorageLocation, name: &str) -> Option<String> {
-    if location.spec.access_mode == Some(AccessMode::ReadOnly) {
+    if is_read_only(location) {
         return Some(format!("BackupStorageLocation {name:?} is read-only (spec.accessMode)"));
     }
     let message = location.status.message.as_deref().filter(|text| !text.is_empty());

@@ -26,13 +26,14 @@ const TELL_BUDGET: Duration = Duration::from_secs(5);
 pub(super) struct Waiting {
     since: Option<Instant>,
     steps: Option<(bool, ExponentialBackoff)>,
-    told: Option<(Instant, String)>,
+    /// When people were told last, and which words stand where they look.
+    told: Option<(Instant, Option<String>)>,
 }
 
 impl Waiting {
     /// Nothing is in the way any more.
     pub fn over(&mut self) {
-        *self = Self { told: self.told.take(), ..Self::default() };
+        *self = Self { told: self.told.take().map(|(at, _)| (at, None)), ..Self::default() };
     }
 
     /// Time since the trouble began.
@@ -61,39 +62,42 @@ impl Waiting {
         next.unwrap_or(LATER.1).min(LATER.1)
     }
 
-    /// Whether people should be told; the same words are not told twice in a row.
-    fn should_tell(&mut self, reason: &str, now: Instant) -> bool {
-        let told = self
-            .told
-            .as_ref()
-            .is_some_and(|(at, words)| words == reason || now.saturating_duration_since(*at) < TELL_AGAIN);
-        if !told {
-            self.told = Some((now, reason.to_owned()));
-        }
-        !told
+    /// Whether people should be told: not what they read already, and not more often than once a minute.
+    fn should_tell(&self, reason: &str, now: Instant) -> bool {
+        !self.told.as_ref().is_some_and(|(at, words)| {
+            words.as_deref() == Some(reason) || now.saturating_duration_since(*at) < TELL_AGAIN
+        })
     }
 }
 
 impl Worker {
     /// Tells what is in the way (annotation, event, log) and says how long to wait.
     pub(super) async fn block(&mut self, reason: &str, passing: bool) -> Duration {
-        if self.waiting.should_tell(reason, Instant::now()) {
+        let now = Instant::now();
+        if self.waiting.should_tell(reason, now) {
             tracing::warn!(backup = self.name, reason, passing, "backup is blocked");
-            if let Ok(Some(backup)) = observe::backup(&self.ctx, &self.name).await
-                && backup.metadata.uid.as_deref() == Some(&self.uid)
-            {
-                self.ctx.events.warning(&backup, "Blocked", reason);
-                // Best effort: the reason is in the event and the log, too. Carries the resourceVersion.
-                let api = self.ctx.api();
-                let patch = |now: &Backup| patches::blocked(now, reason);
-                let written =
-                    retry::status_patch_in(&api, &self.ctx.leadership, TELL_BUDGET, &backup, patch).await;
-                if let Err(error) = written {
-                    tracing::debug!(backup = self.name, %error, "the reason could not be written");
-                }
-            }
+            let written = self.tell(reason).await;
+            self.waiting.told = Some((now, written.then(|| reason.to_owned())));
         }
         self.waiting.next(passing)
+    }
+
+    /// Event and annotation. Best effort; whether people can read it now.
+    async fn tell(&self, reason: &str) -> bool {
+        let Ok(Some(backup)) = observe::backup(&self.ctx, &self.name).await else { return false };
+        if backup.metadata.uid.as_deref() != Some(&self.uid) {
+            return false;
+        }
+        self.ctx.events.warning(&backup, "Blocked", reason);
+        let api = self.ctx.api();
+        // Carries the resourceVersion.
+        let patch = |now: &Backup| patches::blocked(now, reason);
+        let written = retry::status_patch_in(&api, &self.ctx.leadership, TELL_BUDGET, &backup, patch).await;
+        written
+            .inspect_err(
+                |error| tracing::debug!(backup = self.name, %error, "the reason could not be written"),
+            )
+            .is_ok()
     }
 
     /// Frees the slot of a backup that has begun and must wait: from InProgress to Finalizing. Collecting again is
@@ -124,12 +128,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_same_reason_is_told_once_and_other_words_a_minute_later() {
-        let mut waiting = Waiting::default();
-        let now = Instant::now();
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
         assert!(waiting.should_tell("down", now));
+        waiting.told = Some((now, Some("down".to_owned())));
         assert!(!waiting.should_tell("down", now + TELL_AGAIN * 5));
         assert!(!waiting.should_tell("denied", now + TELL_AGAIN / 2));
         assert!(waiting.should_tell("denied", now + TELL_AGAIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_can_read_is_told_again() {
+        let now = Instant::now();
+        let mut not_written = Waiting { told: Some((now, None)), ..Waiting::default() };
+        assert!(not_written.should_tell("down", now + TELL_AGAIN));
+        // Progress takes the annotation off.
+        not_written.told = Some((now, Some("down".to_owned())));
+        not_written.over();
+        assert!(!not_written.should_tell("down", now + TELL_AGAIN / 2), "trouble that comes and goes");
+        assert!(not_written.should_tell("down", now + TELL_AGAIN));
     }
 
     #[tokio::test(start_paused = true)]

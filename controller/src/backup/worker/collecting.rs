@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backup_core::api::{Backup, BackupPhase};
+use backup_lock::Token;
 use backup_store::{BackupFiles, BackupWriter, Location, ResourceList, Scope, StoreError};
 
 use super::{Next, Trouble, Worker};
@@ -25,7 +26,12 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Collects everything from the start and stores the contents; then the Backup is Finalizing.
-    pub(super) async fn collect(&mut self, backup: Backup, location: &Location) -> Result<Next, Trouble> {
+    pub(super) async fn collect(
+        &mut self,
+        backup: Backup,
+        location: &Location,
+        token: &Token,
+    ) -> Result<Next, Trouble> {
         let permits = std::sync::Arc::clone(&self.permits);
         let _permit = tokio::select! {
             permit = permits.acquire() => permit.map_err(|_| Halt::Ending)?,
@@ -40,6 +46,8 @@ impl Worker {
         let collected = tokio::select! {
             collected = self.fill(&backup, &mut writer, &progress) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
+            // A list or a store that hangs does not hold up the end of the process, or a deletion.
+            () = self.reins.pulled() => Err(self.halt()),
         };
         let collected = match collected {
             Ok(collected) => collected,
@@ -56,7 +64,10 @@ impl Worker {
             }
         };
         let next = decide::finalizing(files.results.errors());
-        let published = self.publish(&backup, |now| patches::finalizing(now, &next, Some(&progress))).await;
+        let published = match self.still_claimed(token).await {
+            Ok(()) => self.publish(&backup, |now| patches::finalizing(now, &next, Some(&progress))).await,
+            Err(trouble) => Err(trouble),
+        };
         let finalizing = match published {
             Ok(finalizing) => finalizing,
             Err(trouble) => {

@@ -1,6 +1,7 @@
 //! How a Backup ends: published, then counted and told, then its claim is free.
 
 use backup_core::api::{Backup, BackupPhase};
+use backup_store::StoreError;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -15,11 +16,18 @@ impl Worker {
     pub(super) async fn finish(&mut self, backup: &Backup) -> Result<Next, Trouble> {
         self.reins.check()?;
         let Some(unfinished) = &mut self.unfinished else { return Err(Trouble::Changed) };
-        let stored = unfinished.store(backup, Timestamp::now()).await;
-        let stored = stored
-            .map_err(|error| Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() })?
-            .clone();
         let (bytes, errors) = (unfinished.bytes(), unfinished.errors());
+        let stored = match unfinished.store(backup, Timestamp::now()).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                // The contents have gone, or a key holds bytes that this process has not written. No repetition mends
+                // that: the store is looked at anew, and what it holds is adopted, or everything is collected again.
+                if matches!(error, StoreError::Corrupt { .. } | StoreError::Exists { .. }) {
+                    self.unfinished = None;
+                }
+                return Err(Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() });
+            }
+        };
         let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
         let completed = (ended.phase() == BackupPhase::Completed).then(|| Timestamp::now().as_second());
         let items = ended.status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);

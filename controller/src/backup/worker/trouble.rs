@@ -4,7 +4,10 @@ use backup_core::api::Backup;
 
 use crate::{
     backup::halt::Halt,
-    runtime::retry::{self, WriteError},
+    runtime::{
+        errors::plain,
+        retry::{self, WriteError},
+    },
 };
 
 /// What comes after a round.
@@ -41,7 +44,7 @@ impl From<Halt> for Trouble {
 impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
         Self::Blocked {
-            reason: format!("the API server can't be read: {error}"),
+            reason: format!("the API server can't be read: {}", plain(&error)),
             passing: retry::is_transient(&error),
         }
     }

@@ -164,6 +164,152 @@ async fn a_restore_that_another_holds_out_fails_without_having_started() {
 }
 
 #[tokio::test]
+async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    // The deletion is published when the claim is written.
+    let fake = Fake::with(move |method, path, _| {
+        if method == "PUT" && path.contains("/leases/") {
+            let fake = seen.get().unwrap();
+            let mut backup = fake.get(BACKUP).unwrap();
+            backup["status"]["phase"] = json!("Deleting");
+            fake.put(BACKUP, backup);
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, None).await;
+    let ctx = context(&fake);
+    step(&ctx, &Arc::default()).await.unwrap();
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation", "{status}");
+    assert!(status["validationErrors"].to_string().contains("is being deleted"), "{status}");
+    assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
+}
+
+#[tokio::test]
+async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    let fake = Fake::with(move |method, path, before| {
+        if method == "PATCH" && path == RESTORE && before == 0 {
+            let fake = seen.get().unwrap();
+            let mut restore = fake.get(RESTORE).unwrap();
+            restore["spec"]["namespaceMapping"] = json!({"a": "z"});
+            restore["metadata"]["resourceVersion"] = json!("7");
+            fake.put(RESTORE, restore);
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, None).await;
+    let (ctx, desk) = (context(&fake), Arc::default());
+    assert_eq!(step(&ctx, &desk).await.unwrap(), AT_ONCE);
+    assert!(fake.get(RESTORE).unwrap()["status"]["phase"].is_null(), "not started");
+    step(&ctx, &desk).await.unwrap();
+    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed");
+    assert!(fake.get("/api/v1/namespaces/z/configmaps/c").is_some() && fake.get(ITEM).is_none());
+}
+
+#[tokio::test]
+async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = context(&fake);
+    let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
+    fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+    backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
+    for (spec, says) in [
+        (only("a"), "not in what the restore has claimed"),
+        (json!({"backupName": "b", "includeClusterResources": true}), "includeClusterResources"),
+    ] {
+        fake.put(RESTORE, object("Restore", "r", spec, json!({"phase": "InProgress"})));
+        step(&ctx, &Arc::default()).await.unwrap();
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(fake.get(ITEM), None);
+        assert_ne!(restore["status"]["phase"], "Completed", "{says}: {restore}");
+        let key = ObjectKey::restore("velero", "r");
+        fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+        backup_lock::activate(&ctx.ledger, &key, "uid-r").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = context(&fake);
+    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
+    ctx.ledger.read_or_create(backup_lock::VELERO_SCOPE).await.unwrap();
+    let before = claims(&ctx).await;
+    // Its end is no longer Failed, and the ledger does not let it go on.
+    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
+    fake.remove("/apis/velero.io/v1/namespaces/velero/backups/b");
+    let done = step(&ctx, &Arc::default()).await.unwrap();
+    assert!(matches!(done, Action::RequeueAfter(_)), "{done:?}");
+    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Finalizing");
+    assert_eq!(claims(&ctx).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("InProgress")).await;
+    let ctx = context(&fake);
+    let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
+    let report = crate::restore::report::Report::new().unwrap();
+    let within = Duration::from_secs(10);
+    let watched = || tokio::time::timeout(within, runner::show_progress(&ctx, &restore, &report));
+    assert!(watched().await.is_err(), "it runs");
+    let mut ended = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
+    ended["metadata"]["resourceVersion"] = json!("99");
+    fake.put(RESTORE, ended);
+    assert_eq!(watched().await, Ok(Halt::Stopped));
+    fake.remove(RESTORE);
+    assert_eq!(watched().await, Ok(Halt::Stopped));
+}
+
+#[tokio::test]
+async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_resumed() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    let fake = Fake::with(move |method, path, _| {
+        if method == "POST" && path.starts_with("/api/v1/namespaces") {
+            let restore = seen.get().unwrap().get(RESTORE).unwrap();
+            assert_eq!(restore["metadata"]["finalizers"], json!([WORK_FINALIZER]));
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, Some("InProgress")).await;
+    step(&context(&fake), &Arc::default()).await.unwrap();
+    assert!(fake.get(ITEM).is_some());
+    assert_eq!(fake.get(RESTORE).unwrap()["metadata"]["finalizers"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of_others() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
+    for (phase, ends) in [("InProgress", "Failed"), ("OfTomorrow", "OfTomorrow")] {
+        let mut restore = object("Restore", "r", spec.clone(), json!({"phase": phase}));
+        restore["metadata"]["finalizers"] = json!([WORK_FINALIZER, "other/one"]);
+        fake.put(RESTORE, restore);
+        let ctx = context(&fake);
+        ctx.ledger.read_or_create(backup_lock::VELERO_SCOPE).await.unwrap();
+        let before = claims(&ctx).await;
+        step(&ctx, &Arc::default()).await.unwrap();
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(restore["status"]["phase"], ends);
+        assert!(restore["metadata"]["finalizers"].to_string().contains("other/one"), "{restore}");
+        assert_eq!(claims(&ctx).await, if ends == phase { before } else { 0 }, "{phase}");
+        fake.remove("/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero");
+    }
+}
+
+#[tokio::test]
 async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created() {
     let fake = Fake::new();
     let folder = prepared(&fake, None).await;

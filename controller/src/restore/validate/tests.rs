@@ -85,8 +85,9 @@ fn a_schedule_means_its_newest_completed_backup() {
         backup("other", BackupPhase::Completed, Some("hourly"), 9),
         backup("none", BackupPhase::Completed, None, 9),
     ];
-    assert_eq!(newest_of("nightly", &backups).unwrap().metadata.name.as_deref(), Some("new"));
-    assert!(newest_of("weekly", &backups).is_none());
+    let newest = |schedule: &str| backups.iter().filter_map(|backup| started_for(schedule, backup)).max();
+    assert_eq!(newest("nightly").unwrap().1, "new");
+    assert_eq!(newest("weekly"), None);
 }
 
 #[test]

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::restore::{
+    crds::DEFINITIONS,
     fake::{Fake, Fault, backup},
     select::Served,
 };
@@ -66,6 +67,15 @@ fn item(api_version: &str, kind: &str, name: &str) -> Value {
 }
 
 async fn restored(fake: &Fake, contents: &Contents, spec: &RestoreSpec) -> (Report, Result<(), WorkError>) {
+    restored_with(fake, contents, spec, &Footprint::everything()).await
+}
+
+async fn restored_with(
+    fake: &Fake,
+    contents: &Contents,
+    spec: &RestoreSpec,
+    claimed: &Footprint,
+) -> (Report, Result<(), WorkError>) {
     let report = Report::new().unwrap();
     let calls = fake.calls();
     let work = Work {
@@ -75,6 +85,7 @@ async fn restored(fake: &Fake, contents: &Contents, spec: &RestoreSpec) -> (Repo
         report: &report,
         discover: Cluster(fake.clone()),
         own: "velero",
+        claimed,
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,
@@ -164,6 +175,30 @@ async fn a_mapped_namespace_is_written_and_the_original_is_not_touched() {
     restored(&fake, &contents, &spec).await.1.unwrap();
     assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/z/configmaps"]);
     assert!(fake.get("/api/v1/namespaces/z").is_some() && fake.get("/api/v1/namespaces/a").is_none());
+}
+
+#[tokio::test]
+async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
+    let (_folder, contents) = stored(&[
+        ("configmaps", Some("a"), item("v1", "ConfigMap", "1")),
+        ("configmaps", Some("b"), item("v1", "ConfigMap", "2")),
+        ("pods", Some("b"), item("v1", "Pod", "3")),
+        ("configmaps", Some("c"), item("v1", "ConfigMap", "4")),
+        ("namespaces", None, item("v1", "Namespace", "b")),
+    ])
+    .await;
+    // The mapping was added after the claim.
+    let spec = RestoreSpec {
+        namespace_mapping: [("c".to_owned(), "z".to_owned())].into(),
+        ..RestoreSpec::default()
+    };
+    let fake = Fake::new();
+    let (report, done) = restored_with(&fake, &contents, &spec, &Footprint::namespaces(["a", "c"])).await;
+    done.unwrap();
+    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/a/configmaps"]);
+    assert_eq!(report.counts(), (0, 2), "one error for each namespace");
+    let results = report.into_files().results;
+    assert!(results.errors.cluster.iter().all(|error| error.contains("namespaces a, c")), "{results:?}");
 }
 
 #[tokio::test]
@@ -366,6 +401,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
         report: &report,
         discover: Cluster(fake.clone()),
         own: "velero",
+        claimed: &Footprint::everything(),
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,

@@ -47,6 +47,17 @@ async fn a_list_is_walked_page_by_page_to_its_end() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_too_large_for_the_memory_is_asked_for_in_smaller_ones() {
+    let mut items = items(3);
+    for item in &mut items {
+        item["data"] = json!({ "k": "x".repeat(13 << 20) });
+    }
+    let (pages, ends) = walk(Api::default().list(PATH, items)).await;
+    assert_eq!(pages, [1, 1, 1]);
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test]
 async fn an_expired_continue_token_begins_the_list_again() {
     let expired = AtomicUsize::new(0);
     let fault = move |_: &str, params: &Params| {
