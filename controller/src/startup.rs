@@ -66,7 +66,8 @@ async fn check_kinds(client: &Client) -> anyhow::Result<()> {
         .collect();
     ensure!(
         missing.is_empty(),
-        "the cluster does not serve {} of velero.io/v1: apply deploy/crds, then start again",
+        "the cluster does not serve {} of velero.io/v1: install the definitions (kubectl apply -k deploy/crds), then \
+         start again",
         missing.join(", ")
     );
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -87,7 +88,8 @@ async fn check_kinds(client: &Client) -> anyhow::Result<()> {
         let unknown = unknown_phases(&serde_json::to_value(&definition)?, phases);
         ensure!(
             unknown.is_empty(),
-            "the installed definition of {kind} does not allow the phases {}: apply deploy/crds, then start again",
+            "the installed definition of {kind} does not allow the phases {}: install ours (kubectl apply -k deploy/crds), \
+             then start again",
             unknown.join(", ")
         );
     }

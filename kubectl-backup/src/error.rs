@@ -224,7 +224,7 @@ impl Problem {
                 "Check that it runs and that --context, --kubeconfig or --server name the cluster you mean.".to_owned()
             }
             Self::NotServed { .. } => {
-                "Install the CRDs from deploy/crds (kubectl apply -f deploy/crds), or choose another cluster with --context.".to_owned()
+                "Install the CRDs from deploy/crds (kubectl apply -k deploy/crds), or choose another cluster with --context.".to_owned()
             }
             Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
             Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),

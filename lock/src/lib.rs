@@ -2,7 +2,7 @@
 //!
 //! [`claim`], [`footprint`], [`conflict`] and [`ledger`] are pure: values and the transitions between them, the same for
 //! the webhook, the controller and every test. [`lease`] stores a ledger in a Lease and changes it by compare-and-swap;
-//! [`observe`] reads the objects that the claims are about; [`activate`] and [`collect`] put the two together.
+//! [`observe`] reads the objects that the claims are about; [`mod@activate`] and [`collect`] put the two together.
 
 pub mod activate;
 pub mod claim;

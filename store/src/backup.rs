@@ -1,6 +1,6 @@
 //! Writing a backup: the one place that knows the order.
 //!
-//! [`Location::open_backup`] → [`BackupWriter`] (items) → [`ContentsDone`] (other files, then metadata). Each step
+//! [`crate::Location::open_backup`] → [`BackupWriter`] (items) → [`ContentsDone`] (other files, then metadata). Each step
 //! consumes or needs the one before it, so contents can't come after side files nor metadata before either.
 
 mod claim;

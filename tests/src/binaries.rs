@@ -49,7 +49,7 @@ impl Programs {
     pub fn build(profile: &str) -> anyhow::Result<Self> {
         let status = cargo()
             // All of the workspace, so that features are the same as in every other build and nothing is built twice.
-            .args(["build", "--quiet", "--workspace", "--bins", "--profile", profile])
+            .args(["build", "--workspace", "--bins", "--profile", profile])
             .status()
             .context("run cargo")?;
         if !status.success() {

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -357,6 +358,23 @@ impl World {
         wait_http(&mut process, health, "/livez").await?;
         self.controllers.push(process);
         Ok(())
+    }
+
+    /// Ends a controller as an upgrade does, starts it again, and waits until it leads.
+    pub async fn renew_controller(&mut self, number: usize) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let holder = async || {
+            let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
+            Ok::<_, kube::Error>(spec.holder_identity.unwrap_or_default())
+        };
+        let before = holder().await?;
+        self.controllers[number].stop(START).await?;
+        self.controllers[number].restart().await?;
+        eventually("the new controller leads", START, async || {
+            let now = holder().await?;
+            Ok::<_, kube::Error>(when(!now.is_empty() && now != before, now))
+        })
+        .await
     }
 
     fn start_program(

@@ -61,7 +61,7 @@ async fn measure(world: &mut World, objects: usize) -> anyhow::Result<()> {
         gone(&namespaces, name).await?;
     }
     // A fresh process, so that its peak is the restore's.
-    world.controllers[0].restart().await?;
+    world.renew_controller(0).await?;
     let restores: Api<Restore> = Api::namespaced(client.clone(), NAMESPACE);
     let spec = RestoreSpec { backup_name: Some("bench".into()), ..RestoreSpec::default() };
     let ready = Instant::now();

@@ -1,6 +1,9 @@
 //! A Restore: the verdict on every phase, and the description.
 
-use backup_core::api::{Backup, BackupStorageLocation, Restore, RestorePhase, RestoreSpec};
+use backup_core::{
+    api::{Backup, BackupStorageLocation, Restore, RestorePhase, RestoreSpec},
+    resources::NON_RESTORABLE,
+};
 use backup_lock::{Footprint, Ledger, ObjectKey};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -194,7 +197,7 @@ pub fn scope(spec: &RestoreSpec) -> String {
     let chosen: Vec<String> = spec
         .excluded_resources
         .iter()
-        .filter(|one| !NEVER_RESTORED.contains(&one.as_str()))
+        .filter(|one| !NON_RESTORABLE.contains(&one.as_str()))
         .cloned()
         .collect();
     if !chosen.is_empty() {
@@ -208,18 +211,6 @@ pub fn scope(spec: &RestoreSpec) -> String {
     parts.extend(selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()));
     parts.join("; ")
 }
-
-const NEVER_RESTORED: [&str; 9] = [
-    "nodes",
-    "events",
-    "events.events.k8s.io",
-    "backups.velero.io",
-    "restores.velero.io",
-    "resticrepositories.velero.io",
-    "csinodes.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
-    "backuprepositories.velero.io",
-];
 
 #[cfg(test)]
 mod tests {
