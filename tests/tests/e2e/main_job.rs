@@ -183,11 +183,12 @@ async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(world: &mut Wo
 async fn an_outage_of_the_api_server_delays_the_end_and_loses_nothing(
     world: &mut World,
 ) -> anyhow::Result<()> {
+    let front = world.plane.front.as_ref();
+    let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
     config_maps(world, "rolling", 200).await?;
     s3(world)?.front.set(Fault::Delay(Duration::from_millis(200)));
     create_backup(world, "rolling", of_namespaces(&["rolling"])).await?;
     phase_reached(world, "rolling", BackupPhase::InProgress).await?;
-    let front = world.plane.front.as_ref().context("no proxy before the API server")?;
     front.set(Fault::Refuse);
     tokio::time::sleep(Duration::from_secs(4)).await;
     front.set(Fault::None);
