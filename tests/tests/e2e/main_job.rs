@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
 use backup_tests::{
     World,
