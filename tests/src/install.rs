@@ -42,20 +42,31 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
     base.sort_by_key(|object| kind(object) != "Namespace");
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for object in &base {
-        let types = object.types.as_ref().context("no kind")?;
-        let gvk = kube::core::GroupVersionKind::try_from(types)?;
-        let (resource, capabilities) = discovery
-            .resolve_gvk(&gvk)
-            .with_context(|| format!("{} {} is not served", types.api_version, types.kind))?;
-        let api: Api<DynamicObject> = match (&capabilities.scope, object.namespace()) {
-            (Scope::Namespaced, namespace) => {
-                Api::namespaced_with(client.clone(), namespace.as_deref().unwrap_or(NAMESPACE), &resource)
-            }
-            (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
-        };
+        let api = api_of(client, &discovery, object)?;
         apply(&api, object).await?;
     }
     Ok(())
+}
+
+/// Where an object of a manifest belongs; without a namespace of its own, in that of the installation.
+pub fn api_of(
+    client: &Client,
+    discovery: &Discovery,
+    object: &DynamicObject,
+) -> anyhow::Result<Api<DynamicObject>> {
+    let types = object.types.as_ref().context("no kind")?;
+    let gvk = kube::core::GroupVersionKind::try_from(types)?;
+    let (resource, capabilities) = discovery
+        .resolve_gvk(&gvk)
+        .with_context(|| format!("{} {} is not served", types.api_version, types.kind))?;
+    Ok(match capabilities.scope {
+        Scope::Namespaced => Api::namespaced_with(
+            client.clone(),
+            object.namespace().as_deref().unwrap_or(NAMESPACE),
+            &resource,
+        ),
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+    })
 }
 
 /// Registers the webhook under a URL on loopback.

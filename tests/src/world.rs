@@ -3,18 +3,20 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context as _;
-use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore};
+use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore, VeleroKind};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -321,27 +323,25 @@ impl World {
 
     /// Waits until a backup has ended, one way or another.
     pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
-        let api: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually(&format!("backup {name} ended"), ENDED, async || {
-            let backup = api.get(name).await?;
-            Ok::<_, kube::Error>(match backup.phase() {
-                phase if phase.is_terminal() => Probe::Ready(backup),
-                phase => Probe::NotYet(phase.to_string()),
-            })
-        })
-        .await
-        .map_err(|error| error.context(self.logs(15)))
+        self.ended(name, |backup: &Backup| (backup.phase().is_terminal(), backup.phase().to_string())).await
     }
 
     /// Waits until a restore has ended, one way or another.
     pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
-        let api: Api<Restore> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually(&format!("restore {name} ended"), ENDED, async || {
-            let restore = api.get(name).await?;
-            Ok::<_, kube::Error>(match restore.phase() {
-                phase if phase.is_terminal() => Probe::Ready(restore),
-                phase => Probe::NotYet(phase.to_string()),
-            })
+        self.ended(name, |restore: &Restore| (restore.phase().is_terminal(), restore.phase().to_string()))
+            .await
+    }
+
+    async fn ended<K: VeleroKind + Clone + Debug + DeserializeOwned>(
+        &self,
+        name: &str,
+        seen: impl Fn(&K) -> (bool, String),
+    ) -> anyhow::Result<K> {
+        let api: Api<K> = Api::namespaced(self.client.clone(), NAMESPACE);
+        eventually(&format!("{} {name} ended", K::kind(&())), ENDED, async || {
+            let object = api.get(name).await?;
+            let (terminal, phase) = seen(&object);
+            Ok::<_, kube::Error>(if terminal { Probe::Ready(object) } else { Probe::NotYet(phase) })
         })
         .await
         .map_err(|error| error.context(self.logs(15)))

@@ -3,9 +3,8 @@
 use anyhow::Context as _;
 use backup_tests::{World, binaries::root, install};
 use kube::{
-    Api, Discovery, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, ValidationDirective},
-    discovery::Scope,
+    Discovery, ResourceExt as _,
+    api::{Patch, PatchParams, ValidationDirective},
 };
 
 crate::tests! {
@@ -28,14 +27,7 @@ async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
                 // The kit has registered the webhook under a URL, which must not be merged with the Service.
                 object.metadata.name = Some("another".to_owned());
             }
-            let gvk = kube::core::GroupVersionKind::try_from(&types)?;
-            let (resource, capabilities) = discovery.resolve_gvk(&gvk).with_context(|| types.kind.clone())?;
-            let api: Api<DynamicObject> = match capabilities.scope {
-                Scope::Namespaced => {
-                    Api::namespaced_with(world.client.clone(), install::NAMESPACE, &resource)
-                }
-                Scope::Cluster => Api::all_with(world.client.clone(), &resource),
-            };
+            let api = install::api_of(&world.client, &discovery, &object)?;
             let name = object.name_any();
             api.patch(&name, &strict, &Patch::Apply(&object))
                 .await
