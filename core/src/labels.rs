@@ -30,6 +30,20 @@ pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
 
 /// Our annotation of the ledger's Lease: the claims, as JSON.
 pub const LEDGER_ANNOTATION: &str = "backup-lock/ledger";
+/// Our annotation of the ledger's Lease: the scope that it is the ledger of.
+pub const SCOPE_ANNOTATION: &str = "backup-lock/scope";
+/// Our annotation of the ledger's Lease: how often it was written.
+pub const SERIAL_ANNOTATION: &str = "backup-lock/serial";
+/// Our annotation of the ledger's Lease: a checksum over uid, serial and claims.
+pub const SUM_ANNOTATION: &str = "backup-lock/sum";
+/// Our label of ledgers and markers: name of the profile.
+pub const PROFILE_LABEL: &str = "backup-lock/profile";
+/// Label of everything that belongs to the installation; the value is `backup`.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// Our annotation of a Backup or Restore: why it is admitted whoever is in the way. Needs the verb `break-glass`.
+pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
+/// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.
+pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 

@@ -7,6 +7,7 @@ pub mod api;
 pub mod labels;
 pub mod names;
 pub mod phase;
+pub mod profile;
 pub mod resources;
 pub mod selection;
 pub mod validate;

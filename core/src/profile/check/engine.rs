@@ -1,0 +1,54 @@
+//! Rules for the profile of the engine.
+
+use serde_json::json;
+
+use super::Found;
+use crate::{
+    api::{BackupPhase, RestorePhase, kind::GROUP},
+    profile::{KindRule, Profile, Role, ScopeRule},
+};
+
+/// Name of the one profile whose work our controller does.
+const ENGINE: &str = "velero";
+
+/// The engine is our own code: a file may change its policy, not what its kinds and phases mean.
+pub(super) fn check(profile: &Profile, found: &mut Found) {
+    if profile.engine != (profile.name == ENGINE) {
+        found.say("engine", format!("is true for the profile {ENGINE:?} and for no other"));
+    }
+    if !profile.engine {
+        return;
+    }
+    if profile.group != GROUP || profile.version != "v1" || profile.scope != ScopeRule::Cluster {
+        found.say("group", format!("the engine's is {GROUP}, version v1, scope: cluster"));
+    }
+    let backups = BackupPhase::KNOWN.iter().map(|p| (*p, BackupPhase::from(*p).is_terminal()));
+    let restores = RestorePhase::KNOWN.iter().map(|p| (*p, RestorePhase::from(*p).is_terminal()));
+    agrees(Role::Backup, &profile.backup, "Backup", backups, found);
+    agrees(Role::Restore, &profile.restore, "Restore", restores, found);
+}
+
+/// The kind's name and phases are those of the engine's own types.
+fn agrees(
+    role: Role,
+    kind: &KindRule,
+    own: &str,
+    phases: impl Iterator<Item = (&'static str, bool)>,
+    found: &mut Found,
+) {
+    if kind.kind != own || kind.status_subresource || kind.phase != "status.phase" {
+        found.say(role.to_string(), format!("the engine's is {own}, with status.phase and no subresource"));
+    }
+    if kind.initial != ["New"] {
+        found.say(format!("{role}.initial"), "the engine has begun in every phase but New");
+    }
+    if !kind.revivals.is_empty() {
+        found.say(format!("{role}.revivals"), "the engine brings nothing back to life");
+    }
+    for (phase, is_over) in phases {
+        if kind.over.holds(&json!({ "status": { "phase": phase } })) != is_over {
+            let means = if is_over { "is an end" } else { "is no end" };
+            found.say(format!("{role}.over"), format!("to the engine, phase {phase:?} {means}"));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What else an operator keeps about its restores: a Lease of its own, and the health of the database cluster.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Predicate, duration};
+
+/// What stands for the database cluster in the name of a Lease.
+pub(super) const CLUSTER: &str = "{cluster}";
+
+/// A Lease by which the operator itself says that a restore works. It lies in the namespace of the database cluster. The
+/// lock honours it while its holder exists and is active, and never writes it.
+///
+/// `spec.holderIdentity` is `<name>|<uid>` of the restore (Percona Operator for MySQL, `pkg/k8s/lease.go`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ForeignLease {
+    /// Name of the Lease, with `{cluster}` for the name of the database cluster.
+    pub name: String,
+}
+
+impl ForeignLease {
+    /// Name of the Lease for one database cluster.
+    pub fn name_for(&self, cluster: &str) -> String {
+        self.name.replace(CLUSTER, cluster)
+    }
+
+    /// Name and uid of the restore that holds the Lease. None for any other text: nothing can be said about its holder
+    /// then.
+    pub fn holder(identity: &str) -> Option<(&str, &str)> {
+        let (name, uid) = identity.split_once('|')?;
+        (!name.is_empty() && !uid.is_empty() && !uid.contains('|')).then_some((name, uid))
+    }
+}
+
+/// What must hold of the database cluster before a restore that is over gives up its place. A backup gives it up at
+/// once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReleaseRule {
+    /// The kind of the database cluster. It has the name of the scope's database cluster and lies in the same namespace.
+    pub target: Target,
+    /// What must hold. A database cluster that is gone has nothing left to protect.
+    pub when: Predicate,
+    /// How long it is waited for at most, counted from the end of the restore. Then the place is freed anyway, so that a
+    /// database cluster that never gets well can be restored again.
+    #[serde(with = "duration")]
+    pub within: Duration,
+}
+
+/// A kind of object to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Target {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name in URLs.
+    pub plural: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_a_name_and_a_uid() {
+        assert_eq!(ForeignLease::holder("restore1|u-1"), Some(("restore1", "u-1")));
+        for text in ["", "restore1", "|", "restore1|", "|u-1", "a|b|c"] {
+            assert_eq!(ForeignLease::holder(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_named_after_its_database_cluster() {
+        let lease = ForeignLease { name: "restore-lock-{cluster}".into() };
+        assert_eq!(lease.name_for("cluster1"), "restore-lock-cluster1");
+    }
+}

@@ -1,0 +1,121 @@
+//! Questions about an object that a profile can ask.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::path;
+
+/// How deep predicates may be nested in a file: `in`, `condition` and `set` count one, each `all`, `any`, `not` one more.
+pub const MAX_DEPTH: usize = 8;
+
+/// A yes-or-no question about an object. Paths are dotted names of fields; a dot within a name is written `\.`.
+///
+/// In YAML each is a mapping of one key: `in: {path: status.phase, values: [Completed]}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Predicate {
+    /// The field has one of these values. Texts, numbers and truth values are compared as they are printed; a field that
+    /// is missing has no value.
+    In {
+        /// Path of the field.
+        path: String,
+        /// The values.
+        values: Vec<String>,
+    },
+    /// The object has a condition of this type and status.
+    Condition {
+        /// Path of the list of conditions.
+        #[serde(default = "conditions")]
+        path: String,
+        /// Type of the condition.
+        #[serde(rename = "type")]
+        type_: String,
+        /// Status of the condition.
+        #[serde(default = "yes")]
+        status: String,
+        /// Reasons of which the condition has one; empty for any reason.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<String>,
+    },
+    /// The field has a value that says something. Go's zero values do not, because many types print them for a field
+    /// that nobody has set: null, `""`, `false`, `0`, `[]`, `{}`.
+    Set {
+        /// Path of the field.
+        path: String,
+    },
+    /// All of these hold.
+    All(Vec<Self>),
+    /// At least one of these holds.
+    Any(Vec<Self>),
+    /// This does not hold.
+    Not(Box<Self>),
+}
+
+fn conditions() -> String {
+    "status.conditions".into()
+}
+
+fn yes() -> String {
+    "True".into()
+}
+
+impl Predicate {
+    /// Whether this holds of an object.
+    pub fn holds(&self, object: &Value) -> bool {
+        match self {
+            Self::In { path, values } => {
+                path::at(object, path).is_some_and(|found| values.iter().any(|value| prints_as(found, value)))
+            }
+            Self::Condition { path, type_, status, reasons } => {
+                let text = |condition: &Value, field: &str, wanted: &str| {
+                    condition.get(field).and_then(Value::as_str) == Some(wanted)
+                };
+                path::at(object, path).and_then(Value::as_array).is_some_and(|list| {
+                    list.iter().any(|condition| {
+                        text(condition, "type", type_)
+                            && text(condition, "status", status)
+                            && (reasons.is_empty() || reasons.iter().any(|r| text(condition, "reason", r)))
+                    })
+                })
+            }
+            Self::Set { path } => path::at(object, path).is_some_and(says_something),
+            Self::All(parts) => parts.iter().all(|part| part.holds(object)),
+            Self::Any(parts) => parts.iter().any(|part| part.holds(object)),
+            Self::Not(part) => !part.holds(object),
+        }
+    }
+
+    /// How deep it is nested: 1 for a question that holds no other.
+    pub(super) fn depth(&self) -> usize {
+        1 + match self {
+            Self::In { .. } | Self::Condition { .. } | Self::Set { .. } => 0,
+            Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::depth).max().unwrap_or(0),
+            Self::Not(part) => part.depth(),
+        }
+    }
+}
+
+/// Whether a scalar is printed like this text.
+fn prints_as(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(value) => value == text,
+        Value::Bool(value) => text == if *value { "true" } else { "false" },
+        Value::Number(value) => value.to_string() == text,
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// Whether a value is more than a zero value of Go.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(value) => value.as_f64() != Some(0.0),
+        Value::String(value) => !value.is_empty(),
+        Value::Array(value) => !value.is_empty(),
+        Value::Object(value) => !value.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

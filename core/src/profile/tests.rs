@@ -1,0 +1,4 @@
+mod builtin;
+mod files;
+mod others;
+mod refused;

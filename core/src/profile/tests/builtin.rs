@@ -1,0 +1,221 @@
+//! The profiles that come with the program.
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{BackupPhase, RestorePhase},
+    profile::{ForeignLease, Mode, OnConflict, Profile, Role},
+};
+
+const BOTH: [Role; 2] = [Role::Backup, Role::Restore];
+
+fn percona() -> Profile {
+    Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap()
+}
+
+fn velero_at(phase: &str) -> Value {
+    json!({ "metadata": { "name": "a", "namespace": "velero" }, "spec": {}, "status": { "phase": phase } })
+}
+
+/// An object of Percona's kinds; None is an object without a status.
+fn percona_at(state: Option<&str>) -> Value {
+    match state {
+        Some(state) => json!({ "spec": { "clusterName": "cluster1" }, "status": { "state": state } }),
+        None => json!({ "spec": { "clusterName": "cluster1" } }),
+    }
+}
+
+#[test]
+fn all_built_in_profiles_can_be_read_and_velero_is_the_first() {
+    let names: Vec<String> = Profile::builtin().into_iter().map(|profile| profile.name).collect();
+    assert_eq!(names, ["velero", "percona-ps"]);
+    assert!(Profile::velero().engine);
+    assert!(!percona().engine);
+}
+
+#[test]
+fn velero_backups_are_over_where_the_engine_says_so() {
+    let profile = Profile::velero();
+    for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
+        let object = velero_at(phase.as_str());
+        assert_eq!(profile.is_over(Role::Backup, &object), phase.is_terminal(), "{phase}");
+        assert_eq!(profile.has_begun(Role::Backup, &object), phase != BackupPhase::New, "{phase}");
+        assert!(profile.is_known_phase(Role::Backup, &object), "{phase}");
+    }
+}
+
+#[test]
+fn velero_restores_are_over_where_the_engine_says_so() {
+    let profile = Profile::velero();
+    for phase in RestorePhase::KNOWN.iter().map(|phase| RestorePhase::from(*phase)) {
+        let object = velero_at(phase.as_str());
+        assert_eq!(profile.is_over(Role::Restore, &object), phase.is_terminal(), "{phase}");
+        assert_eq!(profile.has_begun(Role::Restore, &object), phase != RestorePhase::New, "{phase}");
+        assert!(profile.is_known_phase(Role::Restore, &object), "{phase}");
+    }
+}
+
+#[test]
+fn nothing_of_velero_comes_back_to_life() {
+    let profile = Profile::velero();
+    for old in BackupPhase::KNOWN {
+        for new in BackupPhase::KNOWN.iter().chain(&[""]) {
+            for role in BOTH {
+                assert!(
+                    !profile.may_revive(role, &velero_at(old), &velero_at(new)),
+                    "{role}: {old} to {new}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn velero_has_one_scope_whatever_the_namespace() {
+    let profile = Profile::velero();
+    for role in BOTH {
+        assert_eq!(profile.scope_of(role, "velero", &json!({})).as_deref(), Some("velero.io"));
+        assert_eq!(profile.scope_of(role, "elsewhere", &velero_at("New")).as_deref(), Some("velero.io"));
+        assert_eq!(profile.cluster_of(role, &velero_at("New")), None);
+    }
+}
+
+#[test]
+fn the_defaults_refuse_conflicts_and_keep_an_intent_for_two_minutes() {
+    for policy in Profile::builtin().into_iter().map(|profile| profile.policy) {
+        assert_eq!(policy.on_conflict_restore, OnConflict::Deny);
+        assert_eq!(policy.on_conflict_backup, OnConflict::Deny);
+        assert!(!policy.backups_exclude_each_other);
+        assert_eq!((policy.settle.as_secs(), policy.intent.as_secs()), (0, 120));
+        assert_eq!(policy.mode, Mode::Enforce);
+    }
+}
+
+#[test]
+fn percona_states_are_what_api_v1_says() {
+    let profile = percona();
+    // state, over, begun, known
+    for (state, over, begun, known) in [
+        (None, false, false, true),
+        (Some(""), false, false, true),
+        (Some("New"), false, false, true),
+        (Some("Starting"), false, true, true),
+        (Some("Running"), false, true, true),
+        (Some("Succeeded"), true, true, true),
+        (Some("Failed"), true, true, true),
+        (Some("Error"), true, true, true),
+        (Some("Paused for tea"), false, true, false),
+        (Some("succeeded"), false, true, false),
+    ] {
+        let object = percona_at(state);
+        for role in BOTH {
+            assert_eq!(profile.phase(role, &object), state.unwrap_or_default());
+            assert_eq!(profile.is_over(role, &object), over, "{role} {state:?}");
+            assert_eq!(profile.has_begun(role, &object), begun, "{role} {state:?}");
+            assert_eq!(profile.is_known_phase(role, &object), known, "{role} {state:?}");
+        }
+    }
+    assert!(profile.is_known_phase(Role::Backup, &percona_at(Some("Suspended"))));
+    assert!(!profile.is_known_phase(Role::Restore, &percona_at(Some("Suspended"))));
+}
+
+#[test]
+fn a_state_that_is_no_text_is_active_and_reported() {
+    let profile = percona();
+    for state in [json!(7), json!(["Succeeded"]), json!({ "is": "Succeeded" }), json!(true)] {
+        let object = json!({ "status": { "state": state } });
+        assert_eq!(profile.phase(Role::Restore, &object), "");
+        assert!(!profile.is_over(Role::Restore, &object), "{state}");
+        assert!(!profile.has_begun(Role::Restore, &object), "{state}");
+        assert!(!profile.is_known_phase(Role::Restore, &object), "{state}");
+    }
+    for object in [json!({ "status": null }), json!({ "status": { "state": null } }), json!(null)] {
+        assert!(!profile.is_over(Role::Restore, &object), "{object}");
+        assert!(profile.is_known_phase(Role::Restore, &object), "{object}");
+    }
+}
+
+#[test]
+fn only_a_percona_restore_in_error_may_come_back() {
+    let profile = percona();
+    let error = percona_at(Some("Error"));
+    for (new, allowed) in [
+        (None, true),
+        (Some(""), true),
+        (Some("New"), true),
+        (Some("Starting"), true),
+        (Some("Running"), false), // not a step that the operator takes
+        (Some("Error"), false),   // still over
+        (Some("Failed"), false),
+        (Some("Reborn"), false),
+    ] {
+        assert_eq!(profile.may_revive(Role::Restore, &error, &percona_at(new)), allowed, "{new:?}");
+        assert!(!profile.may_revive(Role::Backup, &error, &percona_at(new)), "{new:?}");
+    }
+    let odd = json!({ "spec": { "clusterName": "cluster1" }, "status": { "state": 7 } });
+    assert!(!profile.may_revive(Role::Restore, &error, &odd));
+    for old in [None, Some("Starting"), Some("Failed"), Some("Succeeded")] {
+        assert!(!profile.may_revive(Role::Restore, &percona_at(old), &percona_at(None)), "{old:?}");
+    }
+}
+
+#[test]
+fn percona_scopes_are_database_clusters_of_a_namespace() {
+    let profile = percona();
+    for role in BOTH {
+        let scope = profile.scope_of(role, "db", &percona_at(None));
+        assert_eq!(scope.as_deref(), Some("percona-ps/db/cluster1"));
+        assert_eq!(profile.cluster_of(role, &percona_at(None)), Some("cluster1"));
+        assert_ne!(profile.scope_of(role, "db2", &percona_at(None)), scope);
+    }
+}
+
+#[test]
+fn an_object_that_names_no_database_cluster_has_no_scope() {
+    let long = "a".repeat(254);
+    for spec in [
+        json!(null),
+        json!({}),
+        json!({ "clusterName": null }),
+        json!({ "clusterName": "" }),
+        json!({ "clusterName": 7 }),
+        json!({ "clusterName": ["cluster1"] }),
+        json!({ "clusterName": "a\nb" }),
+        json!({ "clusterName": long }),
+    ] {
+        let object = json!({ "spec": spec });
+        assert_eq!(percona().scope_of(Role::Backup, "db", &object), None, "{object}");
+    }
+    assert_eq!(percona().scope_of(Role::Backup, "", &percona_at(None)), None);
+    assert_eq!(percona().scope_of(Role::Backup, "db", &json!("text")), None);
+}
+
+#[test]
+fn percona_frees_the_place_of_a_restore_when_the_database_is_ready() {
+    let profile = percona();
+    let rule = profile.release.clone().unwrap();
+    assert_eq!(rule.target.kind, "PerconaServerMySQL");
+    assert_eq!(rule.within.as_secs(), 30 * 60);
+    // api/v1/perconaservermysql_types.go: the states of a cluster and of its parts.
+    for (state, ready) in
+        [("ready", true), ("initializing", false), ("stopping", false), ("paused", false), ("error", false)]
+    {
+        assert_eq!(rule.when.holds(&json!({ "status": { "state": state } })), ready, "{state}");
+    }
+    assert!(!rule.when.holds(&json!({})));
+    assert_eq!(profile.foreign_lease.unwrap().name_for("cluster1"), "restore-lock-cluster1");
+    assert_eq!(ForeignLease::holder("restore1|8c1f"), Some(("restore1", "8c1f")));
+}
+
+#[test]
+fn a_kind_belongs_to_its_group() {
+    let profile = percona();
+    for (group, kind, role) in [
+        ("ps.percona.com", "PerconaServerMySQLBackup", Some(Role::Backup)),
+        ("ps.percona.com", "PerconaServerMySQLRestore", Some(Role::Restore)),
+        ("ps.percona.com", "PerconaServerMySQL", None),
+        ("velero.io", "PerconaServerMySQLBackup", None),
+    ] {
+        assert_eq!(profile.role_of(group, kind), role, "{group} {kind}");
+    }
+}
