@@ -58,6 +58,15 @@ pub struct Args {
     /// How long a claim may stand whose object was never seen.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(120))]
     pub orphan_grace: GoDuration,
+
+    /// A profile whose objects another operator runs, such as percona-ps. With velero, a Velero server does the work, and
+    /// this controller only looks after the lock. Can be repeated.
+    #[arg(long, value_name = "PROFILE")]
+    pub guard: Vec<String>,
+
+    /// Folder with profiles (*.yaml) that add to those built in, or replace them.
+    #[arg(long, value_name = "FOLDER")]
+    pub profiles: Option<PathBuf>,
 }
 
 #[cfg(test)]

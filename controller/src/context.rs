@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::lease::LedgerStore;
+use backup_lock::{Guard, lease::LedgerStore};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use tokio_util::sync::CancellationToken;
@@ -23,8 +23,10 @@ pub struct Context {
     pub namespace: String,
     /// Settings from the command line.
     pub args: Arc<Args>,
-    /// The ledger of claims.
+    /// Velero's ledger.
     pub ledger: LedgerStore,
+    /// All profiles that are guarded, with their ledgers.
+    pub guards: Arc<[Guard]>,
     /// Whether this replica may work.
     pub leadership: Leadership,
     /// Opens BackupStorageLocations with their credentials.

@@ -17,7 +17,8 @@ mod startup;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use backup_lock::LedgerStore;
+use backup_core::profile::Profile;
+use backup_lock::{Guard, VELERO_SCOPE};
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +44,13 @@ const SHUTDOWN: Duration = Duration::from_secs(25);
 pub async fn run(args: Args) -> anyhow::Result<()> {
     init_logs();
     let client = connect::client(args.kubeconfig.as_deref()).await?;
-    startup::check(&client, &args.namespace).await?;
+    let profiles = backup_lock::guard::profiles(args.profiles.as_deref(), &args.guard)?;
+    startup::check(&client, &args.namespace, engine(&profiles)).await?;
+    let grace = args.orphan_grace.as_std();
+    let guard = |profile| Guard::new(client.clone(), &args.namespace, profile, grace);
+    let guards: Arc<[Guard]> = profiles.into_iter().map(guard).collect();
+    let velero = guards.iter().find(|guard| guard.profile.group == VELERO_SCOPE);
+    let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
 
     let (health, metrics, stop) = (Health::default(), Arc::new(Metrics::default()), CancellationToken::new());
     let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
@@ -55,7 +62,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
     let ctx = Context {
         leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
-        ledger: LedgerStore::new(client.clone(), &args.namespace),
+        ledger,
+        guards,
         locations: Locations::new(client.clone(), &args.namespace, &args.default_backup_storage_location),
         events: Events::new(client.clone(), &host),
         namespace: args.namespace.clone(),
@@ -71,6 +79,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         result = work(ctx, elector) => result,
         result = async { server.await } => result.context("the health server ended"),
     }
+}
+
+/// Whether our controllers do the work of Velero's objects.
+fn engine(profiles: &[Profile]) -> bool {
+    profiles.iter().any(|profile| profile.group == VELERO_SCOPE && profile.engine)
 }
 
 /// Leads, works, and stops in order when asked to.
@@ -120,15 +133,17 @@ async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) 
 /// All controllers, until they are asked to end or one fails.
 async fn controllers(ctx: Context) -> anyhow::Result<()> {
     type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
-    let all: [(&str, Running); 5] = [
-        ("backup", Box::pin(backup::run(ctx.clone()))),
-        ("restore", Box::pin(restore::run(ctx.clone()))),
-        ("location", Box::pin(location::run(ctx.clone()))),
-        ("deletion", Box::pin(deletion::run(ctx.clone()))),
-        ("claims", Box::pin(claims::run(ctx))),
-    ];
+    let mut all: Vec<(&str, Running)> = vec![("claims", Box::pin(claims::run(ctx.clone())))];
+    if ctx.ledger.profile().engine {
+        all.push(("backup", Box::pin(backup::run(ctx.clone()))));
+        all.push(("restore", Box::pin(restore::run(ctx.clone()))));
+        all.push(("location", Box::pin(location::run(ctx.clone()))));
+        all.push(("deletion", Box::pin(deletion::run(ctx))));
+    } else {
+        tracing::info!("a Velero server does the work here; looking after the lock only");
+    }
     // Each in a task of its own, so that one that computes does not hold the others.
-    let tasks = all.map(|(name, controller)| {
+    let tasks = all.into_iter().map(|(name, controller)| {
         let task = AbortOnDrop(tokio::spawn(controller));
         async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
     });

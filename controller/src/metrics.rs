@@ -18,6 +18,11 @@ struct LocationName {
     backup_location_name: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ProfileName {
+    profile: String,
+}
+
 type PerSchedule = Family<Schedule, Counter>;
 
 /// How a backup or restore ended, or that it began.
@@ -51,6 +56,8 @@ pub struct Metrics {
     last_success: Family<Schedule, Gauge>,
     last_status: Family<Schedule, Gauge>,
     locations: Family<LocationName, Gauge>,
+    lock_conflicts: Family<ProfileName, Gauge>,
+    lock_unknown: Family<ProfileName, Gauge>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +98,8 @@ impl Default for Metrics {
             last_success: Family::default(),
             last_status: Family::default(),
             locations: Family::default(),
+            lock_conflicts: Family::default(),
+            lock_unknown: Family::default(),
         };
         // Counters get the suffix `_total` when they are encoded.
         let r = &mut metrics.registry;
@@ -130,6 +139,16 @@ impl Default for Metrics {
             "backup_location_status_gauge",
             "1 if the location was available when it was last validated, else 0",
             metrics.locations.clone(),
+        );
+        r.register(
+            "lock_unclaimed",
+            "Objects that run without a place in the lock, beside others",
+            metrics.lock_conflicts.clone(),
+        );
+        r.register(
+            "lock_unknown_phase",
+            "Objects in a phase that this version does not know",
+            metrics.lock_unknown.clone(),
         );
         metrics
     }
@@ -196,6 +215,14 @@ impl Metrics {
     /// Forgets a location that is gone.
     pub fn forget_location(&self, name: &str) {
         self.locations.remove(&LocationName { backup_location_name: name.to_owned() });
+    }
+
+    /// How many objects of a profile run without a place in the lock, and how many are in an unknown phase.
+    pub fn lock(&self, profile: &str, conflicting: usize, unknown: usize) {
+        let labels = ProfileName { profile: profile.to_owned() };
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.lock_conflicts.get_or_create(&labels).set(gauge(conflicting));
+        self.lock_unknown.get_or_create(&labels).set(gauge(unknown));
     }
 
     /// All of it in the OpenMetrics text format.

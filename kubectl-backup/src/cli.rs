@@ -1,6 +1,7 @@
 //! The command line: what can be typed.
 
 pub mod backup;
+pub mod locks;
 pub mod restore;
 pub mod selector;
 
@@ -10,6 +11,7 @@ use backup_core::api::GoDuration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use backup::{CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 
 /// Exit codes, for the help of every command.
@@ -64,6 +66,8 @@ pub enum Command {
     Restore(Box<RestoreArgs>),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
+    /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
+    Locks(Box<LocksArgs>),
 }
 
 /// Flags of every command: which cluster, as whom, which installation.

@@ -4,6 +4,7 @@ pub mod create;
 pub mod delete;
 pub mod describe;
 pub mod get;
+pub mod locks;
 pub mod pause;
 pub mod restore;
 pub mod subject;
@@ -13,7 +14,7 @@ use backup_core::api::{Backup, Restore};
 
 use crate::{
     Terminal,
-    cli::{Cli, Command, RestoreCommand},
+    cli::{Cli, Command, LocksCommand, RestoreCommand},
     error::{Exit, Problem},
 };
 
@@ -25,6 +26,11 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
+        Command::Locks(args) => match args.command {
+            None => Box::pin(locks::list(&global, args.list, terminal)).await,
+            Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(&global, args, terminal)).await,
+            Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(&global, args, terminal)).await,
+        },
         Command::Restore(args) => {
             let direct = &args.create;
             let Some(command) = args.command else {

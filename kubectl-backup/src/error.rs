@@ -250,7 +250,7 @@ pub struct About<'a> {
     /// Kind in lower case, singular: "backup".
     pub kind: &'static str,
     /// Plural name in the API: "backups".
-    pub plural: &'static str,
+    pub plural: &'a str,
     /// Name of the object; empty for a list.
     pub name: &'a str,
 }

@@ -3,5 +3,6 @@
 pub mod age;
 pub mod describe;
 pub mod json;
+pub mod locks;
 pub mod style;
 pub mod table;

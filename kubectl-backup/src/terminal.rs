@@ -123,9 +123,14 @@ impl Terminal {
         let _ = self.err.flush();
     }
 
+    /// Whether somebody can be asked.
+    pub fn can_ask(&self) -> bool {
+        self.in_is_terminal && self.err_is_terminal
+    }
+
     /// Asks for a yes on the terminal; `None` where nobody can answer.
     pub fn confirm(&mut self, question: &str) -> Option<bool> {
-        if !self.in_is_terminal || !self.err_is_terminal {
+        if !self.can_ask() {
             return None;
         }
         self.talk_raw(&format!("{question} [y/N] "));

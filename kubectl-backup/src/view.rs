@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod description;
 pub mod list;
+pub mod locks;
 pub mod next;
 pub mod part;
 pub mod restore;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    claim::{Claim, ObjectKey, State},
-    collect::{self, Collector, DEFAULT_GRACE, Over},
+    claim::{Claim, ObjectKey, ObjectKind, State},
+    collect::{self, Collector, Times},
     conflict::Conflict,
     footprint::Footprint,
-    lease::{LedgerError, LedgerStore, UpdateError, scope_of},
-    ledger::{Ledger, Refusal},
+    lease::{LedgerError, LedgerStore, UpdateError, VELERO_SCOPE},
+    ledger::{Ask, Ledger, Refusal},
     observe::ObserveError,
 };
 
@@ -35,6 +35,9 @@ pub enum ActivateError {
     /// Others hold what it needs. It must end without having started, or wait, as its policy says.
     #[error(transparent)]
     Conflict(Conflict),
+    /// It waits in the queue for these to end.
+    #[error("it waits for its turn: {0}")]
+    Waiting(Conflict),
     /// There is no such object any more, or another one of the same name.
     #[error("{key} (uid {uid}) is gone, or another object has its name now")]
     Gone {
@@ -67,6 +70,7 @@ impl ActivateError {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Conflict(_) => "conflict",
+            Self::Waiting(_) => "waiting",
             Self::Gone { .. } => "gone",
             Self::Over { .. } => "over",
             Self::Full(_) => "full",
@@ -80,7 +84,9 @@ impl ActivateError {
         match self {
             Self::Ledger(error) => error.is_transient(),
             Self::Observe(_) => true,
-            Self::Conflict(_) | Self::Gone { .. } | Self::Over { .. } | Self::Full(_) => false,
+            Self::Conflict(_) | Self::Waiting(_) | Self::Gone { .. } | Self::Over { .. } | Self::Full(_) => {
+                false
+            }
         }
     }
 }
@@ -103,22 +109,30 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
     let footprint = store.objects().footprint(key, &object.spec).await?;
     let change = |ledger: &mut Ledger| {
         // Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint.
-        if object.new || ledger.entry(key, uid).is_none_or(|entry| entry.state == State::Reserved) {
-            ledger.admit(key, uid, &footprint, &object.created)?;
+        // Nor is what waits: its place in the queue is all it has.
+        let state = ledger.entry(key, uid).map(|entry| entry.state);
+        if state != Some(State::Waiting) && (object.new || state.is_none_or(|state| state == State::Reserved))
+        {
+            ledger.admit(key, uid, &footprint, &object.created, &Ask::default())?;
         }
         ledger.activate(key, uid)
     };
     let deadline = Instant::now() + BUDGET;
     loop {
-        match store.update(scope_of(key), deadline, change).await {
+        match store.update(VELERO_SCOPE, deadline, change).await {
             Ok((epoch, stored)) => {
                 let entry = stored.ledger.entry(key, uid);
                 let footprint = entry.map_or(footprint, |entry| entry.footprint.clone());
                 return Ok(Token { lease_uid: stored.lease_uid().to_owned(), epoch, footprint });
             }
             Err(UpdateError::Refused(Refusal::Conflict(conflict))) => {
-                if !clear(store, &conflict.holders, &footprint, deadline).await? {
+                if !clear(store, &conflict.holders, deadline).await? {
                     return Err(ActivateError::Conflict(conflict));
+                }
+            }
+            Err(UpdateError::Refused(Refusal::Waiting(conflict))) => {
+                if !clear(store, &conflict.holders, deadline).await? {
+                    return Err(ActivateError::Waiting(conflict));
                 }
             }
             Err(UpdateError::Refused(other)) => return Err(ActivateError::Full(other)),
@@ -128,27 +142,25 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
 }
 
 /// Frees the entries in the way if the work of them all is over, by fresh reads. False: somebody is in the way.
-async fn clear(
-    store: &LedgerStore,
-    holders: &[Claim],
-    footprint: &Footprint,
-    deadline: Instant,
-) -> Result<bool, ActivateError> {
-    let mut collector = Collector::new(DEFAULT_GRACE);
+async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Result<bool, ActivateError> {
+    // It has seen nothing yet, so nothing is old to it: what only time ends is left to those who have waited.
+    let times = Times { settle: store.profile().policy.settle, ..Times::default() };
+    let mut collector = Collector::new(times, store.ends());
     let mut over = Vec::new();
-    for claim in holders {
-        let object = store.objects().read(&claim.key).await?;
-        for entry in claim.entries.iter().filter(|entry| entry.footprint.overlaps(footprint)) {
-            let now = Instant::now().into_std();
-            let Some(reason) = collector.judge(&claim.key, entry, object.as_ref(), now) else {
-                return Ok(false);
-            };
-            over.push(Over { key: claim.key.clone(), uid: entry.uid.clone(), state: entry.state, reason });
+    for holder in holders {
+        let (sight, _) = store.objects().sight(VELERO_SCOPE, holder).await?;
+        let judged = collector.judge_entries(holder, &sight, Instant::now().into_std());
+        let ends = |judged: &collect::Judged| matches!(judged.fate, crate::fate::Fate::Ends(_));
+        if judged.len() < holder.entries.len() || !judged.iter().all(ends) {
+            return Ok(false);
         }
+        over.extend(judged);
     }
-    let Some(first) = over.first() else { return Ok(false) };
-    collect::free(store, scope_of(&first.key), &over, deadline).await?;
-    Ok(true)
+    if over.is_empty() {
+        return Ok(false);
+    }
+    let done = collect::befall(store, VELERO_SCOPE, &over, deadline).await?;
+    Ok(!done.freed.is_empty())
 }
 
 /// Whether a token is still good, by a fresh read: its uid is Active in the same ledger with the same epoch. Ask before
@@ -159,21 +171,26 @@ pub async fn holds(
     uid: &str,
     token: &Token,
 ) -> Result<bool, LedgerError> {
-    let Some(stored) = store.read(scope_of(key)).await? else { return Ok(false) };
+    let Some(stored) = store.read(VELERO_SCOPE).await? else { return Ok(false) };
     let entry = stored.ledger.entry(key, uid);
     Ok(stored.lease_uid() == token.lease_uid
         && entry.is_some_and(|entry| entry.state == State::Active && entry.epoch == token.epoch))
 }
 
-/// Gives a place back, after the work has ended and its terminal phase is written. Other uids of the name keep theirs.
-/// Whether there was one; none is fine, a release may be repeated.
+/// Gives a place back, after the work has ended and its terminal phase is written. Other uids of the name keep theirs; who
+/// waited may have it in the same write. With a settle time the place is kept that long. Whether there was one; none is
+/// fine, a release may be repeated.
 pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<bool, LedgerError> {
-    let scope = scope_of(key);
-    if store.read(scope).await?.is_none() {
+    if store.read(VELERO_SCOPE).await?.is_none() {
         return Ok(false);
     }
-    let change = |ledger: &mut Ledger| Ok::<bool, std::convert::Infallible>(ledger.release(key, uid));
-    match store.update(scope, Instant::now() + BUDGET, change).await {
+    let settles = store.ends().settles && key.kind == ObjectKind::Restore;
+    let change = |ledger: &mut Ledger| {
+        let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
+        let was = if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) };
+        Ok::<bool, std::convert::Infallible>(was)
+    };
+    match store.update(VELERO_SCOPE, Instant::now() + BUDGET, change).await {
         Ok((was, _)) => Ok(was),
         Err(UpdateError::Ledger(error)) => Err(error),
         Err(UpdateError::Refused(never)) => match never {},

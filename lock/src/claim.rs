@@ -6,34 +6,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::footprint::Footprint;
 
-/// The kinds that take claims.
+/// What a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ObjectKind {
-    /// Reads; shares its scope with other backups.
+    /// Reads; shares its scope with other backups, unless the profile says otherwise.
     Backup,
     /// Writes; has what it touches to itself.
     Restore,
+    /// A request to delete a backup with its files; keeps restores from that backup out, and they it.
+    DeleteBackupRequest,
+    /// A DELETE of a Backup object; the claim bears the backup's name.
+    Deletion,
+    /// A person keeps everybody out. There is no object: it stands until a person takes it away.
+    Hold,
 }
 
 impl ObjectKind {
-    /// Whether claims of this kind keep out every other claim that they overlap.
-    pub fn is_exclusive(self) -> bool {
-        self == Self::Restore
+    /// Every kind.
+    pub const ALL: [Self; 5] =
+        [Self::Restore, Self::Backup, Self::DeleteBackupRequest, Self::Deletion, Self::Hold];
+
+    /// Whether it deletes a backup: it then touches a backup and no namespaces.
+    pub fn is_deletion(self) -> bool {
+        matches!(self, Self::DeleteBackupRequest | Self::Deletion)
     }
 
-    /// The kind as it stands in an object.
+    /// Whether it is counted as exclusive: each grant is a new epoch.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Self::Restore | Self::Hold)
+    }
+
+    /// The kind in words, as Velero names its objects.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Backup => "Backup",
             Self::Restore => "Restore",
-        }
-    }
-
-    /// The resource as it stands in a URL.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Backup => "backups",
-            Self::Restore => "restores",
+            Self::DeleteBackupRequest => "DeleteBackupRequest",
+            Self::Deletion => "Deletion",
+            Self::Hold => "Hold",
         }
     }
 }
@@ -74,25 +84,47 @@ impl ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        match self.kind {
+            ObjectKind::Deletion => write!(f, "deletion of Backup {}/{}", self.namespace, self.name),
+            kind => write!(f, "{kind} {}/{}", self.namespace, self.name),
+        }
     }
 }
 
-/// How far an entry has come.
+/// How far an entry has come, or how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
+    /// A restore was refused a moment ago. Keeps new backups out for a while, so that the next try finds its way free.
+    Intent,
+    /// A reservation whose object never came, of an operator that starts on sight: keeps restores out a while longer.
+    Collected,
+    /// Wants to be Reserved: keeps newcomers out, gives no right to work. Becomes Reserved when its last blocker is freed.
+    Waiting,
     /// Written in admission: keeps others out, gives no right to work, may be collected as an orphan.
     Reserved,
+    /// Its work has ended, but what it worked on is not to be touched yet.
+    Settling,
     /// Written by the controller after a fresh read: the right to work. Stands until the work has ended.
     Active,
 }
 
+impl State {
+    /// The state in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "Intent",
+            Self::Collected => "Collected",
+            Self::Waiting => "Waiting",
+            Self::Reserved => "Reserved",
+            Self::Settling => "Settling",
+            Self::Active => "Active",
+        }
+    }
+}
+
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Reserved => "Reserved",
-            Self::Active => "Active",
-        })
+        f.pad(self.as_str())
     }
 }
 
@@ -109,6 +141,12 @@ pub struct Entry {
     pub epoch: u64,
     /// When it was first seen, as RFC 3339. For people only: nothing is decided by it.
     pub since: String,
+    /// Looked for and not found for a whole grace. The next look decides.
+    pub suspect: bool,
+    /// Admitted although others were in its way, because a person said so: nothing keeps it from working.
+    pub forced: bool,
+    /// Who holds and why, or why it was forced. For people; empty for all others.
+    pub note: String,
 }
 
 /// All admitted objects of one name. A claim covers what its entries cover together.
@@ -136,8 +174,9 @@ impl Claim {
         self.entries.first().map_or("", |entry| &entry.since)
     }
 
-    /// Whether any entry overlaps this footprint.
-    pub fn overlaps(&self, footprint: &Footprint) -> bool {
-        self.entries.iter().any(|entry| entry.footprint.overlaps(footprint))
+    /// This claim with only the entries for which `wanted` holds; none if there are none.
+    pub fn only(&self, wanted: impl Fn(&Entry) -> bool) -> Option<Self> {
+        let entries: Vec<Entry> = self.entries.iter().filter(|entry| wanted(entry)).cloned().collect();
+        (!entries.is_empty()).then(|| Self { key: self.key.clone(), entries })
     }
 }

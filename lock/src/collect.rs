@@ -11,24 +11,47 @@ use std::{
 
 use crate::{
     claim::{Claim, Entry, ObjectKey, State},
+    fate::{Ends, Fate, Known, Reason, Sight, fate},
     lease::{LedgerError, LedgerStore, UpdateError},
-    ledger::Ledger,
-    observe::{Objects, Observed},
+    ledger::{Ask, Ledger},
 };
 
-/// Default time that a reservation keeps its place without its object being seen.
-pub const DEFAULT_GRACE: Duration = Duration::from_mins(2);
 /// Uids remembered at most; beyond it the oldest knowledge is dropped, which only makes collection slower.
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
 const BUDGET: Duration = Duration::from_secs(10);
 
+/// How long entries stay that nothing else ends. Each is counted on the observer's own clock, from first sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// A reservation whose object is not there.
+    pub grace: Duration,
+    /// The place of a restore that has ended.
+    pub settle: Duration,
+    /// The same at most, whatever a release rule waits for.
+    pub settle_at_most: Duration,
+    /// The word that a refused restore leaves.
+    pub intent: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_mins(2),
+            settle: Duration::ZERO,
+            settle_at_most: Duration::from_mins(30),
+            intent: Duration::from_mins(2),
+        }
+    }
+}
+
 /// What this observer has seen, on its own monotonic clock: never a timestamp of someone else.
 #[derive(Debug)]
 pub struct Collector {
-    grace: Duration,
-    /// Reservations without an object, since when.
-    missing: HashMap<(ObjectKey, String), Instant>,
+    times: Times,
+    ends: Ends,
+    /// Since when entries are in a state that only time ends: by name, uid and state.
+    waiting: HashMap<(ObjectKey, String, State), Instant>,
     /// Uids that were seen stored. They can't be stored again: gone means gone.
     stored: HashSet<String>,
 }
@@ -40,64 +63,65 @@ pub struct Collected {
     pub freed: Vec<(ObjectKey, String, Reason)>,
     /// Kept because the API server could not tell.
     pub unknown: usize,
-}
-
-/// Why an entry was freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The object is terminal.
-    Over,
-    /// The object was stored once and is gone.
-    Gone,
-    /// The object was never seen stored for the whole grace.
-    Orphan,
-}
-
-impl Reason {
-    /// A bounded label for metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Over => "over",
-            Self::Gone => "gone",
-            Self::Orphan => "orphan",
-        }
-    }
+    /// Came after their reservation was collected, and run although others have their place.
+    pub late: Vec<ObjectKey>,
 }
 
 impl Collector {
     /// An observer that has seen nothing yet.
-    pub fn new(grace: Duration) -> Self {
-        Self { grace, missing: HashMap::new(), stored: HashSet::new() }
+    pub fn new(times: Times, ends: Ends) -> Self {
+        Self { times, ends, waiting: HashMap::new(), stored: HashSet::new() }
     }
 
-    /// How long a reservation is kept without its object.
-    pub fn grace(&self) -> Duration {
-        self.grace
+    /// How long entries stay.
+    pub fn times(&self) -> Times {
+        self.times
     }
 
-    /// Judges an entry by a fresh read of its name (none: not found), and remembers what was seen.
-    pub fn judge(
-        &mut self,
-        key: &ObjectKey,
-        entry: &Entry,
-        object: Option<&Observed>,
-        now: Instant,
-    ) -> Option<Reason> {
-        if let Some(object) = object {
-            self.remember_stored(&object.uid);
-            if object.uid == entry.uid {
-                self.missing.remove(&(key.clone(), entry.uid.clone()));
-                return object.over.then_some(Reason::Over);
-            }
+    /// Judges an entry by a fresh read of its name, and remembers what was seen.
+    pub fn judge(&mut self, key: &ObjectKey, entry: &Entry, sight: &Sight, now: Instant) -> Fate {
+        if let Some(uid) = &sight.uid {
+            self.remember_stored(uid);
         }
-        if entry.state == State::Active || self.stored.contains(&entry.uid) {
-            return Some(Reason::Gone);
+        let age = self.age(key, entry, sight, now);
+        let due = match entry.state {
+            State::Intent => self.times.intent,
+            State::Settling => self.times.settle,
+            State::Waiting | State::Reserved | State::Collected | State::Active => self.times.grace,
+        };
+        let known = Known {
+            stored: self.stored.contains(&entry.uid),
+            aged: age >= due,
+            overdue: age >= self.times.settle_at_most,
+        };
+        fate(key, entry, sight, known, self.ends)
+    }
+
+    /// How much longer an entry stays that nothing else ends, as far as this observer knows.
+    pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
+        let due = match entry.state {
+            State::Intent => self.times.intent,
+            State::Settling => self.times.settle,
+            _ => self.times.grace,
+        };
+        let since = self.waiting.get(&(key.clone(), entry.uid.clone(), entry.state));
+        due.saturating_sub(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)))
+    }
+
+    /// Since when an entry is as it is; one whose object is there does not age.
+    fn age(&mut self, key: &ObjectKey, entry: &Entry, sight: &Sight, now: Instant) -> Duration {
+        let at = (key.clone(), entry.uid.clone(), entry.state);
+        let ages = matches!(entry.state, State::Intent | State::Settling | State::Collected)
+            || key.kind.is_deletion()
+            || sight.uid.as_deref() != Some(entry.uid.as_str());
+        if !ages {
+            self.waiting.remove(&at);
+            return Duration::ZERO;
         }
-        if self.missing.len() >= MAX_REMEMBERED {
-            self.missing.clear();
+        if self.waiting.len() >= MAX_REMEMBERED {
+            self.waiting.clear();
         }
-        let since = *self.missing.entry((key.clone(), entry.uid.clone())).or_insert(now);
-        (now.saturating_duration_since(since) >= self.grace).then_some(Reason::Orphan)
+        now.saturating_duration_since(*self.waiting.entry(at).or_insert(now))
     }
 
     /// Notes that an object of this uid was seen stored.
@@ -108,10 +132,11 @@ impl Collector {
         self.stored.insert(uid.to_owned());
     }
 
-    /// One pass over the ledger of a scope, by fresh reads, and one write if anything is to be freed. Entries that
+    /// One pass over the ledger of a scope, by fresh reads, and one write if anything is to be changed. Entries that
     /// changed in between keep their place. `now` is this observer's monotonic clock.
     ///
-    /// A reservation takes at least two passes: one that misses its object first, and one a grace later.
+    /// A reservation takes three passes: one that misses its object first, one a grace later that notes the suspicion,
+    /// and one that finds it still missing.
     pub async fn collect(
         &mut self,
         store: &LedgerStore,
@@ -120,69 +145,95 @@ impl Collector {
     ) -> Result<Collected, LedgerError> {
         let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
         let mut result = Collected::default();
-        let mut over = Vec::new();
+        let mut judged = Vec::new();
         for claim in &stored.ledger.claims {
-            match self.judge_claim(store.objects(), claim, now).await {
-                Some(found) => over.extend(found),
+            match self.judge_claim(store, scope, claim, now).await {
+                Some(found) => judged.extend(found),
                 None => result.unknown += 1,
             }
         }
         self.forget_released(&stored.ledger);
-        if !over.is_empty() {
-            result.freed = free(store, scope, &over, tokio::time::Instant::now() + BUDGET).await?;
+        if !judged.is_empty() {
+            let done = befall(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
+            (result.freed, result.late) = (done.freed, done.late);
         }
         Ok(result)
     }
 
-    /// The entries of a claim that are over, or none if the API server could not tell.
-    async fn judge_claim(&mut self, objects: &Objects, claim: &Claim, now: Instant) -> Option<Vec<Over>> {
-        let object = match objects.read(&claim.key).await {
-            Ok(object) => object,
+    /// The entries of a claim to which something happens, or none if the API server could not tell.
+    async fn judge_claim(
+        &mut self,
+        store: &LedgerStore,
+        scope: &str,
+        claim: &Claim,
+        now: Instant,
+    ) -> Option<Vec<Judged>> {
+        let sight = match store.objects().sight(scope, claim).await {
+            Ok((sight, _)) => sight,
             Err(error) => {
                 tracing::warn!(key = %claim.key, %error, "kept a claim whose object could not be read");
                 return None;
             }
         };
-        let judged = claim.entries.iter().filter_map(|entry| {
-            let reason = self.judge(&claim.key, entry, object.as_ref(), now)?;
-            Some(Over { key: claim.key.clone(), uid: entry.uid.clone(), state: entry.state, reason })
-        });
-        Some(judged.collect())
+        Some(self.judge_entries(claim, &sight, now))
+    }
+
+    /// The entries of a claim to which something happens.
+    pub fn judge_entries(&mut self, claim: &Claim, sight: &Sight, now: Instant) -> Vec<Judged> {
+        let judge = |entry: &Entry| {
+            let fate = self.judge(&claim.key, entry, sight, now);
+            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), fate };
+            (fate != Fate::Stays).then_some(judged)
+        };
+        claim.entries.iter().filter_map(judge).collect()
     }
 
     fn forget_released(&mut self, ledger: &Ledger) {
-        self.missing.retain(|(key, uid), _| ledger.entry(key, uid).is_some());
+        self.waiting
+            .retain(|(key, uid, state), _| ledger.entry(key, uid).is_some_and(|entry| entry.state == *state));
         self.stored.retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
     }
 }
 
-/// An entry that was found to be over, in the state in which it was found.
+/// An entry and what happens to it, in the state in which it was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Over {
-    pub(crate) key: ObjectKey,
-    pub(crate) uid: String,
-    pub(crate) state: State,
-    pub(crate) reason: Reason,
+pub struct Judged {
+    /// Its name.
+    pub key: ObjectKey,
+    /// The entry as it was judged.
+    pub entry: Entry,
+    /// What happens to it.
+    pub fate: Fate,
 }
 
-/// Frees these entries in one write; those whose state has changed meanwhile keep their place. What was freed.
-pub(crate) async fn free(
+/// Does to these entries what was judged, in one write; those whose state has changed meanwhile keep their place.
+pub(crate) async fn befall(
     store: &LedgerStore,
     scope: &str,
-    over: &[Over],
+    judged: &[Judged],
     deadline: tokio::time::Instant,
-) -> Result<Vec<(ObjectKey, String, Reason)>, LedgerError> {
+) -> Result<Collected, LedgerError> {
     let change = |ledger: &mut Ledger| {
-        let freed = over.iter().filter(|entry| ledger.drop_if(&entry.key, &entry.uid, entry.state));
-        let freed = freed.map(|entry| (entry.key.clone(), entry.uid.clone(), entry.reason));
-        Ok::<Vec<_>, std::convert::Infallible>(freed.collect())
+        let mut done = Collected::default();
+        for Judged { key, entry, fate } in judged {
+            if *fate == Fate::Returns {
+                if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
+                    done.late.push(key.clone());
+                }
+            } else if fate.befall(ledger, key, &entry.uid, entry.state)
+                && let Some(reason) = fate.reason()
+            {
+                done.freed.push((key.clone(), entry.uid.clone(), reason));
+            }
+        }
+        Ok::<_, std::convert::Infallible>(done)
     };
     match store.update(scope, deadline, change).await {
-        Ok((freed, _)) => {
-            for (key, uid, reason) in &freed {
+        Ok((done, _)) => {
+            for (key, uid, reason) in &done.freed {
                 tracing::info!(%key, uid, ?reason, "freed a claim");
             }
-            Ok(freed)
+            Ok(done)
         }
         Err(UpdateError::Ledger(error)) => Err(error),
         Err(UpdateError::Refused(never)) => match never {},

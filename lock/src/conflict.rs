@@ -3,21 +3,54 @@
 use std::fmt;
 
 use crate::{
-    claim::{Claim, ObjectKey, ObjectKind, State},
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     footprint::Footprint,
 };
 
-/// Whether an object of this name and footprint can't stand beside this claim.
-///
-/// One of the two is a restore, and they overlap. Two claims of one name never conflict: at most one of their objects
-/// can be stored.
-pub fn conflicts(key: &ObjectKey, footprint: &Footprint, claim: &Claim) -> bool {
-    may_exclude(key.kind, claim.key.kind) && claim.key != *key && claim.overlaps(footprint)
+/// What a profile says about its scopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// Whether two backups of one scope keep one another out, too.
+    pub backups_exclude_each_other: bool,
 }
 
-/// Whether objects of these kinds can keep one another out at all.
-pub fn may_exclude(one: ObjectKind, other: ObjectKind) -> bool {
-    one.is_exclusive() || other.is_exclusive()
+impl Rules {
+    /// Whether objects of these kinds can keep one another out at all.
+    pub fn may_exclude(self, one: ObjectKind, other: ObjectKind) -> bool {
+        use ObjectKind::{Backup, DeleteBackupRequest, Deletion, Hold, Restore};
+        match (one, other) {
+            (Hold, Hold) => false,
+            (Hold, _)
+            | (_, Hold)
+            | (Restore, Restore | Backup | DeleteBackupRequest | Deletion)
+            | (Backup | DeleteBackupRequest | Deletion, Restore) => true,
+            (Backup, Backup) => self.backups_exclude_each_other,
+            (Backup | DeleteBackupRequest | Deletion, _) => false,
+        }
+    }
+
+    /// Whether an object of this name and footprint can't stand beside an entry of that claim. Two claims of one name
+    /// never conflict: at most one of their objects can be stored.
+    pub fn conflicts(self, key: &ObjectKey, footprint: &Footprint, claim: &Claim, entry: &Entry) -> bool {
+        let (one, other) = (key.kind, claim.key.kind);
+        let meet = || {
+            if one.is_deletion() || other.is_deletion() {
+                footprint.shares_backup(&entry.footprint)
+            } else {
+                footprint.overlaps(&entry.footprint)
+            }
+        };
+        self.may_exclude(one, other) && claim.key != *key && meet()
+    }
+}
+
+/// Whether an entry in this state keeps a newcomer of this kind out.
+pub fn keeps_out(state: State, newcomer: ObjectKind) -> bool {
+    match state {
+        State::Active | State::Settling | State::Reserved | State::Waiting => true,
+        State::Intent => newcomer == ObjectKind::Backup,
+        State::Collected => newcomer.is_exclusive(),
+    }
 }
 
 /// A claim was refused because others hold what it asks for.
@@ -25,7 +58,7 @@ pub fn may_exclude(one: ObjectKind, other: ObjectKind) -> bool {
 pub struct Conflict {
     /// What was refused.
     pub key: ObjectKey,
-    /// The claims in the way, in the order in which they came; never empty.
+    /// The claims in the way, with the entries that are, in the order in which they came; never empty.
     pub holders: Vec<Claim>,
 }
 
@@ -35,10 +68,7 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} conflicts with ", self.key)?;
         for (i, holder) in self.holders.iter().take(3).enumerate() {
-            let state = match holder.state() {
-                State::Reserved => "reserved",
-                State::Active => "active",
-            };
+            let state = holder.state().as_str().to_lowercase();
             write!(f, "{}{} ({state} since {})", if i == 0 { "" } else { ", " }, holder.key, holder.since())?;
         }
         if self.holders.len() > 3 {

@@ -1,5 +1,7 @@
-//! A small API server in memory for tests without a cluster: get, list, create, replace and delete of any resource, with
-//! resource versions, uids, 404 and 409 as the real one gives them.
+//! A small API server in memory for tests without a cluster: get, list (also by labels), create, replace and delete (also
+//! with preconditions) of any resource, with resource versions, uids, 404 and 409 as the real one gives them.
+
+mod serve;
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +11,12 @@ use std::{
     },
 };
 
-use axum::{
-    Json, Router,
-    body::Bytes,
-    extract::State,
-    http::{Method, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
+use axum::Router;
 use kube::Client;
 use serde_json::{Value, json};
+
+/// Something that is done just before a request is served.
+type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
 
 /// The server; clones share its objects.
 #[derive(Clone, Default)]
@@ -29,6 +28,8 @@ pub struct FakeApi {
 struct Inner {
     /// By path: `/apis/velero.io/v1/namespaces/velero/backups/b1`.
     objects: Mutex<BTreeMap<String, Value>>,
+    /// By verb and path.
+    hooks: Mutex<Vec<(String, String, Hook)>>,
     version: AtomicU64,
     writes: AtomicU64,
     conflicts: AtomicU64,
@@ -37,6 +38,23 @@ struct Inner {
     read_only: AtomicBool,
     unserved: AtomicBool,
     away: Mutex<Option<String>>,
+    crash: Mutex<Option<Crash>>,
+}
+
+/// How the last write before a crash ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastWrite {
+    /// It never arrives.
+    Lost,
+    /// It is done, and nobody hears of it.
+    Unanswered,
+}
+
+/// A crash to come: so many writes are done before the one that is the last.
+#[derive(Clone, Copy)]
+struct Crash {
+    writes_left: u64,
+    last: LastWrite,
 }
 
 impl FakeApi {
@@ -47,7 +65,7 @@ impl FakeApi {
 
     /// A client of this server.
     pub fn client(&self) -> Client {
-        let router = Router::new().fallback(serve).with_state(self.clone());
+        let router = Router::new().fallback(serve::serve).with_state(self.clone());
         Client::new(router, "velero")
     }
 
@@ -60,6 +78,14 @@ impl FakeApi {
     /// The object at this path.
     pub fn get(&self, path: &str) -> Option<Value> {
         self.objects().get(path).cloned()
+    }
+
+    /// Edits the object at this path, if there is one; it gets a new resource version.
+    pub fn edit(&self, path: &str, edit: impl FnOnce(&mut Value)) {
+        if let Some(mut object) = self.get(path) {
+            edit(&mut object);
+            self.put(path, object);
+        }
     }
 
     /// Removes the object at this path.
@@ -92,7 +118,7 @@ impl FakeApi {
 
     /// From now on every request for this path fails with 503.
     pub fn set_gone_for(&self, path: &str) {
-        *self.inner.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
+        *lock(&self.inner.away) = Some(path.to_owned());
     }
 
     /// From now on every write fails with 503, or works again.
@@ -110,6 +136,25 @@ impl FakeApi {
         self.inner.unserved.store(unserved, Ordering::SeqCst);
     }
 
+    /// After so many more writes comes the last; every request after it fails, as if the caller had crashed, until
+    /// [`FakeApi::recover`].
+    pub fn crash_after(&self, writes: u64, last: LastWrite) {
+        *lock(&self.inner.crash) = Some(Crash { writes_left: writes, last });
+    }
+
+    /// Serves again after a crash. Whether there was one.
+    pub fn recover(&self) -> bool {
+        let crashed = lock(&self.inner.crash).take().is_none();
+        self.set_gone(false);
+        crashed
+    }
+
+    /// Does this once, just before the next request with this method for exactly this path: what someone else did while
+    /// the request was on its way.
+    pub fn before(&self, method: &str, path: &str, act: impl FnOnce(&Self) + Send + 'static) {
+        lock(&self.inner.hooks).push((method.to_owned(), path.to_owned(), Box::new(act)));
+    }
+
     /// Writes that succeeded.
     pub fn writes(&self) -> u64 {
         self.inner.writes.load(Ordering::SeqCst)
@@ -121,68 +166,16 @@ impl FakeApi {
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
-        self.inner.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.objects)
     }
 
     fn next_version(&self) -> String {
         (self.inner.version.fetch_add(1, Ordering::SeqCst) + 1).to_string()
     }
+}
 
-    fn refuse_write(&self, name: &str, reason: &str) -> Response {
-        self.inner.conflicts.fetch_add(1, Ordering::SeqCst);
-        status(StatusCode::CONFLICT, reason, "", name)
-    }
-
-    fn list(&self, path: &str) -> Response {
-        // `/apis/velero.io/v1/backups` lists every namespace.
-        let (group, plural) = path.rsplit_once('/').unwrap_or_default();
-        let inside = |key: &str| {
-            key.starts_with(&format!("{path}/"))
-                || (key.starts_with(&format!("{group}/namespaces/"))
-                    && key.split('/').rev().nth(1) == Some(plural))
-        };
-        let items: Vec<Value> =
-            self.objects().iter().filter(|(key, _)| inside(key)).map(|(_, object)| object.clone()).collect();
-        Json(
-            json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}),
-        )
-        .into_response()
-    }
-
-    fn create(&self, path: &str, mut object: Value) -> Response {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let path = format!("{path}/{name}");
-        let version = self.next_version();
-        let mut objects = self.objects();
-        if objects.contains_key(&path) {
-            drop(objects);
-            return self.refuse_write(&name, "AlreadyExists");
-        }
-        object["metadata"]["uid"] = json!(format!("uid-{version}"));
-        object["metadata"]["resourceVersion"] = json!(version);
-        objects.insert(path, object.clone());
-        self.inner.writes.fetch_add(1, Ordering::SeqCst);
-        (StatusCode::CREATED, Json(object)).into_response()
-    }
-
-    fn replace(&self, path: &str, mut object: Value) -> Response {
-        let (_, name) = path.rsplit_once('/').unwrap_or_default();
-        let version = self.next_version();
-        let mut objects = self.objects();
-        let Some(old) = objects.get(path) else {
-            drop(objects);
-            return self.refuse_write(name, "Conflict");
-        };
-        let same = |field: &str| old.pointer(field) == object.pointer(field);
-        if !same("/metadata/resourceVersion") || !same("/metadata/uid") {
-            drop(objects);
-            return self.refuse_write(name, "Conflict");
-        }
-        object["metadata"]["resourceVersion"] = json!(version);
-        objects.insert(path.to_owned(), object.clone());
-        self.inner.writes.fetch_add(1, Ordering::SeqCst);
-        Json(object).into_response()
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The path of a `velero.io` object in namespace `velero`.
@@ -190,44 +183,17 @@ pub fn velero_path(kind: &str, name: &str) -> String {
     format!("/apis/velero.io/v1/namespaces/velero/{}s/{name}", kind.to_lowercase())
 }
 
-/// The path of the ledger in namespace `velero`.
+/// The path of a ledger in namespace `velero`.
+pub fn ledger_path(lease: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/velero/leases/{lease}")
+}
+
+/// The path of a marker in namespace `velero`.
+pub fn marker_path(lease: &str) -> String {
+    format!("/api/v1/namespaces/velero/configmaps/{lease}")
+}
+
+/// The path of Velero's ledger in namespace `velero`.
 pub const LEDGER_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
-
-async fn serve(State(api): State<FakeApi>, method: Method, uri: Uri, body: Bytes) -> Response {
-    // Lets requests of others come in between, as they would on a network.
-    tokio::task::yield_now().await;
-    if api.inner.hung.load(Ordering::SeqCst) {
-        std::future::pending::<()>().await;
-    }
-    let away = api.inner.away.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(uri.path());
-    let refused = method != Method::GET && api.inner.read_only.load(Ordering::SeqCst);
-    if away || refused || api.inner.gone.load(Ordering::SeqCst) {
-        return status(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "", "");
-    }
-    let path = uri.path();
-    if api.inner.unserved.load(Ordering::SeqCst) && path.contains("velero.io") {
-        return (StatusCode::NOT_FOUND, "404 page not found").into_response();
-    }
-    let object = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-    let (parent, name) = path.rsplit_once('/').unwrap_or_default();
-    let (_, plural) = parent.rsplit_once('/').unwrap_or_default();
-    let of_item = api.get(path).is_some() || plural.ends_with('s') && plural != "namespaces";
-    match method {
-        Method::POST => api.create(path, object),
-        Method::PUT => api.replace(path, object),
-        Method::GET if !of_item => api.list(path),
-        Method::GET => match api.get(path) {
-            Some(object) => Json(object).into_response(),
-            None => status(StatusCode::NOT_FOUND, "NotFound", plural, name),
-        },
-        _ => status(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", plural, name),
-    }
-}
-
-fn status(code: StatusCode, reason: &str, plural: &str, name: &str) -> Response {
-    let body = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason,
-        "message": format!("{plural} \"{name}\": {reason}"), "details": {"name": name, "kind": plural},
-    });
-    (code, Json(body)).into_response()
-}
+/// The path of its marker.
+pub const MARKER_PATH: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";

@@ -4,9 +4,12 @@ use std::{collections::BTreeSet, fmt};
 
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
-    selection::globs_may_overlap,
+    names::is_object_name,
+    selection::{glob_match, globs_may_overlap},
 };
 use serde::{Deserialize, Serialize};
+
+use crate::ledger::json_bytes;
 
 /// More names than this are replaced by everything, so that one object can't fill the ledger.
 pub const MAX_NAMES: usize = 100;
@@ -15,7 +18,8 @@ pub const MAX_BYTES: usize = 4096;
 /// More bytes of globs than this, likewise: comparing two globs takes the product of their lengths.
 pub const MAX_GLOB_BYTES: usize = 256;
 
-/// Namespaces read or written, and whether cluster-scoped resources were asked for by name.
+/// Namespaces read or written, whether cluster-scoped resources were asked for by name, and the backup that is read or
+/// deleted.
 ///
 /// Cluster-scoped items that merely come along, such as the volume of a claim, do not count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -24,7 +28,13 @@ pub struct Footprint {
     namespaces: Namespaces,
     #[serde(rename = "cluster", default, skip_serializing_if = "std::ops::Not::not")]
     cluster: bool,
+    /// `namespace/name` of a Backup, or `*` for any; empty for none.
+    #[serde(rename = "backup", default, skip_serializing_if = "String::is_empty")]
+    backup: String,
 }
+
+/// Any backup: which one is not known yet.
+const ANY_BACKUP: &str = "*";
 
 /// A set of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,7 +53,31 @@ enum Namespaces {
 impl Footprint {
     /// Every namespace and every cluster-scoped resource; also what is not known.
     pub fn everything() -> Self {
-        Self { namespaces: Namespaces::All, cluster: true }
+        Self { namespaces: Namespaces::All, cluster: true, backup: ANY_BACKUP.to_owned() }
+    }
+
+    /// A deletion of this backup: no namespaces, one backup.
+    pub fn of_deletion(namespace: &str, backup: &str) -> Self {
+        Self::nothing().from_backup(namespace, Some(backup))
+    }
+
+    /// All that there is in a scope which is one database cluster.
+    pub fn whole_scope() -> Self {
+        Self::everything()
+    }
+
+    fn nothing() -> Self {
+        Self { namespaces: Namespaces::Only(BTreeSet::new()), cluster: false, backup: String::new() }
+    }
+
+    /// The same, read from this backup; none, and what can't be a name: from one that is not known.
+    #[must_use]
+    pub fn from_backup(mut self, namespace: &str, name: Option<&str>) -> Self {
+        self.backup = match name {
+            Some(name) if is_object_name(name) => format!("{namespace}/{name}"),
+            _ => ANY_BACKUP.to_owned(),
+        };
+        self
     }
 
     /// Exactly these namespaces; names may be globs.
@@ -76,8 +110,7 @@ impl Footprint {
         };
         let sources = match asked {
             Namespaces::Only(names) => Namespaces::Only(names),
-            Namespaces::AllBut(_) if source.namespaces != Namespaces::All => source.namespaces,
-            Namespaces::AllBut(names) => Namespaces::AllBut(names),
+            Namespaces::AllBut(left_out) => source.namespaces.without(left_out),
             Namespaces::All => source.namespaces,
         };
         let targets = spec.namespace_mapping.iter();
@@ -90,11 +123,15 @@ impl Footprint {
                 Namespaces::AllBut(names)
             }
             Namespaces::Only(mut names) => {
-                let mapped: Vec<String> = targets
+                let mapped: Vec<(String, String)> = targets
                     .filter(|(from, _)| names.iter().any(|name| may_overlap(name, from)))
-                    .map(|(_, to)| to.clone())
+                    .map(|(from, to)| (from.clone(), to.clone()))
                     .collect();
-                names.extend(mapped);
+                // What is mapped away is read from the backup only: nothing is done to the namespace itself.
+                for (from, _) in &mapped {
+                    names.remove(from);
+                }
+                names.extend(mapped.into_iter().map(|(_, to)| to));
                 Namespaces::Only(names)
             }
         };
@@ -104,6 +141,30 @@ impl Footprint {
     /// Whether something may be touched by both. Errs on the side of yes.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.cluster && other.cluster || self.namespaces.overlap(&other.namespaces)
+    }
+
+    /// Whether both have to do with the same backup. Errs on the side of yes.
+    pub fn shares_backup(&self, other: &Self) -> bool {
+        let any = |one: &Self| one.backup == ANY_BACKUP;
+        let none = |one: &Self| one.backup.is_empty();
+        !none(self) && !none(other) && (any(self) || any(other) || self.backup == other.backup)
+    }
+
+    /// Whether all that `other` may touch is in it. Errs on the side of no.
+    pub fn covers(&self, other: &Self) -> bool {
+        let backup = other.backup.is_empty() || self.backup == ANY_BACKUP || self.backup == other.backup;
+        backup && (self.cluster || !other.cluster) && self.namespaces.cover(&other.namespaces)
+    }
+
+    /// The length of its JSON, at most.
+    pub(crate) fn bytes_at_most(&self) -> usize {
+        let names = match &self.namespaces {
+            Namespaces::All => 0,
+            Namespaces::AllBut(names) | Namespaces::Only(names) => {
+                names.iter().map(|name| json_bytes(name) + 3).sum()
+            }
+        };
+        64 + names + json_bytes(&self.backup)
     }
 
     /// Whether this namespace is in it. Errs on the side of yes.
@@ -128,7 +189,13 @@ impl Footprint {
             (Namespaces::Only(a), Namespaces::Only(b)) => Namespaces::Only(a.union(b).cloned().collect()),
             _ => Namespaces::All,
         };
-        Self::bounded(namespaces, self.cluster || other.cluster)
+        let mut union = Self::bounded(namespaces, self.cluster || other.cluster);
+        union.backup = match (self.backup.as_str(), other.backup.as_str()) {
+            (one, other) if one == other || other.is_empty() => one.to_owned(),
+            ("", other) => other.to_owned(),
+            _ => ANY_BACKUP.to_owned(),
+        };
+        union
     }
 
     fn bounded(namespaces: Namespaces, cluster: bool) -> Self {
@@ -142,11 +209,29 @@ impl Footprint {
                 || bytes(&mut names.iter()) > MAX_BYTES
                 || bytes(&mut names.iter().filter(|name| !is_plain(name))) > MAX_GLOB_BYTES
         });
-        Self { namespaces: if too_long { Namespaces::All } else { namespaces }, cluster }
+        Self {
+            namespaces: if too_long { Namespaces::All } else { namespaces },
+            cluster,
+            backup: String::new(),
+        }
     }
 }
 
 impl Namespaces {
+    fn cover(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) => true,
+            (Self::AllBut(without), Self::AllBut(names)) => without.is_subset(names),
+            (Self::AllBut(without), Self::Only(names)) => {
+                !names.iter().any(|name| without.iter().any(|out| may_overlap(name, out)))
+            }
+            (Self::Only(all), Self::Only(names)) => names.iter().all(|name| {
+                all.contains(name) || is_plain(name) && all.iter().any(|glob| glob_match(glob, name))
+            }),
+            (Self::AllBut(_) | Self::Only(_), Self::All) | (Self::Only(_), Self::AllBut(_)) => false,
+        }
+    }
+
     /// What these include and exclude lists select. Exclusions are used only where they are plain names and everything
     /// else is included; left out they only make the set larger, which is safe.
     fn selected(includes: &[String], excludes: &[String]) -> Self {
@@ -155,6 +240,20 @@ impl Namespaces {
             if plain.is_empty() { Self::All } else { Self::AllBut(plain) }
         } else {
             Self::Only(includes.iter().cloned().collect())
+        }
+    }
+
+    /// The same without these exact names, or all but these where that can't be told more closely. Never more than all
+    /// but these: what a backup turns out to hold is no growth.
+    fn without(self, left_out: BTreeSet<String>) -> Self {
+        match self {
+            Self::Only(mut names) => {
+                names.retain(|name| !left_out.contains(name));
+                let rest = Self::Only(names);
+                let all_but = Self::AllBut(left_out);
+                if all_but.cover(&rest) { rest } else { all_but }
+            }
+            Self::All | Self::AllBut(_) => Self::AllBut(left_out),
         }
     }
 
@@ -194,6 +293,13 @@ impl fmt::Display for Footprint {
             let more = if names.len() > 3 { format!(" and {} more", names.len() - 3) } else { String::new() };
             format!("{}{more}", shown.join(", "))
         };
+        let nowhere = matches!(&self.namespaces, Namespaces::Only(names) if names.is_empty());
+        if nowhere && !self.backup.is_empty() {
+            return match self.backup.as_str() {
+                ANY_BACKUP => write!(f, "any backup"),
+                name => write!(f, "backup {name}"),
+            };
+        }
         match &self.namespaces {
             Namespaces::All => write!(f, "all namespaces"),
             Namespaces::AllBut(names) => write!(f, "all namespaces but {}", list(names)),

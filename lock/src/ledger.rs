@@ -1,15 +1,16 @@
 //! The ledger of one scope: its claims, and every transition between two ledgers. Nothing here reads or writes.
 //!
-//! What always holds: no two claims conflict, but for objects that were [adopted](Ledger::adopt) because they existed
-//! without a claim. Waiting claims, intents and deletions will be further states and transitions beside these.
+//! What always holds: no two claims that are Reserved, Active or Settling conflict, but for objects that were
+//! [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by a person.
 
 use crate::{
     claim::{Claim, Entry, ObjectKey, ObjectKind, State},
-    conflict::{self, Conflict},
+    conflict::{Conflict, Rules, keeps_out},
     footprint::Footprint,
 };
 
 mod format;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -19,14 +20,56 @@ pub use format::{FORMAT_VERSION, FormatError};
 pub const MAX_ENTRIES: usize = 1000;
 /// Bytes of JSON that a ledger grows to at most; the API server allows 262,144 for all annotations together.
 pub const MAX_BYTES: usize = 240 * 1024;
+/// Intents that a ledger holds at most; a refused restore beyond it leaves none.
+pub const MAX_INTENTS: usize = 32;
+
+/// Whether a ledger grants anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Status {
+    /// Just made; its marker does not name it yet.
+    Opening,
+    /// In use.
+    #[default]
+    Open,
+    /// Made anew after a loss: nothing is granted until late creations have come or can't.
+    Rebuilding,
+    /// Idle and empty, about to be removed. Never opened again.
+    Closed,
+}
 
 /// The claims of one scope.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    /// One more at every exclusive grant; never goes back.
+    /// Whether it grants anything.
+    pub status: Status,
+    /// One more at every exclusive grant and every forced release; never goes back.
     pub epoch: u64,
+    /// As far as the epoch may go before the marker of the scope is written again.
+    pub bound: u64,
     /// The claims, in the order in which their names came.
     pub claims: Vec<Claim>,
+    /// What the profile says. Not stored: whoever reads a ledger knows the profile.
+    pub rules: Rules,
+}
+
+/// How a claim is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ask {
+    /// Wait for a place instead of being refused.
+    pub queue: bool,
+    /// Take the place whoever is in the way, with the reason that a person gave.
+    pub forced: Option<String>,
+}
+
+/// A place in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// It keeps others out, and may be activated.
+    Reserved,
+    /// It waits for these.
+    Waiting(Conflict),
+    /// It was taken although these are in the way.
+    Forced(Conflict),
 }
 
 /// Why an entry was not granted.
@@ -35,6 +78,9 @@ pub enum Refusal {
     /// Others hold what it asks for.
     #[error(transparent)]
     Conflict(#[from] Conflict),
+    /// It waits for its turn still.
+    #[error("it waits for its turn: {0}")]
+    Waiting(Conflict),
     /// The ledger holds as many entries as it can.
     #[error(
         "the ledger is full ({entries} entries, {bytes} bytes; it holds at most {MAX_ENTRIES} entries and {MAX_BYTES} bytes): \
@@ -43,7 +89,7 @@ pub enum Refusal {
     Full {
         /// Entries in the ledger.
         entries: usize,
-        /// Size of its JSON.
+        /// Size of its JSON, at most.
         bytes: usize,
     },
     /// Nothing was admitted under this name and uid.
@@ -54,6 +100,9 @@ pub enum Refusal {
         /// The uid.
         uid: String,
     },
+    /// The ledger is being made, rebuilt or removed, and grants nothing meanwhile.
+    #[error("the ledger is {0:?} and grants nothing now")]
+    NotOpen(Status),
 }
 
 impl Refusal {
@@ -61,8 +110,10 @@ impl Refusal {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Conflict(_) => "conflict",
+            Self::Waiting(_) => "waiting",
             Self::Full { .. } => "full",
             Self::NotClaimed { .. } => "not_claimed",
+            Self::NotOpen(_) => "not_open",
         }
     }
 }
@@ -88,12 +139,28 @@ impl Ledger {
         self.claims.is_empty()
     }
 
-    /// The claims that keep an object of this name and footprint out.
-    pub fn conflicts(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<&Claim> {
-        self.claims.iter().filter(|claim| conflict::conflicts(key, footprint, claim)).collect()
+    /// What keeps an object of this name and footprint out: claims with the entries in its way.
+    pub fn conflicts(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
+        self.in_the_way(key, footprint, |_, entry| keeps_out(entry.state, key.kind))
     }
 
-    /// Reserves a place for this uid. The same uid may come again; if it then asks for more, it is checked again.
+    fn in_the_way(
+        &self,
+        key: &ObjectKey,
+        footprint: &Footprint,
+        counts: impl Fn(&Claim, &Entry) -> bool,
+    ) -> Vec<Claim> {
+        let of = |claim: &Claim| {
+            if !self.rules.may_exclude(key.kind, claim.key.kind) {
+                return None;
+            }
+            claim.only(|entry| counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry))
+        };
+        self.claims.iter().filter_map(of).collect()
+    }
+
+    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again; if it then asks for more, it
+    /// is checked again.
     ///
     /// `since` is for people. On a refusal the ledger is unchanged.
     pub fn admit(
@@ -102,104 +169,221 @@ impl Ledger {
         uid: &str,
         footprint: &Footprint,
         since: &str,
-    ) -> Result<(), Refusal> {
-        let known = self.entry(key, uid);
-        if known.is_some_and(|entry| entry.footprint == *footprint) {
-            return Ok(());
+        ask: &Ask,
+    ) -> Result<Grant, Refusal> {
+        if self.status != Status::Open {
+            return Err(Refusal::NotOpen(self.status));
         }
-        let holders: Vec<Claim> = self.conflicts(key, footprint).into_iter().cloned().collect();
-        if !holders.is_empty() {
-            return Err(Conflict { key: key.clone(), holders }.into());
+        let known = self.entry(key, uid).filter(|entry| {
+            matches!(entry.state, State::Waiting | State::Reserved | State::Active)
+                && entry.footprint.covers(footprint)
+        });
+        if let Some(entry) = known {
+            return Ok(match entry.state {
+                State::Waiting => Grant::Waiting(self.behind(key, uid)),
+                _ => Grant::Reserved,
+            });
         }
-        let before = self.clone();
-        match self.entry_mut(key, uid) {
-            Some(entry) => entry.footprint = entry.footprint.union(footprint),
-            None => self.insert(key, uid, footprint, State::Reserved, since),
+        let own = self.entry(key, uid);
+        // Who has a place already can't go back and wait for a larger one: two who did would wait for each other.
+        let placed = own.is_some_and(|entry| entry.state > State::Waiting);
+        // The entry will cover what it had, what is asked for, and whatever a footprint of both has to name besides.
+        let together = own.map_or_else(|| footprint.clone(), |entry| entry.footprint.union(footprint));
+        let holders = self.in_the_way(key, &together, |claim, entry| {
+            let waits = entry.state == State::Waiting;
+            let came_later = placed && (waits || entry.state == State::Intent);
+            let asked = || self.rules.conflicts(key, footprint, claim, entry);
+            let behind = waits && self.is_behind(claim, key);
+            keeps_out(entry.state, key.kind) && !behind && (!came_later || asked())
+        });
+        let conflict = (!holders.is_empty()).then(|| Conflict { key: key.clone(), holders });
+        if let Some(conflict) = &conflict
+            && (!ask.queue || placed)
+            && ask.forced.is_none()
+        {
+            return Err(conflict.clone().into());
         }
-        let (entries, bytes) = (self.len(), self.to_json().len());
-        if entries > MAX_ENTRIES || bytes > MAX_BYTES {
-            *self = before;
-            return Err(Refusal::Full { entries: self.len(), bytes: self.to_json().len() });
+        self.has_room(entry_bytes(key, uid, footprint, since, ask.forced.as_deref().unwrap_or_default()))?;
+        let waits = conflict.is_some() && ask.forced.is_none();
+        if waits {
+            self.go_last(key);
         }
-        Ok(())
+        self.place(key, uid, footprint, since, if waits { State::Waiting } else { State::Reserved });
+        self.remove(key, |entry| entry.state == State::Intent);
+        // What the name had before may have kept others waiting.
+        self.promote();
+        Ok(match conflict {
+            None => Grant::Reserved,
+            Some(conflict) => match &ask.forced {
+                Some(reason) => {
+                    if let Some(entry) = self.entry_mut(key, uid) {
+                        entry.forced = true;
+                        entry.note.clone_from(reason);
+                    }
+                    Grant::Forced(conflict)
+                }
+                None => Grant::Waiting(conflict),
+            },
+        })
     }
 
     /// Takes in an object that exists without a claim, whatever stands beside it: it is there, and keeps others out.
     ///
     /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work.
     pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
-        if self.entry(key, uid).is_none() {
-            self.insert(key, uid, footprint, state, since);
+        if self.entry(key, uid).is_none_or(|entry| entry.state < State::Waiting) {
+            self.place(key, uid, footprint, since, state);
         }
     }
 
     /// Gives the right to work to an admitted uid, and returns the fencing number. The same uid may come again.
     ///
-    /// An Active claim that conflicts (possible only after an adoption) keeps it.
+    /// What works, settles or is held by a person, and conflicts (possible only after an adoption), keeps its place.
     pub fn activate(&mut self, key: &ObjectKey, uid: &str) -> Result<u64, Refusal> {
-        let Some(entry) = self.entry(key, uid) else {
+        if self.status != Status::Open {
+            return Err(Refusal::NotOpen(self.status));
+        }
+        let entry = self.entry(key, uid).filter(|entry| entry.state >= State::Waiting);
+        let Some(entry) = entry.filter(|entry| entry.state != State::Settling) else {
             return Err(Refusal::NotClaimed { key: key.clone(), uid: uid.to_owned() });
         };
-        if entry.state == State::Active {
-            return Ok(entry.epoch);
+        match entry.state {
+            State::Active => return Ok(entry.epoch),
+            State::Waiting => return Err(Refusal::Waiting(self.behind(key, uid))),
+            _ => {}
         }
-        let holders: Vec<Claim> = self
-            .conflicts(key, &entry.footprint)
-            .into_iter()
-            .filter(|claim| {
-                let active = |other: &&Entry| other.state == State::Active;
-                claim.entries.iter().filter(active).any(|other| other.footprint.overlaps(&entry.footprint))
-            })
-            .cloned()
-            .collect();
-        if !holders.is_empty() {
+        let (epoch, forced) = (entry.epoch, entry.forced);
+        let works = |claim: &Claim, entry: &Entry| {
+            matches!(entry.state, State::Active | State::Settling)
+                || claim.key.kind == ObjectKind::Hold && entry.state == State::Reserved
+        };
+        let holders = self.in_the_way(key, &entry.footprint, works);
+        if !holders.is_empty() && !forced {
             return Err(Conflict { key: key.clone(), holders }.into());
         }
-        let epoch = entry.epoch;
         if let Some(entry) = self.entry_mut(key, uid) {
             entry.state = State::Active;
+            entry.suspect = false;
         }
         Ok(epoch)
     }
 
-    /// Removes the entry of this uid and leaves the others of the name as they are. Whether there was one.
+    /// Removes the entry of this uid and leaves the others of the name as they are; who waited for it may have its place
+    /// in the same step. Whether there was one.
     pub fn release(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        self.remove(key, |entry| entry.uid == uid)
+        self.drop_where(key, |entry| entry.uid == uid)
+    }
+
+    /// Ends the work of this uid, but keeps its place until what it worked on has settled. Whether there was one.
+    pub fn settle(&mut self, key: &ObjectKey, uid: &str) -> bool {
+        self.turn(key, uid, |state| matches!(state, State::Reserved | State::Active), State::Settling)
     }
 
     /// Removes the entry of this uid if it is in this state still, so that an activation in between wins.
     pub fn drop_if(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
-        self.remove(key, |entry| entry.uid == uid && entry.state == state)
+        self.drop_where(key, |entry| entry.uid == uid && entry.state == state)
+    }
+
+    /// Notes that a reservation's object was looked for and not found for a whole grace. Whether that was news.
+    pub fn suspect(&mut self, key: &ObjectKey, uid: &str) -> bool {
+        let entry = self.entry_mut(key, uid).filter(|entry| entry.state < State::Settling && !entry.suspect);
+        entry.map(|entry| entry.suspect = true).is_some()
+    }
+
+    /// Turns an orphan into a tombstone: its object may come late, and would start on sight. It keeps restores out only.
+    pub fn entomb(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
+        let done = self.turn(key, uid, |now| now == state, State::Collected);
+        self.promote();
+        done
+    }
+
+    /// Removes an entry whatever its state, because a person says so. A new epoch: tokens of the old one are worth
+    /// nothing. Whether there was one.
+    pub fn force_release(&mut self, key: &ObjectKey, uid: &str) -> bool {
+        let there = self.entry(key, uid).is_some();
+        if there {
+            self.epoch += 1;
+            self.release(key, uid);
+        }
+        there
+    }
+
+    /// Leaves word that a restore was refused: new backups that overlap it are kept out for a while. One for a name; a
+    /// later one takes the place of the earlier. Whether it was left.
+    pub fn leave_intent(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str) -> bool {
+        let others = |entry: &Entry| entry.state != State::Intent;
+        let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
+        let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
+        let intents = all.filter(|entry| !others(entry)).count();
+        let room = self.has_room(entry_bytes(key, uid, footprint, since, "")).is_ok();
+        let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
+        if !may || !room || taken || intents >= MAX_INTENTS {
+            return false;
+        }
+        self.remove(key, |_| true);
+        self.place(key, uid, footprint, since, State::Intent);
+        self.promote();
+        true
+    }
+
+    /// A person holds what this footprint covers, from now on or once those who are there have left. `by` says who and
+    /// why.
+    pub fn hold(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        footprint: &Footprint,
+        since: &str,
+        by: &str,
+    ) -> Result<Grant, Refusal> {
+        let grant = self.admit(key, uid, footprint, since, &Ask { queue: true, forced: None })?;
+        if let Some(entry) = self.entry_mut(key, uid) {
+            by.clone_into(&mut entry.note);
+        }
+        Ok(grant)
     }
 
     /// Who holds the scope, for people: a restore by name, or how many.
     pub fn holder(&self) -> String {
         let of = |kind: ObjectKind| {
-            let claims: Vec<&Claim> = self.claims.iter().filter(|claim| claim.key.kind == kind).collect();
+            let holds = |claim: &&Claim| claim.key.kind == kind && claim.state() >= State::Reserved;
+            let claims: Vec<&Claim> = self.claims.iter().filter(holds).collect();
+            let noun = kind.as_str().to_lowercase();
             match claims.as_slice() {
                 [] => None,
-                [one] => {
-                    let kind = kind.as_str().to_lowercase();
-                    Some(format!("{kind}/{}/{}", one.key.namespace, one.key.name))
-                }
-                many => Some(format!("{} {}", many.len(), kind.plural())),
+                [one] => Some(format!("{noun}/{}/{}", one.key.namespace, one.key.name)),
+                many => Some(format!("{} {noun}s", many.len())),
             }
         };
-        let parts: Vec<String> =
-            [ObjectKind::Restore, ObjectKind::Backup].into_iter().filter_map(of).collect();
-        parts.join(" and ")
+        let parts: Vec<String> = ObjectKind::ALL.into_iter().filter_map(of).collect();
+        match self.status {
+            Status::Open => parts.join(" and "),
+            status => format!("{status:?}").to_lowercase(),
+        }
     }
 
-    fn insert(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
-        if key.kind.is_exclusive() {
+    /// Puts an entry into this state; one that is there keeps its place in the order, and covers both footprints.
+    fn place(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str, state: State) {
+        if key.kind.is_exclusive() && state >= State::Reserved {
             self.epoch += 1;
+        }
+        let epoch = self.epoch;
+        if let Some(entry) = self.entry_mut(key, uid) {
+            entry.footprint = entry.footprint.union(footprint);
+            if entry.state != State::Active {
+                (entry.state, entry.epoch, entry.suspect) = (state, epoch, false);
+            }
+            return;
         }
         let entry = Entry {
             uid: uid.to_owned(),
             footprint: footprint.clone(),
             state,
-            epoch: self.epoch,
+            epoch,
             since: since.to_owned(),
+            suspect: false,
+            forced: false,
+            note: String::new(),
         };
         match self.claims.iter_mut().find(|claim| claim.key == *key) {
             Some(claim) => claim.entries.push(entry),
@@ -207,9 +391,41 @@ impl Ledger {
         }
     }
 
+    /// Someone who begins to wait under a name that has been here before does not take the name's place in the order:
+    /// others have been waiting for longer.
+    fn go_last(&mut self, key: &ObjectKey) {
+        let waits = |claim: &Claim| claim.entries.iter().any(|entry| entry.state == State::Waiting);
+        if let Some(place) = self.claims.iter().position(|claim| claim.key == *key && !waits(claim)) {
+            let claim = self.claims.remove(place);
+            self.claims.push(claim);
+        }
+    }
+
+    /// Whether one more entry, of this size, has its place.
+    fn has_room(&self, bytes: usize) -> Result<(), Refusal> {
+        let (entries, bytes) = (self.len(), self.bytes_at_most() + bytes);
+        if entries >= MAX_ENTRIES || bytes > MAX_BYTES {
+            return Err(Refusal::Full { entries, bytes });
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, key: &ObjectKey, uid: &str, from: impl Fn(State) -> bool, to: State) -> bool {
+        let entry = self.entry_mut(key, uid).filter(|entry| from(entry.state));
+        entry.map(|entry| (entry.state, entry.suspect) = (to, false)).is_some()
+    }
+
     fn entry_mut(&mut self, key: &ObjectKey, uid: &str) -> Option<&mut Entry> {
         let claim = self.claims.iter_mut().find(|claim| claim.key == *key)?;
         claim.entries.iter_mut().find(|entry| entry.uid == uid)
+    }
+
+    fn drop_where(&mut self, key: &ObjectKey, over: impl Fn(&Entry) -> bool) -> bool {
+        let dropped = self.remove(key, over);
+        if dropped {
+            self.promote();
+        }
+        dropped
     }
 
     fn remove(&mut self, key: &ObjectKey, over: impl Fn(&Entry) -> bool) -> bool {
@@ -220,4 +436,29 @@ impl Ledger {
         self.claims.retain(|claim| !claim.entries.is_empty());
         self.len() < before
     }
+
+    /// The size of the JSON, a little too large: cheap enough to be asked at every grant.
+    fn bytes_at_most(&self) -> usize {
+        // Version, status, epoch and bound.
+        const FRAME: usize = 128;
+        let of = |claim: &Claim| -> usize {
+            let entry = |e: &Entry| entry_bytes(&claim.key, &e.uid, &e.footprint, &e.since, &e.note);
+            claim.entries.iter().map(entry).sum()
+        };
+        FRAME + self.claims.iter().map(of).sum::<usize>()
+    }
+}
+
+/// What an entry adds to the JSON at most, with its claim around it and a footprint of its own.
+fn entry_bytes(key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str, note: &str) -> usize {
+    // Names of fields, quotes, words and numbers.
+    const FRAME: usize = 192;
+    let texts = [key.namespace.as_str(), &key.name, uid, since, note];
+    FRAME + texts.into_iter().map(json_bytes).sum::<usize>() + footprint.bytes_at_most()
+}
+
+/// The length of a text in JSON, at most and without its quotes: a character that has to be escaped takes six bytes.
+pub(crate) fn json_bytes(text: &str) -> usize {
+    let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()
 }

@@ -1,17 +1,21 @@
 //! The lock that keeps backups and restores of one scope apart.
 //!
-//! [`claim`], [`footprint`], [`conflict`] and [`ledger`] are pure: values and the transitions between them, the same for
-//! the webhook, the controller and every test. [`lease`] stores a ledger in a Lease and changes it by compare-and-swap;
-//! [`observe`] reads the objects that the claims are about; [`mod@activate`] and [`collect`] put the two together.
+//! [`claim`], [`footprint`], [`conflict`], [`ledger`], [`admission`] and [`fate`] are pure: values and the transitions
+//! between them, the same for the webhook, the controller, the model and every test. [`lease`] stores a ledger in a Lease
+//! and changes it by compare-and-swap; [`observe`] reads the objects that the claims are about; [`mod@activate`] and
+//! [`collect`] put the two together.
 
 pub mod activate;
+pub mod admission;
 pub mod claim;
 pub mod collect;
 pub mod conflict;
 pub mod errors;
 #[cfg(any(test, feature = "fake-api"))]
 pub mod fake_api;
+pub mod fate;
 pub mod footprint;
+pub mod guard;
 pub mod lease;
 pub mod ledger;
 pub mod observe;
@@ -21,8 +25,9 @@ mod tests;
 
 pub use activate::{ActivateError, Token, activate, release};
 pub use claim::{Claim, Entry, ObjectKey, ObjectKind, State};
-pub use collect::Collector;
+pub use collect::{Collector, Times};
 pub use conflict::Conflict;
 pub use footprint::Footprint;
-pub use lease::{LedgerError, LedgerStore, VELERO_SCOPE};
+pub use guard::Guard;
+pub use lease::{Keeper, LedgerError, LedgerStore, Tended, VELERO_SCOPE};
 pub use ledger::Ledger;

@@ -1,20 +1,28 @@
 //! Fresh reads of the objects that claims are about. Never from a cache: a claim is judged by what the API server says.
 
-use std::time::Duration;
+mod profile;
+mod seen;
 
-use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+use std::{sync::Arc, time::Duration};
+
+use backup_core::{
+    api::{BackupSpec, RestoreSpec},
+    profile::{Profile, ScopeRule},
+};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{DynamicObject, ListParams},
-    core::ApiResource,
 };
 use serde_json::Value;
 
 use crate::{
-    claim::{ObjectKey, ObjectKind, State},
+    claim::{Claim, ObjectKey, ObjectKind, State},
     errors::plain,
+    fate::Sight,
     footprint::Footprint,
 };
+
+pub use seen::Observed;
 
 /// Longest wait for one answer of the API server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,81 +58,100 @@ impl ObserveError {
     }
 }
 
-/// A Backup or Restore as it is stored now, as far as the lock needs to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
-    /// Its name.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: String,
-    /// Its phase, in words; unset is New.
-    pub phase: String,
-    /// Whether its work has ended.
-    pub over: bool,
-    /// Whether its work has not begun.
-    pub new: bool,
-    /// Whether its deletion was asked for.
-    pub deleting: bool,
-    /// When it was created, as RFC 3339.
-    pub created: String,
-    /// Its spec, undecoded.
-    pub spec: Value,
-}
-
-impl Observed {
-    /// What an object says of itself. Works on objects that can't be decoded into their type.
-    pub fn of(kind: ObjectKind, object: &DynamicObject) -> Self {
-        let phase = object.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-        let phase = if phase.is_empty() { "New" } else { phase };
-        Self {
-            key: ObjectKey::new(kind, &object.namespace().unwrap_or_default(), &object.name_any()),
-            uid: object.uid().unwrap_or_default(),
-            over: is_over(kind, phase),
-            new: matches!(phase, "New" | "Queued" | "ReadyToStart"),
-            phase: phase.to_owned(),
-            deleting: object.metadata.deletion_timestamp.is_some(),
-            created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
-            spec: object.data.get("spec").cloned().unwrap_or(Value::Null),
-        }
-    }
-}
-
-/// Whether this phase ends the work of such an object. A phase that this version does not know is active.
-pub fn is_over(kind: ObjectKind, phase: &str) -> bool {
-    match kind {
-        ObjectKind::Backup => BackupPhase::from(phase).is_terminal(),
-        ObjectKind::Restore => RestorePhase::from(phase).is_terminal(),
-    }
-}
-
-/// Reads Backups and Restores; cheap to clone.
+/// Reads the objects of one profile; cheap to clone.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
+    profile: Arc<Profile>,
 }
 
 impl Objects {
     /// Reads through this client.
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    pub fn new(client: Client, profile: Arc<Profile>) -> Self {
+        Self { client, profile }
+    }
+
+    /// Whose objects these are.
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
     }
 
     /// The object of this name, or none if the API server says that *this object* is not found. Any other "not found",
-    /// such as that the kind is not served, is an error.
+    /// such as that the kind is not served, is an error. A hold has no object.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Observed>, ObserveError> {
+        let Some(resource) = profile::resource(&self.profile, key.kind) else { return Ok(None) };
         let what = key.to_string();
-        let api =
-            Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource(key.kind));
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource);
         match bounded(&what, api.get(&key.name)).await {
-            Ok(object) => Ok(Some(Observed::of(key.kind, &object))),
-            Err(ObserveError::Api { source, .. }) if names(&source, key) => Ok(None),
+            Ok(object) => Ok(Some(Observed::of(&self.profile, key.kind, &object))),
+            Err(ObserveError::Api { source, .. }) if names(&source, &key.name, &resource.plural) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// What an object with this spec reads or writes. For a restore its backup is read, because that bounds what can be
-    /// restored; a backup that is not there, and a spec that can't be decoded, count as everything.
+    /// What a claim is to be judged by: its object, freshly read, and whether what it worked on has settled.
+    pub async fn sight(&self, scope: &str, claim: &Claim) -> Result<(Sight, Option<Observed>), ObserveError> {
+        let object = self.read(&claim.key).await?;
+        let ends = object.as_ref().is_none_or(|object| object.over) && claim.key.kind == ObjectKind::Restore;
+        let settled = !ends || self.settled(scope).await?;
+        Ok((Sight::of(object.as_ref(), settled), object))
+    }
+
+    /// Whether the database cluster of this scope is as the profile wants it before it is touched again. One that is gone
+    /// keeps nobody waiting.
+    async fn settled(&self, scope: &str) -> Result<bool, ObserveError> {
+        let (Some(rule), Some((namespace, name))) = (&self.profile.release, profile::cluster_of(scope))
+        else {
+            return Ok(true);
+        };
+        let resource = profile::target(&rule.target);
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
+        match bounded(&format!("{} {namespace}/{name}", rule.target.kind), api.get(name)).await {
+            Ok(object) => Ok(rule.when.holds(&object.data)),
+            Err(ObserveError::Api { source, .. }) if names(&source, name, &resource.plural) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a namespace is being deleted, or gone.
+    pub async fn namespace_is_terminating(&self, name: &str) -> Result<bool, ObserveError> {
+        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        let namespace = bounded(&format!("namespace {name}"), api.get_opt(name)).await?;
+        Ok(namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+    }
+
+    /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and the restore runs. That
+    /// Lease is only ever read.
+    pub async fn foreign_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
+        let (Some(foreign), Some((namespace, cluster))) =
+            (&self.profile.foreign_lease, profile::cluster_of(scope))
+        else {
+            return Ok(None);
+        };
+        let name = foreign.name_for(cluster);
+        let api: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), namespace);
+        let lease = match bounded(&format!("the Lease {namespace}/{name}"), api.get(&name)).await {
+            Ok(lease) => lease,
+            Err(ObserveError::Api { source, .. }) if names(&source, &name, "leases") => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let identity = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let Some((holder, uid)) = backup_core::profile::ForeignLease::holder(&identity) else {
+            return Ok(None);
+        };
+        let restore = self.read(&ObjectKey::restore(namespace, holder)).await?;
+        Ok(restore.filter(|restore| restore.uid == uid && !restore.over))
+    }
+
+    /// What an object with this spec reads or writes. Where a scope is one database cluster, all of it.
+    ///
+    /// For a restore of Velero its backup is read, because that bounds what can be restored; a backup that is not there,
+    /// and a spec that can't be decoded, count as everything.
     pub async fn footprint(&self, key: &ObjectKey, spec: &Value) -> Result<Footprint, ObserveError> {
+        if !matches!(self.profile.scope, ScopeRule::Cluster) {
+            return Ok(Footprint::everything());
+        }
         match key.kind {
             ObjectKind::Backup => {
                 Ok(backup_spec(spec).map_or_else(Footprint::everything, |s| Footprint::of_backup(&s)))
@@ -134,31 +161,42 @@ impl Objects {
                     return Ok(Footprint::everything());
                 };
                 // A restore that has begun names both: the backup that was chosen, and its schedule.
-                let source = match spec.backup_name.as_deref() {
-                    None | Some("") => None,
+                let name = spec.backup_name.as_deref().filter(|name| !name.is_empty());
+                let source = match name {
+                    None => None,
                     Some(name) => {
                         let backup = self.read(&ObjectKey::backup(&key.namespace, name)).await?;
                         backup.and_then(|backup| backup_spec(&backup.spec))
                     }
                 };
-                Ok(Footprint::of_restore(&spec, source.as_ref()))
+                Ok(Footprint::of_restore(&spec, source.as_ref()).from_backup(&key.namespace, name))
             }
+            ObjectKind::DeleteBackupRequest => {
+                let name = spec.get("backupName").and_then(Value::as_str).unwrap_or_default();
+                Ok(Footprint::of_deletion(&key.namespace, name))
+            }
+            ObjectKind::Deletion => Ok(Footprint::of_deletion(&key.namespace, &key.name)),
+            ObjectKind::Hold => Ok(Footprint::everything()),
         }
     }
 
-    /// Every Backup and Restore of the cluster whose work has not ended, from fresh lists, with its footprint and
-    /// whether it has begun.
-    pub async fn running(&self) -> Result<Vec<(Observed, Footprint, State)>, ObserveError> {
+    /// Every object of this scope whose work has not ended, from fresh lists, with its footprint and whether it has
+    /// begun.
+    pub async fn running(&self, scope: &str) -> Result<Vec<(Observed, Footprint, State)>, ObserveError> {
         let mut running = Vec::new();
-        for kind in [ObjectKind::Restore, ObjectKind::Backup] {
-            let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource(kind));
+        for (kind, resource) in profile::listed(&self.profile) {
+            let api = match profile::cluster_of(scope) {
+                Some((namespace, _)) if !matches!(self.profile.scope, ScopeRule::Cluster) => {
+                    Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource)
+                }
+                _ => Api::<DynamicObject>::all_with(self.client.clone(), &resource),
+            };
             let mut page = ListParams::default().limit(PAGE);
             loop {
-                let what = format!("the list of {}", kind.plural());
-                let list = bounded(&what, api.list(&page)).await?;
+                let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
                 for object in &list.items {
-                    let seen = Observed::of(kind, object);
-                    if !seen.over {
+                    let seen = Observed::of(&self.profile, kind, object);
+                    if !seen.over && seen.scope.as_deref() == Some(scope) {
                         let footprint = self.footprint(&seen.key, &seen.spec).await?;
                         let state = if seen.new { State::Reserved } else { State::Active };
                         running.push((seen, footprint, state));
@@ -172,23 +210,35 @@ impl Objects {
         }
         Ok(running)
     }
+
+    /// The scopes in which something runs now, from fresh lists.
+    pub async fn scopes(&self) -> Result<std::collections::BTreeSet<String>, ObserveError> {
+        let mut scopes = std::collections::BTreeSet::new();
+        for (kind, resource) in profile::listed(&self.profile) {
+            let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+            let mut page = ListParams::default().limit(PAGE);
+            loop {
+                let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
+                let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
+                scopes.extend(seen.filter(|seen| !seen.over).filter_map(|seen| seen.scope));
+                match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => break,
+                }
+            }
+        }
+        Ok(scopes)
+    }
 }
 
 fn backup_spec(spec: &Value) -> Option<BackupSpec> {
     if spec.is_null() { Some(BackupSpec::default()) } else { serde_json::from_value(spec.clone()).ok() }
 }
 
-fn resource(kind: ObjectKind) -> ApiResource {
-    match kind {
-        ObjectKind::Backup => ApiResource::erase::<Backup>(&()),
-        ObjectKind::Restore => ApiResource::erase::<Restore>(&()),
-    }
-}
-
 /// Whether this error is the "not found" of exactly this object.
-fn names(error: &kube::Error, key: &ObjectKey) -> bool {
+fn names(error: &kube::Error, name: &str, plural: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    let named = |d: &kube::core::response::StatusDetails| d.name == key.name && d.kind == key.kind.plural();
+    let named = |d: &kube::core::response::StatusDetails| d.name == name && d.kind == plural;
     status.is_not_found() && status.details.as_ref().is_some_and(named)
 }
 

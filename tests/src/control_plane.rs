@@ -32,8 +32,12 @@ pub struct ControlPlane {
     admin: PathBuf,
     /// etcd; nothing for a cluster that was there before.
     pub etcd: Option<Process>,
+    /// Where etcd's clients connect to; nothing for a cluster that was there before.
+    pub etcd_url: Option<String>,
     /// The API servers.
     pub api_servers: Vec<Process>,
+    /// Where they listen, in the same order.
+    pub addresses: Vec<SocketAddr>,
     /// kube-controller-manager.
     pub controller_manager: Option<Process>,
     /// In front of the API servers: what the programs under test connect to.
@@ -51,7 +55,9 @@ impl ControlPlane {
                 pki: None,
                 admin: existing.into(),
                 etcd: None,
+                etcd_url: None,
                 api_servers: Vec::new(),
+                addresses: Vec::new(),
                 controller_manager: None,
                 front: None,
             });
@@ -81,7 +87,9 @@ impl ControlPlane {
             folder: folder.clone(),
             admin,
             etcd: Some(etcd),
+            etcd_url: Some(etcd_url),
             api_servers: servers,
+            addresses: addresses.clone(),
             controller_manager: None,
             front: Some(front),
             pki: None,
@@ -135,6 +143,14 @@ impl ControlPlane {
         client_from(&self.admin).await
     }
 
+    /// A client of a person (`name`) or of a ServiceAccount (`system:serviceaccount:<namespace>:<name>`), by impersonation:
+    /// for the API server the requests are theirs. Straight to the first API server.
+    pub async fn impersonate(&self, user: &str) -> anyhow::Result<Client> {
+        let mut config = config_from(&self.admin).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        Ok(Client::try_from(config)?)
+    }
+
     /// The certificate authority, for webhooks; none for a cluster that was there before.
     pub fn pki(&self) -> Option<&Pki> {
         self.pki.as_ref()
@@ -182,10 +198,14 @@ impl ControlPlane {
 
 /// A client from a kubeconfig file, with time-outs fit for tests.
 pub async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config_from(kubeconfig).await?)?)
+}
+
+async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
     let parsed = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
     config.read_timeout = Some(Duration::from_mins(1));
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }
 
 /// A free loopback port. Another process could take it before it is used; nothing else on a test machine does.
@@ -218,7 +238,8 @@ fn write_kubeconfig(
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,\
     job-controller,cronjob-controller,endpoints-controller,endpointslice-controller,garbage-collector-controller,\
     namespace-controller,serviceaccount-controller,serviceaccount-token-controller,disruption-controller,\
-    root-ca-certificate-publisher-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller";
+    root-ca-certificate-publisher-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller,\
+    validatingadmissionpolicy-status-controller";
 
 struct Starting<'a> {
     programs: &'a PlanePrograms,

@@ -7,41 +7,81 @@ use anyhow::Context as _;
 use k8s_openapi::{
     ByteString,
     api::{
-        admissionregistration::v1::ValidatingWebhookConfiguration,
-        core::v1::{Namespace, Secret},
+        admissionregistration::v1::{ServiceReference, ValidatingWebhookConfiguration},
+        core::v1::{Namespace, Secret, Service},
     },
 };
 use kube::{
-    Api, Client, Discovery, ResourceExt as _,
+    Api, Client, Discovery, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
     core::ObjectMeta,
     discovery::Scope,
 };
+
+use serde_json::json;
 
 use crate::binaries::root;
 
 /// The namespace of the installation.
 pub const NAMESPACE: &str = "velero";
 const MANAGER: &str = "backup-tests";
+/// The Service that stands for the webhook.
+const SERVICE: &str = "backup-webhook";
 /// What stands for programs that run in the cluster: here they are processes.
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
+/// Whether the second webhook, that for deletions, is registered: as soon as the program knows what to say to it.
+const DELETIONS: bool = true;
+/// Whether the policy that ledgers only go forward is in force: as soon as the program writes a serial.
+const LEDGER_POLICY: bool = true;
 
 /// Applies the CRDs and waits until they are served, then everything of `deploy/base` but the workloads and the webhook
 /// registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
-    for document in documents(&root().join("deploy/crds"))? {
-        apply(&crd_api(client), &document).await?;
+    install_crds(client, documents(&root().join("deploy/crds"))?).await?;
+    let base = documents(&root().join("deploy/base"))?.into_iter();
+    let binding = |object: &DynamicObject| {
+        kind(object) == "ValidatingAdmissionPolicyBinding" && object.name_any() == "backup-lock-ledger"
+    };
+    apply_all(client, base.filter(|object| LEDGER_POLICY || !binding(object))).await
+}
+
+/// Puts every policy of `deploy/base` in force.
+pub async fn install_policies(client: &Client) -> anyhow::Result<()> {
+    let base = documents(&root().join("deploy/base"))?.into_iter();
+    apply_all(client, base.filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))).await
+}
+
+/// Applies what a profile of `deploy/profiles` brings, and registers the webhook for its kinds under a URL. The programs
+/// need the flag `--guard` with its name.
+pub async fn install_profile(client: &Client, name: &str, url: &str, ca_pem: &str) -> anyhow::Result<()> {
+    let folder = root().join("deploy/profiles").join(name);
+    apply_all(client, documents(&folder)?.into_iter()).await?;
+    register(client, &folder, url, ca_pem).await
+}
+
+/// Applies the definitions of another operator's kinds, `tests/crds/<name>.yaml`, and waits until they are served.
+pub async fn install_test_crds(client: &Client, name: &str) -> anyhow::Result<()> {
+    let file = root().join("tests/crds").join(format!("{name}.yaml"));
+    install_crds(client, documents_of(&file)?).await
+}
+
+async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyhow::Result<()> {
+    let api = crd_api(client);
+    for definition in &definitions {
+        apply(&api, definition).await?;
     }
-    wait_for_crds(client).await?;
-    let mut base: Vec<DynamicObject> = documents(&root().join("deploy/base"))?
-        .into_iter()
-        .filter(|object| !LEFT_OUT.contains(&kind(object)))
-        .collect();
+    wait_for_crds(&api, definitions.iter().map(ResourceExt::name_any).collect()).await
+}
+
+/// Applies objects, all but workloads and registrations.
+async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>) -> anyhow::Result<()> {
+    let mut objects: Vec<DynamicObject> =
+        objects.filter(|object| !LEFT_OUT.contains(&kind(object))).collect();
     // A namespace comes before what is in it.
-    base.sort_by_key(|object| kind(object) != "Namespace");
+    objects.sort_by_key(|object| kind(object) != "Namespace");
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
-    for object in &base {
+    for object in &objects {
         let api = api_of(client, &discovery, object)?;
         apply(&api, object).await?;
     }
@@ -71,21 +111,62 @@ pub fn api_of(
 
 /// Registers the webhook under a URL on loopback.
 pub async fn register_webhook(client: &Client, url: &str, ca_pem: &str) -> anyhow::Result<()> {
-    let document = documents(&root().join("deploy/base"))?
-        .into_iter()
-        .find(|object| kind(object) == "ValidatingWebhookConfiguration")
-        .context("no ValidatingWebhookConfiguration in deploy/base")?;
-    let mut configuration: ValidatingWebhookConfiguration =
-        serde_json::from_value(serde_json::to_value(&document)?)?;
-    for webhook in configuration.webhooks.iter_mut().flatten() {
-        webhook.client_config.service = None;
-        webhook.client_config.url = Some(format!("{url}/validate"));
-        webhook.client_config.ca_bundle = Some(ByteString(ca_pem.as_bytes().to_vec()));
+    register(client, &root().join("deploy/base"), url, ca_pem).await
+}
+
+/// Registers every webhook of the configurations in a folder under a URL.
+async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> anyhow::Result<()> {
+    let configurations = registrations(folder, url, ca_pem, DELETIONS)?;
+    if configurations.is_empty() {
+        anyhow::bail!("no ValidatingWebhookConfiguration in {}", folder.display());
     }
+    let port = url::Url::parse(url)?.port().with_context(|| format!("no port in {url}"))?;
+    // By a Service, because the API server then speaks to it as it does in production: with many connections, which
+    // a proxy spreads over replicas. Over a URL on loopback it holds a single one. Nothing forwards for Services here,
+    // but one that stands for a name outside of the cluster needs nobody.
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE },
+        "spec": { "type": "ExternalName", "externalName": "localhost" } });
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    services.patch(SERVICE, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&service)).await?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let patch = Patch::Apply(&configuration);
-    api.patch(&configuration.name_any(), &PatchParams::apply(MANAGER).force(), &patch).await?;
+    for mut configuration in configurations {
+        for webhook in configuration.webhooks.iter_mut().flatten() {
+            webhook.client_config.url = None;
+            webhook.client_config.service = Some(ServiceReference {
+                name: SERVICE.to_owned(),
+                namespace: NAMESPACE.to_owned(),
+                path: Some("/validate".to_owned()),
+                port: Some(port.into()),
+            });
+        }
+        let patch = Patch::Apply(&configuration);
+        api.patch(&configuration.name_any(), &PatchParams::apply(MANAGER).force(), &patch).await?;
+    }
     Ok(())
+}
+
+/// The webhook configurations in a folder, with a URL in place of the Service; those for deletions only if wanted.
+pub fn registrations(
+    folder: &Path,
+    url: &str,
+    ca_pem: &str,
+    deletions: bool,
+) -> anyhow::Result<Vec<ValidatingWebhookConfiguration>> {
+    let mut configurations = Vec::new();
+    for object in documents(folder)?.iter().filter(|object| kind(object) == "ValidatingWebhookConfiguration")
+    {
+        let mut configuration: ValidatingWebhookConfiguration =
+            serde_json::from_value(serde_json::to_value(object)?)?;
+        let webhooks = configuration.webhooks.get_or_insert_default();
+        webhooks.retain(|webhook| deletions || !webhook.name.starts_with("deletions."));
+        for webhook in webhooks {
+            webhook.client_config.service = None;
+            webhook.client_config.url = Some(format!("{url}/validate"));
+            webhook.client_config.ca_bundle = Some(ByteString(ca_pem.as_bytes().to_vec()));
+        }
+        configurations.push(configuration);
+    }
+    Ok(configurations)
 }
 
 /// Makes a namespace; one that exists is fine.
@@ -125,19 +206,21 @@ pub fn documents(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
         .collect::<Result<_, _>>()?;
     files.retain(|path| path.extension().is_some_and(|ext| ext == "yaml"));
     files.sort();
+    files.retain(|path| path.file_name().is_some_and(|name| name != "kustomization.yaml"));
     let mut all = Vec::new();
-    for file in files.iter().filter(|path| path.file_name().is_some_and(|name| name != "kustomization.yaml"))
-    {
-        let text = std::fs::read_to_string(file)?;
-        let values: Vec<serde_json::Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
-        for value in values.into_iter().filter(|value| !value.is_null()) {
-            all.push(
-                serde_json::from_value(value).with_context(|| format!("an object in {}", file.display()))?,
-            );
-        }
+    for file in files {
+        all.extend(documents_of(&file)?);
     }
     Ok(all)
+}
+
+/// All documents of a YAML file.
+pub fn documents_of(file: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let values: Vec<serde_json::Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
+    let objects = values.into_iter().filter(|value| !value.is_null()).map(serde_json::from_value);
+    objects.collect::<Result<_, _>>().with_context(|| format!("an object in {}", file.display()))
 }
 
 fn kind(object: &DynamicObject) -> &str {
@@ -149,11 +232,8 @@ fn crd_api(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kube::core::ApiResource::erase::<CustomResourceDefinition>(&()))
 }
 
-async fn wait_for_crds(client: &Client) -> anyhow::Result<()> {
+async fn wait_for_crds(api: &Api<DynamicObject>, wanted: Vec<String>) -> anyhow::Result<()> {
     use crate::wait::{eventually, when};
-    let wanted: Vec<String> =
-        documents(&root().join("deploy/crds"))?.iter().map(kube::ResourceExt::name_any).collect();
-    let api = crd_api(client);
     eventually("CRDs established", std::time::Duration::from_secs(30), async || {
         let mut waiting = wanted.clone();
         for crd in api.list(&kube::api::ListParams::default()).await? {

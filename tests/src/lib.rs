@@ -1,18 +1,23 @@
 //! The test kit: real control planes, object stores, webhooks and controllers as processes on free loopback ports, and
 //! the faults that they have to live through.
 
+pub mod allowing;
 pub mod app;
 pub mod archive;
 pub mod binaries;
 pub mod control_plane;
+pub mod history;
 pub mod install;
+pub mod kubectl;
 pub mod listing;
 pub mod naive;
+pub mod naive_update;
 pub mod object_store;
 pub mod pki;
 pub mod plugin;
 pub mod process;
 pub mod proxy;
+pub mod sibling;
 pub mod wait;
 pub mod world;
 

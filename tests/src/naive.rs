@@ -1,5 +1,5 @@
-//! The control: a webhook that does what everyone does. It looks for a running object of the other kind, and allows
-//! when it sees none. Between the look and the creation the other one starts; tests that can't catch this one prove
+//! The control: a webhook that does what everyone does. It looks for a running object that conflicts, and allows when it
+//! sees none. Between the look and the creation the other one starts; tests that can't catch this one prove
 //! nothing about ours.
 
 use std::{
@@ -15,12 +15,13 @@ use anyhow::Context as _;
 use axum::{Json, Router, extract::State, routing::post};
 use axum_server::tls_rustls::RustlsConfig;
 use backup_core::api::{Backup, Restore};
+use backup_lock::Footprint;
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     api::ListParams,
     core::{
-        DynamicObject,
-        admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        DynamicObject, Status,
+        admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation},
     },
 };
 
@@ -80,13 +81,13 @@ async fn validate(
         Err(error) => AdmissionResponse::invalid(error),
         Ok(request) => {
             let response = AdmissionResponse::from(&request);
-            match look.other_kind_runs(&request.kind.kind).await {
-                Ok(false) => {
+            match look.in_the_way(&request).await {
+                Ok(None) => {
                     // What a busy API server or a slow informer adds; without it the window is there, only smaller.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     response
                 }
-                Ok(true) => response.deny("the other kind is running"),
+                Ok(Some(running)) => forbid(response, &format!("{running} is running")),
                 Err(error) => response.deny(error),
             }
         }
@@ -94,15 +95,44 @@ async fn validate(
     Json(serde_json::to_value(answer.into_review()).unwrap_or_default())
 }
 
+/// The same kind of refusal as ours.
+fn forbid(mut response: AdmissionResponse, why: &str) -> AdmissionResponse {
+    response.allowed = false;
+    response.result = Status::failure(why, "Forbidden").with_code(403);
+    response
+}
+
 impl Look {
-    async fn other_kind_runs(&self, kind: &str) -> kube::Result<bool> {
-        let all = ListParams::default();
-        Ok(if kind == "Backup" {
-            let api: Api<Restore> = Api::namespaced(self.client.clone(), NAMESPACE);
-            api.list(&all).await?.iter().any(|restore| restore.phase().is_active())
-        } else {
-            let api: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
-            api.list(&all).await?.iter().any(|backup| backup.phase().is_active())
-        })
+    /// An object that runs and conflicts with a new one, by the same rules as ours.
+    async fn in_the_way(&self, request: &AdmissionRequest<DynamicObject>) -> kube::Result<Option<String>> {
+        let Some(object) = request.object.as_ref().filter(|_| request.operation == Operation::Create) else {
+            return Ok(None);
+        };
+        let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let (wanted, all) = (footprint(&request.kind.kind, &spec), ListParams::default());
+        let restores: Api<Restore> = Api::namespaced(self.client.clone(), NAMESPACE);
+        for restore in restores.list(&all).await?.iter().filter(|restore| restore.phase().is_active()) {
+            if wanted.overlaps(&Footprint::of_restore(&restore.spec, None)) {
+                return Ok(Some(format!("Restore {NAMESPACE}/{}", restore.name_any())));
+            }
+        }
+        if request.kind.kind == "Restore" {
+            let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
+            for backup in backups.list(&all).await?.iter().filter(|backup| backup.phase().is_active()) {
+                if wanted.overlaps(&Footprint::of_backup(&backup.spec)) {
+                    return Ok(Some(format!("Backup {NAMESPACE}/{}", backup.name_any())));
+                }
+            }
+        }
+        Ok(None)
     }
+}
+
+fn footprint(kind: &str, spec: &serde_json::Value) -> Footprint {
+    let footprint = if kind == "Backup" {
+        serde_json::from_value(spec.clone()).map(|spec| Footprint::of_backup(&spec))
+    } else {
+        serde_json::from_value(spec.clone()).map(|spec| Footprint::of_restore(&spec, None))
+    };
+    footprint.unwrap_or_else(|_| Footprint::everything())
 }

@@ -45,12 +45,14 @@ impl Pki {
         self.issuer.pem()
     }
 
-    /// A serving certificate for loopback.
+    /// A serving certificate for loopback, and for Services of the installation.
     pub fn server(&self, name: &str) -> anyhow::Result<Identity> {
         let mut params = CertificateParams::new(vec![
             "127.0.0.1".into(),
             "localhost".into(),
             "kubernetes.default.svc".into(),
+            // What the API server expects of a webhook that is registered by its Service.
+            "*.velero.svc".into(),
         ])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(name, params)

@@ -3,10 +3,11 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use tokio::process::Command;
 
 /// The plugin and the kubeconfig it is used with.
 #[derive(Clone, Debug)]
@@ -15,7 +16,7 @@ pub struct Plugin {
     kubeconfig: PathBuf,
 }
 
-/// What a run of the plugin gave.
+/// What a run of a command gave.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The exit code.
@@ -24,9 +25,27 @@ pub struct Ran {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+    /// How long it took.
+    pub elapsed: Duration,
 }
 
 impl Ran {
+    /// Runs a command to its end; one that takes more than three minutes is an error.
+    pub async fn of(mut command: Command) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        let shown = format!("{:?}", command.as_std());
+        let run = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = tokio::time::timeout(Duration::from_mins(3), run)
+            .await
+            .with_context(|| format!("{shown} does not end"))??;
+        Ok(Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            elapsed: start.elapsed(),
+        })
+    }
+
     /// Fails, with everything that was printed, unless the exit code is this one.
     pub fn expect_code(self, code: i32) -> anyhow::Result<Self> {
         anyhow::ensure!(
@@ -52,20 +71,8 @@ impl Plugin {
 
     /// Runs it with these arguments; a run of more than three minutes is an error.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
-        let run = tokio::process::Command::new(&self.program)
-            .args(args)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env_remove("VELERO_NAMESPACE")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(Duration::from_mins(3), run)
-            .await
-            .with_context(|| format!("kubectl backup {} does not end", args.join(" ")))??;
-        Ok(Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        let mut command = Command::new(&self.program);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig).env_remove("VELERO_NAMESPACE");
+        Ran::of(command).await
     }
 }

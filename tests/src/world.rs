@@ -21,9 +21,10 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    binaries::{Programs, s3_available},
+    binaries::{Programs, build_clients, s3_available},
     control_plane::{ControlPlane, free_port},
     install::{self, NAMESPACE},
+    kubectl::Kubectl,
     naive::NaiveWebhook,
     object_store::S3,
     pki::Pki,
@@ -47,6 +48,8 @@ pub struct WorldBuilder {
     naive: bool,
     profile: String,
     controller_args: Vec<String>,
+    webhook_args: Vec<String>,
+    peers: bool,
 }
 
 impl Default for WorldBuilder {
@@ -58,6 +61,8 @@ impl Default for WorldBuilder {
             naive: false,
             profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
             controller_args: Vec::new(),
+            webhook_args: Vec::new(),
+            peers: false,
         }
     }
 }
@@ -91,6 +96,21 @@ impl WorldBuilder {
         self
     }
 
+    /// Flags added to the webhook's.
+    #[must_use]
+    pub fn webhook_args(mut self, args: &[&str]) -> Self {
+        self.webhook_args = args.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Webhook replicas know one another, so that one of them does all the writing of one ledger. Without, they get in
+    /// each other's way, which is what most tests want.
+    #[must_use]
+    pub fn peers(mut self) -> Self {
+        self.peers = true;
+        self
+    }
+
     /// The control: a webhook that looks and then allows takes the place of ours.
     #[must_use]
     pub fn naive_webhook(mut self) -> Self {
@@ -121,7 +141,9 @@ impl WorldBuilder {
             plane,
             s3,
             webhooks: Vec::new(),
+            webhook_health: Vec::new(),
             webhook_front: None,
+            webhook_ca: String::new(),
             naive: None,
             controllers: Vec::new(),
             folder,
@@ -150,8 +172,12 @@ pub struct World {
     pub s3: Option<S3>,
     /// The webhook replicas.
     pub webhooks: Vec<Process>,
+    /// Where each of them answers /livez, /readyz and /metrics.
+    pub webhook_health: Vec<SocketAddr>,
     /// In front of the webhook replicas, as a Service would be.
     pub webhook_front: Option<Proxy>,
+    /// The authority of their certificate, PEM.
+    pub webhook_ca: String,
     /// The control that looks and then allows.
     pub naive: Option<NaiveWebhook>,
     /// The controller replicas.
@@ -170,9 +196,34 @@ impl World {
         self.folder.path()
     }
 
+    /// The programs under test.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
     /// Runs our kubectl plugin as the cluster's administrator.
     pub fn plugin(&self) -> Plugin {
         Plugin::new(&self.programs.plugin, self.plane.admin_kubeconfig())
+    }
+
+    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules when first asked for.
+    pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
+        Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
+    }
+
+    /// How often the webhook replicas that run now have decided so since they were started; an empty decision counts
+    /// all.
+    pub async fn admissions(&self, decision: &str) -> anyhow::Result<u64> {
+        let mut sum = 0;
+        for address in &self.webhook_health {
+            let Ok(answer) = reqwest::get(format!("http://{address}/metrics")).await else { continue };
+            let text = answer.text().await?;
+            let lines = text.lines().filter(|line| line.starts_with("backup_webhook_admissions_total"));
+            let chosen =
+                lines.filter(|line| decision.is_empty() || line.contains(&format!("\"{decision}\"")));
+            sum += chosen.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>();
+        }
+        Ok(sum)
     }
 
     /// Takes away the faults that an earlier test may have left, and waits until the default location is usable.
@@ -211,28 +262,39 @@ impl World {
             return Ok(());
         }
         let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
-        let mut addresses = Vec::new();
-        for number in 0..self.builder.webhooks {
-            let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for _ in 0..self.builder.webhooks {
+            addresses.push(format!("127.0.0.1:{}", free_port()?).parse()?);
+        }
+        let peers: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        for (number, address) in addresses.iter().enumerate() {
             let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
-            let args = [
+            let mut args = vec![
                 format!("--listen={address}"),
                 format!("--health-listen={health}"),
                 format!("--tls-cert={}", identity.cert.display()),
                 format!("--tls-key={}", identity.key.display()),
                 format!("--namespace={NAMESPACE}"),
             ];
+            if self.builder.peers {
+                let ca = pki_folder.join("ca.pem");
+                std::fs::write(&ca, pki.ca_pem())?;
+                args.push(format!("--peers={}", peers.join(",")));
+                args.extend(["--identity=127.0.0.1".to_owned(), format!("--peer-ca={}", ca.display())]);
+            }
+            args.extend(self.builder.webhook_args.iter().cloned());
             let mut process = self.start_program(
                 &format!("backup-webhook-{number}"),
                 self.programs.webhook.clone(),
-                args.into(),
+                args,
                 &kubeconfig,
             )?;
             wait_http(&mut process, health, "/readyz").await?;
             self.webhooks.push(process);
-            addresses.push(address);
+            self.webhook_health.push(health);
         }
         let front = Proxy::start(addresses).await?;
+        self.webhook_ca = pki.ca_pem();
         install::register_webhook(&self.client, &format!("https://{}", front.address()), &pki.ca_pem())
             .await?;
         self.webhook_front = Some(front);
@@ -357,6 +419,15 @@ impl World {
         let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;
         wait_http(&mut process, health, "/livez").await?;
         self.controllers.push(process);
+        Ok(())
+    }
+
+    /// Starts every webhook replica again, killed or not, and waits until all are ready.
+    pub async fn restart_webhooks(&mut self) -> anyhow::Result<()> {
+        for (process, health) in self.webhooks.iter_mut().zip(&self.webhook_health) {
+            process.restart().await?;
+            wait_http(process, *health, "/readyz").await?;
+        }
         Ok(())
     }
 

@@ -4,7 +4,11 @@ pub mod denial;
 #[cfg(test)]
 mod tests;
 
-use backup_core::validate::{self, Finding};
+use backup_core::{
+    labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
+    profile::{Mode, OnConflict, Profile, Role},
+    validate::{self, Finding},
+};
 use backup_lock::{ObjectKey, ObjectKind, observe::Observed};
 use kube::core::{
     DynamicObject, Status,
@@ -20,7 +24,9 @@ pub enum Decision {
     /// It is refused, whatever the ledger says.
     Refuse(Box<Status>),
     /// It may pass if it gets its claim.
-    Claim(Claiming),
+    Claim(Box<Claiming>),
+    /// It may pass if it touches no more than before.
+    Change(Box<Change>),
 }
 
 /// A claim to be made.
@@ -30,50 +36,49 @@ pub struct Claiming {
     pub key: ObjectKey,
     /// Its uid: of a creation too, it is the final one.
     pub uid: String,
+    /// The scope that it belongs to.
+    pub scope: String,
     /// Its spec.
     pub spec: Value,
     /// When it was created, as RFC 3339.
     pub since: String,
     /// Whether nothing may be written.
     pub dry_run: bool,
+    /// What to do when somebody is in the way.
+    pub on_conflict: OnConflict,
+    /// Why it is to be admitted whoever is in the way, as its author says.
+    pub break_glass: Option<String>,
 }
 
-/// The kind that a request is about, if we guard it.
-pub fn guarded_kind(request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
-    match (request.kind.group.as_str(), request.kind.kind.as_str()) {
-        ("velero.io", "Backup") => Some(ObjectKind::Backup),
-        ("velero.io", "Restore") => Some(ObjectKind::Restore),
-        _ => None,
-    }
+/// A change of what an object wants while it runs, or before.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Name of the object.
+    pub key: ObjectKey,
+    /// What it wanted.
+    pub old: Value,
+    /// What it wants now.
+    pub new: Value,
 }
 
-/// Decides on a request.
+/// Decides on a request about an object of this kind.
 ///
-/// Updates are looked at for one thing only: that what has ended stays so. All else passes, or objects could become
-/// undeletable.
-pub fn decide(request: &AdmissionRequest<DynamicObject>) -> Decision {
-    let Some(kind) = guarded_kind(request) else {
-        return refuse(denial::not_guarded(&request.kind));
-    };
+/// Updates are looked at for two things only: that what has ended stays so, and that what runs does not come to touch
+/// more. All else passes, or objects could become undeletable.
+pub fn decide(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
     match request.operation {
-        Operation::Create => create(kind, request),
-        Operation::Update => update(kind, request),
-        Operation::Delete | Operation::Connect => Decision::Pass,
+        Operation::Create => create(profile, kind, request),
+        Operation::Update => update(profile, kind, request),
+        Operation::Delete => delete(profile, kind, request),
+        Operation::Connect => Decision::Pass,
     }
 }
 
-fn create(kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+fn create(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
     let Some(object) = &request.object else {
         return refuse(denial::malformed("the review of a creation has no object"));
     };
-    let mut seen = Observed::of(kind, object);
-    // With generateName the object's own name is filled in by now; the request's always is.
-    if !request.name.is_empty() {
-        seen.key.name.clone_from(&request.name);
-    }
-    if let Some(namespace) = &request.namespace {
-        seen.key.namespace.clone_from(namespace);
-    }
+    let seen = seen(profile, kind, request, object);
     if seen.uid.is_empty() || seen.key.name.is_empty() {
         return refuse(denial::malformed(
             "the review of a creation has no name or no uid; was this registered as a mutating webhook?",
@@ -82,36 +87,130 @@ fn create(kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decisi
     if seen.over {
         return Decision::Pass;
     }
-    let findings = findings(kind, object);
+    let findings = findings(profile, kind, object);
     if !findings.is_empty() {
-        return refuse(denial::invalid(&seen.key, &findings));
+        return refuse(denial::invalid(&profile.group, &seen.key, &findings));
     }
-    Decision::Claim(Claiming {
-        key: seen.key,
-        uid: seen.uid,
-        spec: seen.spec,
-        since: seen.created,
-        dry_run: request.dry_run,
-    })
+    claim(profile, seen, object, request.dry_run)
 }
 
-fn update(kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
-    let (Some(object), Some(old)) = (&request.object, &request.old_object) else {
+fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+    let (Some(object), Some(before)) = (&request.object, &request.old_object) else {
         return refuse(denial::malformed("the review of an update lacks the object or the old one"));
     };
-    let (new, old) = (Observed::of(kind, object), Observed::of(kind, old));
+    let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
     if old.over && !new.over {
-        refuse(denial::revival(&new.key, &old.phase, &new.phase))
-    } else {
-        Decision::Pass
+        let revived = role(kind).is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
+        return if revived {
+            claim(profile, new, object, request.dry_run)
+        } else {
+            refuse(denial::revival(&profile.group, &new.key, &old.phase, &new.phase))
+        };
+    }
+    if old.over || new.over || old.spec == new.spec {
+        return Decision::Pass;
+    }
+    if new.scope != old.scope || kind == ObjectKind::DeleteBackupRequest {
+        return refuse(denial::moved(&profile.group, &new.key));
+    }
+    let findings = findings(profile, kind, object);
+    if !findings.is_empty() && self::findings(profile, kind, before).is_empty() {
+        return refuse(denial::invalid(&profile.group, &new.key, &findings));
+    }
+    Decision::Change(Box::new(Change { key: new.key, old: old.spec, new: new.spec }))
+}
+
+/// A backup that could be restored from is deleted: by claim, or a restore could begin meanwhile. All other deletions
+/// pass: they end work, and claims follow from what is stored.
+fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+    let Some(object) =
+        request.old_object.as_ref().filter(|_| profile.name == "velero" && kind == ObjectKind::Backup)
+    else {
+        return Decision::Pass;
+    };
+    let mut old = seen(profile, kind, request, object);
+    // deletecollection names nothing in the request; each object is named in itself.
+    old.key.kind = ObjectKind::Deletion;
+    let restorable = matches!(old.phase.as_str(), "Completed" | "PartiallyFailed");
+    if !restorable || old.deleting || old.key.name.is_empty() || old.uid.is_empty() {
+        return Decision::Pass;
+    }
+    claim(profile, old, object, request.dry_run)
+}
+
+fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: bool) -> Decision {
+    let Some(scope) = seen.scope else {
+        return refuse(denial::no_scope(profile, &seen.key));
+    };
+    let annotation =
+        |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let policy = &profile.policy;
+    let usual = match seen.key.kind {
+        ObjectKind::Restore => policy.on_conflict_restore,
+        _ => policy.on_conflict_backup,
+    };
+    let can_wait = profile.engine && seen.key.kind == ObjectKind::Restore;
+    let on_conflict = match annotation(ON_CONFLICT_ANNOTATION) {
+        None | Some("") => usual,
+        Some("deny") => OnConflict::Deny,
+        Some("wait") => OnConflict::Wait,
+        Some("queue") if can_wait => OnConflict::Queue,
+        Some(other) => return refuse(denial::unknown_wish(&profile.group, &seen.key, other, can_wait)),
+    };
+    let break_glass = annotation(BREAK_GLASS_ANNOTATION).map(str::trim).filter(|reason| !reason.is_empty());
+    Decision::Claim(Box::new(Claiming {
+        key: seen.key,
+        uid: seen.uid,
+        scope,
+        spec: seen.spec,
+        since: seen.created,
+        dry_run,
+        on_conflict: if on_conflict == OnConflict::Queue && !can_wait {
+            OnConflict::Deny
+        } else {
+            on_conflict
+        },
+        break_glass: break_glass.map(|reason| reason.chars().take(200).collect()),
+    }))
+}
+
+/// Whether a conflict only warns, for objects of this profile.
+pub fn only_warns(profile: &Profile) -> bool {
+    profile.policy.mode == Mode::Warn
+}
+
+/// An object of a request, under the name that the request gives it: with generateName the object's own is filled in by
+/// now, the request's always is.
+fn seen(
+    profile: &Profile,
+    kind: ObjectKind,
+    request: &AdmissionRequest<DynamicObject>,
+    object: &DynamicObject,
+) -> Observed {
+    let mut object = object.clone();
+    if let Some(namespace) = &request.namespace {
+        object.metadata.namespace = Some(namespace.clone());
+    }
+    if !request.name.is_empty() {
+        object.metadata.name = Some(request.name.clone());
+    }
+    Observed::of(profile, kind, &object)
+}
+
+fn role(kind: ObjectKind) -> Option<Role> {
+    match kind {
+        ObjectKind::Backup => Some(Role::Backup),
+        ObjectKind::Restore => Some(Role::Restore),
+        ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => None,
     }
 }
 
-/// Everything wrong that can be told without the cluster, all at once.
-fn findings(kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
+/// Everything wrong that can be told without the cluster, all at once. Of other operators' objects nothing is known.
+fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
-        ObjectKind::Backup => validate::raw_backup(&object.data),
-        ObjectKind::Restore => validate::raw_restore(&object.data),
+        ObjectKind::Backup if profile.name == "velero" => validate::raw_backup(&object.data),
+        ObjectKind::Restore if profile.name == "velero" => validate::raw_restore(&object.data),
+        _ => Vec::new(),
     }
 }
 

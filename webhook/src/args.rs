@@ -1,8 +1,16 @@
 //! The command line.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
-use clap::Parser;
+use anyhow::Context as _;
+use backup_core::profile::{Mode, OnConflict, Profile};
+use clap::{Parser, ValueEnum};
+
+use crate::peers::Settings;
 
 /// Validating admission webhook that keeps backups and restores apart: it claims a place in the ledger for each one that
 /// is created, or refuses it and says who is in the way.
@@ -34,6 +42,104 @@ pub struct Args {
     /// How long an admitted object keeps its place without having been seen stored, such as 120s.
     #[arg(long, default_value = "120s", value_parser = seconds)]
     pub orphan_grace: Duration,
+    /// A profile whose objects another operator runs, such as percona-ps, or velero for a Velero server. Can be repeated.
+    #[arg(long, value_name = "PROFILE")]
+    pub guard: Vec<String>,
+    /// Folder with profiles (*.yaml) that add to those built in, or replace them.
+    #[arg(long, value_name = "FOLDER")]
+    pub profiles: Option<PathBuf>,
+    /// What to do on a conflict: refuse, or admit with a warning and count it. Over what the profiles say.
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
+    /// What to do with a restore that our controller runs when somebody is in its way: refuse it, or let it wait for its
+    /// turn. Over what the profile says.
+    #[arg(long, value_enum)]
+    pub on_conflict_restore: Option<OnConflictArg>,
+    /// How long a refused restore keeps new backups out of its way, such as 120s; 0s for not at all. Over what the
+    /// profiles say.
+    #[arg(long, value_parser = seconds)]
+    pub intent: Option<Duration>,
+    /// Addresses of all replicas, this one included, so that one of them does all the writing of one ledger.
+    #[arg(long, value_delimiter = ',', requires = "identity")]
+    pub peers: Vec<SocketAddr>,
+    /// NAME:PORT of a headless Service that resolves to all replicas, for the same.
+    #[arg(long, value_name = "NAME:PORT", requires = "identity")]
+    pub peer_service: Option<String>,
+    /// Own IP address, under which the other replicas know this one; its port is that of --listen.
+    #[arg(long, value_name = "IP", env = "POD_IP")]
+    pub identity: Option<IpAddr>,
+    /// Name in the replicas' certificate; that of the Service if it was made for one.
+    #[arg(long, value_name = "NAME")]
+    pub peer_name: Option<String>,
+    /// File with the CA of the replicas' certificate, PEM; not needed for one that was made by --self-signed-service.
+    #[arg(long, value_name = "FILE")]
+    pub peer_ca: Option<PathBuf>,
+}
+
+/// What a conflict leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// A refusal.
+    Enforce,
+    /// A warning.
+    Warn,
+}
+
+/// What becomes of a restore when somebody is in its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnConflictArg {
+    /// It is refused.
+    Deny,
+    /// It is admitted, and waits.
+    Queue,
+    /// Its client is told to come again.
+    Wait,
+}
+
+impl Args {
+    /// The profiles that are guarded, with what the flags say over what they say.
+    pub fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
+        let mut profiles = backup_lock::guard::profiles(self.profiles.as_deref(), &self.guard)?;
+        for profile in &mut profiles {
+            let policy = &mut profile.policy;
+            if let Some(mode) = self.mode {
+                policy.mode = if mode == ModeArg::Warn { Mode::Warn } else { Mode::Enforce };
+            }
+            if let Some(intent) = self.intent {
+                policy.intent = intent;
+            }
+            match self.on_conflict_restore {
+                Some(OnConflictArg::Deny) => policy.on_conflict_restore = OnConflict::Deny,
+                Some(OnConflictArg::Wait) => policy.on_conflict_restore = OnConflict::Wait,
+                Some(OnConflictArg::Queue) if profile.engine => {
+                    policy.on_conflict_restore = OnConflict::Queue;
+                }
+                Some(OnConflictArg::Queue) | None => {}
+            }
+        }
+        Ok(profiles)
+    }
+
+    /// How to reach the other replicas, if there may be any.
+    pub fn peers(&self, made_ca: Option<Vec<u8>>) -> anyhow::Result<Option<Settings>> {
+        let (Some(ip), true) = (self.identity, self.peer_service.is_some() || !self.peers.is_empty()) else {
+            return Ok(None);
+        };
+        let own = SocketAddr::new(ip, self.listen.port());
+        let ca = match (&self.peer_ca, made_ca) {
+            (Some(file), _) => {
+                std::fs::read(file).with_context(|| format!("could not read --peer-ca {}", file.display()))?
+            }
+            (None, Some(made)) => made,
+            (None, None) => {
+                anyhow::bail!("--peers and --peer-service need --peer-ca, the CA of the replicas")
+            }
+        };
+        let of_service =
+            self.self_signed_service.as_ref().map(|service| format!("{service}.{}.svc", self.namespace));
+        let name = self.peer_name.clone().or(of_service).unwrap_or_else(|| own.ip().to_string());
+        Ok(Some(Settings { own, peers: self.peers.clone(), service: self.peer_service.clone(), name, ca }))
+    }
 }
 
 /// A duration as `90s`, `2m`, `500ms`.

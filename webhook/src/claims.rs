@@ -7,9 +7,12 @@
 mod batch;
 mod decide;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use backup_lock::{Collector, Footprint, ObjectKey, lease::LedgerStore};
+use backup_lock::{Guard, admission::Want};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -19,31 +22,30 @@ use crate::{admit::denial::Blocker, metrics::Metrics};
 
 /// Requests that wait for one scope at most; more are turned away.
 const QUEUE: usize = 1024;
+/// Scopes that are worked on at a time, at most.
+const MAX_SCOPES: usize = 4096;
 
-/// A claim that is wanted.
-#[derive(Clone, Debug)]
-pub struct Want {
-    /// Name of the object.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: String,
-    /// What it reads or writes.
-    pub footprint: Footprint,
-    /// When it was created, for people.
-    pub since: String,
-}
-
-/// What became of it.
+/// What became of a wanted claim.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// It stands in the ledger.
     Granted,
+    /// It stands in the ledger, and waits there for these.
+    Waiting(Vec<Blocker>),
+    /// It stands in the ledger although these are in the way.
+    Forced(Vec<Blocker>),
     /// These are in the way, as they were just read.
     Blocked(Vec<Blocker>),
     /// The ledger can't take it.
     Full(String),
-    /// It could not be decided.
-    Trouble(String),
+    /// It could not be decided; clients may come again after so many seconds.
+    Trouble(String, u32),
+}
+
+impl Verdict {
+    fn trouble(why: &str) -> Self {
+        Self::Trouble(why.to_owned(), 1)
+    }
 }
 
 /// A claim that waits for its verdict.
@@ -53,53 +55,73 @@ struct Waiting {
     reply: oneshot::Sender<Verdict>,
 }
 
-/// The queue of one scope; cheap to clone.
+/// The queues of all scopes of a profile; cheap to clone.
 #[derive(Clone)]
 pub struct Claims {
-    scope: &'static str,
-    store: LedgerStore,
-    grace: Duration,
-    queue: mpsc::Sender<Waiting>,
+    guard: Guard,
+    metrics: Arc<Metrics>,
+    scopes: Arc<Mutex<HashMap<String, mpsc::Sender<Waiting>>>>,
 }
 
 impl Claims {
-    /// Starts the task of a scope. It ends when the last clone is gone.
-    pub fn start(scope: &'static str, store: LedgerStore, metrics: Arc<Metrics>, grace: Duration) -> Self {
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        tokio::spawn(batch::Task::new(scope, store.clone(), metrics, grace).run(waiting));
-        Self { scope, store, grace, queue }
+    /// No queues yet: each begins with the first request for its scope, and ends when it is idle.
+    pub fn new(guard: Guard, metrics: Arc<Metrics>) -> Self {
+        Self { guard, metrics, scopes: Arc::default() }
     }
 
-    /// Claims a place, by `deadline` at the latest. After a verdict other than granted, nothing stands in the ledger,
-    /// but for a write whose answer was lost: that becomes an orphan and is collected.
-    pub async fn claim(&self, want: Want, deadline: Instant) -> Verdict {
+    /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
+    /// answer was lost: that becomes an orphan and is collected.
+    pub async fn claim(&self, scope: &str, want: Want, deadline: Instant) -> Verdict {
         let (reply, verdict) = oneshot::channel();
-        if self.queue.try_send(Waiting { want, deadline, reply }).is_err() {
-            return Verdict::Trouble(format!("more than {QUEUE} requests wait for the ledger"));
+        let Some(queue) = self.queue(scope) else {
+            return Verdict::trouble(&format!("more than {MAX_SCOPES} scopes are being worked on"));
+        };
+        if queue.try_send(Waiting { want, deadline, reply }).is_err() {
+            return Verdict::trouble(&format!("more than {QUEUE} requests wait for the ledger"));
         }
         match tokio::time::timeout_at(deadline, verdict).await {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(_)) => Verdict::Trouble("the replica is shutting down".to_owned()),
-            Err(_) => Verdict::Trouble("the ledger could not be written in time".to_owned()),
+            Ok(Err(_)) => Verdict::trouble("the replica is shutting down"),
+            Err(_) => Verdict::trouble("the ledger could not be written in time"),
         }
     }
 
     /// The verdict that [`Claims::claim`] would give now. Nothing is written, and nothing is promised.
-    pub async fn evaluate(&self, want: Want, deadline: Instant) -> Verdict {
+    pub async fn evaluate(&self, scope: &str, want: Want, deadline: Instant) -> Verdict {
         let evaluation = async {
-            let ledger = match self.store.read(self.scope).await? {
+            let store = &self.guard.store;
+            let ledger = match store.read(scope).await? {
                 Some(stored) => stored.ledger,
-                None => Arc::new(self.store.from_running().await?),
+                None => Arc::new(store.from_running(scope).await?),
             };
-            let mut collector = Collector::new(self.grace);
-            let decided = decide::decide(self.store.objects(), &mut collector, &ledger, &[want]).await;
+            let mut collector = self.guard.collector();
+            let decided = decide::decide(&self.guard, scope, &mut collector, &ledger, &[want], None).await;
             Ok::<_, backup_lock::LedgerError>(decided.verdicts.into_iter().next())
         };
         match tokio::time::timeout_at(deadline, evaluation).await {
             Ok(Ok(Some(verdict))) => verdict,
-            Ok(Ok(None)) => Verdict::Trouble("no verdict was reached".to_owned()),
-            Ok(Err(error)) => Verdict::Trouble(error.to_string()),
-            Err(_) => Verdict::Trouble("the API server did not answer in time".to_owned()),
+            Ok(Ok(None)) => Verdict::trouble("no verdict was reached"),
+            Ok(Err(error)) => Verdict::trouble(&error.to_string()),
+            Err(_) => Verdict::trouble("the API server did not answer in time"),
         }
+    }
+
+    /// The queue of a scope; a new one if there is none, or its task has ended.
+    fn queue(&self, scope: &str) -> Option<mpsc::Sender<Waiting>> {
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = scopes.get(scope).filter(|known| !known.is_closed()) {
+            return Some(known.clone());
+        }
+        if scopes.len() >= MAX_SCOPES {
+            scopes.retain(|_, known| !known.is_closed());
+            if scopes.len() >= MAX_SCOPES {
+                return None;
+            }
+        }
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let task = batch::Task::new(scope, self.guard.clone(), Arc::clone(&self.metrics));
+        tokio::spawn(task.run(waiting));
+        scopes.insert(scope.to_owned(), queue.clone());
+        Some(queue)
     }
 }

@@ -4,7 +4,11 @@
 pub mod admit;
 mod args;
 pub mod claims;
+mod foreign;
+pub mod guards;
 pub mod metrics;
+pub mod peers;
+pub mod people;
 mod repair;
 pub mod review;
 mod self_signed;
@@ -16,7 +20,7 @@ mod tls;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use backup_lock::lease::LedgerStore;
+use backup_lock::Guard;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -36,26 +40,36 @@ pub fn install() {
 /// Serves until SIGTERM or SIGINT, then ends what is under way.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
-    let store = LedgerStore::new(client.clone(), &args.namespace);
+    let guards: Vec<Guard> = args
+        .profiles()?
+        .into_iter()
+        .map(|profile| Guard::new(client.clone(), &args.namespace, profile, args.orphan_grace))
+        .collect();
     let metrics = Arc::new(metrics::Metrics::new());
-    let webhook = review::Webhook::new(store.clone(), Arc::clone(&metrics), args.orphan_grace);
     let health = server::Health::new(Arc::clone(&metrics));
 
+    let mut made_ca = None;
     let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
         (Some(service), ..) => {
             let made = self_signed::load_or_make(&client, &args.namespace, service).await?;
-            tokio::spawn(self_signed::keep_registered(client.clone(), made.ca.clone()));
+            let names =
+                guards.iter().map(|guard| self_signed::registration_of(&guard.profile.name)).collect();
+            tokio::spawn(self_signed::keep_registered(client.clone(), made.ca.clone(), names));
+            made_ca = Some(made.ca.clone());
             tls::Source::Made(made.pair)
         }
         (None, Some(cert), Some(key)) => tls::Source::Files { cert, key },
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
+    let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?.unwrap_or_default();
+    let people = people::People::new(client.clone());
+    let webhook = review::Webhook::new(guards.clone(), people, peers, Arc::clone(&metrics));
     let tls = tls::load(source).await?;
 
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));
-    tokio::spawn(repair::run(store.clone(), args.orphan_grace, metrics));
-    tokio::spawn(server::become_ready(store, health.clone()));
+    tokio::spawn(server::become_ready(guards.clone(), health.clone()));
+    tokio::spawn(repair::run(guards, args.orphan_grace, metrics));
     let health_server = server::serve_health(args.health_listen, health);
     let server = server::serve(args.listen, tls, webhook, handle);
     tokio::select! {

@@ -12,10 +12,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What became of a request. Both labels come from small fixed sets.
+/// What became of a request. Both labels come from small fixed sets: guarded kinds and decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Decided {
-    kind: &'static str,
+    kind: String,
     decision: &'static str,
 }
 
@@ -25,11 +25,18 @@ struct Freed {
     reason: &'static str,
 }
 
+/// Whether another replica answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Handed {
+    answered: bool,
+}
+
 /// All metrics of this process, in a registry of their own.
 pub struct Metrics {
     registry: Registry,
     decisions: Family<Decided, Counter>,
     freed: Family<Freed, Counter>,
+    handed: Family<Handed, Counter>,
     ledger_writes: Counter,
     ledger_conflicts: Counter,
     seconds: Histogram,
@@ -49,6 +56,8 @@ impl Metrics {
         registry.register("admissions", "Requests by kind and decision", Family::clone(&decisions));
         let freed = Family::default();
         registry.register("claims_freed", "Claims freed by this replica, by reason", Family::clone(&freed));
+        let handed = Family::default();
+        registry.register("handed_over", "Requests handed to another replica", Family::clone(&handed));
         let ledger_writes = Counter::default();
         registry.register("ledger_writes", "Writes of the ledger that succeeded", ledger_writes.clone());
         let ledger_conflicts = Counter::default();
@@ -59,13 +68,19 @@ impl Metrics {
         );
         let seconds = Histogram::new(exponential_buckets(0.001, 2.0, 14));
         registry.register("admission_seconds", "Time to decide on a request, in seconds", seconds.clone());
-        Self { registry, decisions, freed, ledger_writes, ledger_conflicts, seconds }
+        Self { registry, decisions, freed, handed, ledger_writes, ledger_conflicts, seconds }
     }
 
-    /// A request was decided: `admitted`, `passed` (needed no claim), `denied`, `invalid` or `errored`.
-    pub fn decided(&self, kind: &'static str, decision: &'static str, took: Duration) {
+    /// A request was decided: `admitted`, `queued`, `forced`, `warned`, `passed` (needed no claim), `denied`, `invalid` or
+    /// `errored`.
+    pub fn decided(&self, kind: String, decision: &'static str, took: Duration) {
         self.decisions.get_or_create(&Decided { kind, decision }).inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// A request was handed to another replica.
+    pub fn handed_over(&self, answered: bool) {
+        self.handed.get_or_create(&Handed { answered }).inc();
     }
 
     /// The ledger was written.

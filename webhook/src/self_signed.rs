@@ -55,26 +55,37 @@ pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> an
     }
 }
 
-/// Keeps our CA in the registration, also when that is applied later or anew.
-pub async fn keep_registered(client: Client, ca: Vec<u8>) {
+/// The registration of a profile's kinds.
+pub fn registration_of(profile: &str) -> String {
+    if profile == "velero" { CONFIGURATION.to_owned() } else { format!("{CONFIGURATION}-{profile}") }
+}
+
+/// Keeps our CA in these registrations, also when they are applied later or anew.
+pub async fn keep_registered(client: Client, ca: Vec<u8>, registrations: Vec<String>) {
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client);
     loop {
-        match register(&configurations, &ca).await {
-            Ok(true) => tracing::info!("put the CA into ValidatingWebhookConfiguration {CONFIGURATION}"),
-            Ok(false) => {}
-            Err(error) => tracing::warn!("{error:#}; trying again"),
+        for name in &registrations {
+            match register(&configurations, name, &ca).await {
+                Ok(true) => tracing::info!("put the CA into ValidatingWebhookConfiguration {name}"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!("{error:#}; trying again"),
+            }
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
 /// Whether anything had to be written. The write carries the resourceVersion of the read.
-async fn register(configurations: &Api<ValidatingWebhookConfiguration>, ca: &[u8]) -> anyhow::Result<bool> {
-    let read = configurations.get_opt(CONFIGURATION).await;
+async fn register(
+    configurations: &Api<ValidatingWebhookConfiguration>,
+    name: &str,
+    ca: &[u8],
+) -> anyhow::Result<bool> {
+    let read = configurations.get_opt(name).await;
     let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
     let Some(mut configuration) = read else {
         anyhow::bail!(
-            "there is no ValidatingWebhookConfiguration {CONFIGURATION}; backups and restores are not kept apart"
+            "there is no ValidatingWebhookConfiguration {name}; its backups and restores are not kept apart"
         );
     };
     let mut changed = false;
@@ -87,7 +98,7 @@ async fn register(configurations: &Api<ValidatingWebhookConfiguration>, ca: &[u8
     }
     if changed {
         configurations
-            .replace(CONFIGURATION, &PostParams::default(), &configuration)
+            .replace(name, &PostParams::default(), &configuration)
             .await
             .map_err(|error| anyhow!("could not put the CA into the registration: {}", plain(&error)))?;
     }
@@ -176,10 +187,10 @@ mod tests {
         let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
         let webhook = json!({"name": "x", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {}});
         let configurations = Api::all(api.client());
-        assert!(register(&configurations, b"ca").await.is_err(), "it may be applied later");
+        assert!(register(&configurations, CONFIGURATION, b"ca").await.is_err(), "it may be applied later");
         api.put(path, json!({"metadata": {"name": "backup-webhook"}, "webhooks": [webhook]}));
-        assert!(register(&configurations, b"ca").await.unwrap());
-        assert!(!register(&configurations, b"ca").await.unwrap());
+        assert!(register(&configurations, CONFIGURATION, b"ca").await.unwrap());
+        assert!(!register(&configurations, CONFIGURATION, b"ca").await.unwrap());
         assert_eq!(api.get(path).unwrap()["webhooks"][0]["clientConfig"]["caBundle"], "Y2E=");
     }
 }

@@ -17,7 +17,7 @@ use axum::{
     routing::{get, post},
 };
 use axum_server::{Handle, tls_rustls::RustlsConfig};
-use backup_lock::{VELERO_SCOPE, lease::LedgerStore};
+use backup_lock::{Guard, VELERO_SCOPE};
 
 use crate::{
     metrics::Metrics,
@@ -98,12 +98,19 @@ pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result
         .with_context(|| format!("could not serve on --health-listen {address}"))
 }
 
-/// Ready once the ledger could be read, or made.
-pub async fn become_ready(store: LedgerStore, health: Health) {
+/// Ready once Velero's ledger could be read, or made. One that is being rebuilt is fine: it says so to those who ask.
+pub async fn become_ready(guards: Vec<Guard>, health: Health) {
     loop {
-        match store.read_or_create(VELERO_SCOPE).await {
+        let Some(guard) = guards.iter().find(|guard| guard.profile.group == VELERO_SCOPE) else {
+            return health.set_ready(true);
+        };
+        match guard.store.open(VELERO_SCOPE).await {
             Ok(stored) => {
-                tracing::info!(claims = stored.ledger.claims.len(), epoch = stored.ledger.epoch, "ready");
+                tracing::info!(claims = stored.ledger.len(), epoch = stored.ledger.epoch, "ready");
+                return health.set_ready(true);
+            }
+            Err(error) if error.is_transient() && !error.passes_soon() => {
+                tracing::warn!(%error, "ready, but nothing is granted yet");
                 return health.set_ready(true);
             }
             Err(error) => tracing::warn!(%error, "not ready: the ledger could not be read; trying again"),

@@ -30,7 +30,16 @@ pub const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
 pub const LEDGER: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
 const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 /// Paths that end so are lists.
-const LISTS: [&str; 5] = ["/backups", "/restores", "/backupstoragelocations", "/configmaps", "/namespaces"];
+/// The marker beside it.
+pub const MARKER: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
+const LISTS: [&str; 6] = [
+    "/backups",
+    "/restores",
+    "/deletebackuprequests",
+    "/backupstoragelocations",
+    "/configmaps",
+    "/namespaces",
+];
 
 /// Looks at a request (method, path, body) before it is served, and may refuse it with a code.
 type Hook = dyn Fn(&Cluster, &str, &str, &Value) -> Option<u16> + Send + Sync;
@@ -138,6 +147,7 @@ impl Cluster {
             namespace: "velero".to_owned(),
             args: Arc::new(args),
             ledger: LedgerStore::new(client.clone(), "velero"),
+            guards: std::sync::Arc::new([]),
             leadership: Leadership::always(),
             locations: Locations::new(client.clone(), "velero", "default"),
             metrics: Arc::new(Metrics::default()),

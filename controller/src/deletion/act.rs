@@ -8,6 +8,7 @@ use backup_core::{
     api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
     labels,
 };
+use backup_lock::{ActivateError, ObjectKey, ObjectKind};
 use backup_store::{Location, StoreError};
 use kube::ResourceExt;
 use serde_json::json;
@@ -41,6 +42,8 @@ pub(super) enum Error {
     Write(#[from] WriteError),
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
+    #[error(transparent)]
+    Claim(ActivateError),
     #[error(transparent)]
     Location(LocationError),
     #[error(transparent)]
@@ -76,6 +79,9 @@ pub(super) async fn delete(
     request: &DeleteBackupRequest,
     backup: &Backup,
 ) -> Result<Action, Error> {
+    if let Some(wait) = claim(ctx, request).await? {
+        return Ok(wait);
+    }
     if backup.phase() != BackupPhase::Deleting {
         // Conditional on the resourceVersion, only from a terminal phase. From here on no restore begins from it.
         let outcome = retry::status_patch(ctx, backup, |current| {
@@ -109,6 +115,36 @@ pub(super) async fn delete(
     ctx.leadership.check()?;
     delete::delete(ctx, backup).await?;
     end(ctx, request, Some(backup), errors).await
+}
+
+/// Takes the right to delete, before anything is destroyed: no restore from the backup has its place then, nor gets one.
+/// Some: somebody is in the way.
+async fn claim(ctx: &Context, request: &DeleteBackupRequest) -> Result<Option<Action>, Error> {
+    ctx.leadership.check()?;
+    let uid = request.uid().unwrap_or_default();
+    match backup_lock::activate(&ctx.ledger, &key_of(request), &uid).await {
+        Ok(_) => Ok(None),
+        Err(error @ (ActivateError::Conflict(_) | ActivateError::Waiting(_) | ActivateError::Full(_))) => {
+            tracing::info!(backup = request.spec.backup_name, %error, "the deletion waits");
+            ctx.events.normal(request, "Waiting", &error.to_string());
+            Ok(Some(Action::RequeueAfter(LOOK_AGAIN)))
+        }
+        Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(AT_ONCE)),
+        Err(error) => Err(Error::Claim(error)),
+    }
+}
+
+/// Gives the place back. A failure is only logged: what is over is collected anyway.
+async fn release(ctx: &Context, request: &DeleteBackupRequest) {
+    let key = key_of(request);
+    if let Err(error) = backup_lock::release(&ctx.ledger, &key, &request.uid().unwrap_or_default()).await {
+        tracing::debug!(%key, %error, "the claim of the deletion is left to be collected");
+    }
+}
+
+fn key_of(request: &DeleteBackupRequest) -> ObjectKey {
+    let namespace = request.namespace().unwrap_or_default();
+    ObjectKey::new(ObjectKind::DeleteBackupRequest, &namespace, &request.name_any())
 }
 
 /// The store of the backup; a failure that will not pass goes to `errors`.
@@ -220,6 +256,7 @@ pub(super) async fn end(
     })
     .await?;
     let Outcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
+    release(ctx, &request).await;
     if errors.is_empty() {
         ctx.metrics.deletion(metrics::Outcome::Success, schedule_of(backup));
         tracing::info!(backup = request.spec.backup_name, "backup deleted");

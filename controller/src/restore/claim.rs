@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backup_core::api::Restore;
-use backup_lock::{ActivateError, Footprint, ObjectKey};
+use backup_lock::{ActivateError, ObjectKey, Token, activate::holds};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -23,10 +23,13 @@ use crate::{
 /// Until a Restore is looked at again that changed while its end was written.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Until a Restore that waits for its turn asks again.
+const TURN: Duration = Duration::from_secs(2);
+
 /// The answer of the ledger.
 pub enum Right {
-    /// To work in this.
-    Granted(Footprint),
+    /// To work, in what the token covers.
+    Granted(Token),
     /// None; what to do instead.
     Refused(Action),
 }
@@ -36,10 +39,14 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
     ctx.leadership.check()?;
     let uid = restore.uid().unwrap_or_default();
     let error = match backup_lock::activate(&ctx.ledger, &object_key(restore), &uid).await {
-        Ok(token) => return Ok(Right::Granted(token.footprint)),
+        Ok(token) => return Ok(Right::Granted(token)),
         Err(error) if error.is_transient() => return Err(StepError::Activate(error)),
         Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => {
             return Ok(Right::Refused(Action::RequeueAfter(Duration::from_millis(500))));
+        }
+        Err(error @ ActivateError::Waiting(_)) => {
+            ctx.events.normal(restore, "Waiting", &error.to_string());
+            return Ok(Right::Refused(Action::RequeueAfter(TURN)));
         }
         Err(ActivateError::Ledger(error)) => return Err(StepError::Ledger(error)),
         Err(error) => error,
@@ -52,6 +59,14 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
         ctx.events.warning(failed, "Refused", &why);
     }
     Ok(Right::Refused(give_back(ctx, restore, &written).await))
+}
+
+/// Whether the right stands still, asked after the start was published and before the first item: that write may have
+/// taken longer than a lost ledger needs to be rebuilt, from what was stored before it. Then the right has to be taken again.
+pub async fn still_granted(ctx: &Context, restore: &Restore, token: &Token) -> Result<bool, StepError> {
+    ctx.leadership.check()?;
+    let uid = restore.uid().unwrap_or_default();
+    Ok(holds(&ctx.ledger, &object_key(restore), &uid, token).await?)
 }
 
 /// After the write of an end: gives the place back. What changed meanwhile so that this is not its end keeps its place,

@@ -144,7 +144,11 @@ impl Fake {
                 answer(201, &object)
             }
             "GET" if path == "/api" || path == "/apis" => answer(200, &discovery(path)),
-            "GET" if ["/backups", "/restores"].iter().any(|list| path.ends_with(list)) => {
+            "GET"
+                if ["/backups", "/restores", "/deletebackuprequests"]
+                    .iter()
+                    .any(|list| path.ends_with(list)) =>
+            {
                 let plural = format!("/{}/", path.rsplit('/').next().unwrap());
                 let items: Vec<&Value> =
                     objects.iter().filter(|(at, _)| at.contains(&plural)).map(|(_, object)| object).collect();

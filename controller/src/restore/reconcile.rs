@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    claim::{Right, claim, give_back, release, release_key},
+    claim::{Right, claim, give_back, release, release_key, still_granted},
     decide::{self, Seen, Step},
     finish::{self, Pending},
     halt::Halt,
@@ -198,8 +198,12 @@ async fn start(
         Outcome::Written(started) => {
             ctx.metrics.restore(metrics::Outcome::Attempt, schedule_of(&backup));
             ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
+            if !still_granted(ctx, &started, &claimed).await? {
+                return Ok(AT_ONCE);
+            }
+            let claimed = claimed.footprint;
             let job = Job { restore: started, backup: &backup, claimed, resumed: false };
-            runner::run(ctx, desk, stop, job).await
+            Box::pin(runner::run(ctx, desk, stop, job)).await
         }
         Outcome::Gone => {
             release(ctx, &restore).await;
@@ -236,8 +240,13 @@ async fn resume(
         );
         return finish::fail(ctx, desk, &restore, &why, None).await;
     };
+    if !still_granted(ctx, &restore, &claimed).await? {
+        return Ok(AT_ONCE);
+    }
+    let claimed = claimed.footprint;
     tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
-    runner::run(ctx, desk, stop, Job { restore, backup: &backup, claimed, resumed: true }).await
+    let job = Job { restore, backup: &backup, claimed, resumed: true };
+    Box::pin(runner::run(ctx, desk, stop, job)).await
 }
 
 /// The work is over: files of a deleted Restore go, then the claim, then the finalizer.

@@ -149,6 +149,7 @@ fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
     Some(match claim.as_str() {
         "Active" => format!("held by it, since {since}"),
         "Reserved" => format!("reserved for it, since {since}"),
+        "Waiting" => format!("waits for its turn, since {since}"),
         other => format!("{other}, since {since}"),
     })
 }

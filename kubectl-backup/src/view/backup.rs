@@ -161,6 +161,7 @@ pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
     let deletions = deletions.map(|requests| part::deletions(&requests, &name));
     let mut verdict = verdict(backup, now);
     if phase.is_active() {
+        verdict = waits_for_turn(&lock, phase == BackupPhase::New).unwrap_or(verdict);
         verdict.causes.extend(in_the_way(&lock));
     }
     let place = location.known().and_then(Option::as_ref);
@@ -215,6 +216,15 @@ pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
         next: Vec::new(),
     };
     Description { next: next::for_backup(&description, &phase), ..description }
+}
+
+/// The verdict on an object that nobody has touched because its turn has not come.
+pub(super) fn waits_for_turn(lock: &Part<LockView>, untouched: bool) -> Option<Verdict> {
+    let lock = lock.known().filter(|lock| untouched && lock.is_waiting())?;
+    let named = |other: &part::HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
+    let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
+    let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
+    Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
 }
 
 /// One sentence for each claim that it can't stand beside.

@@ -4,7 +4,7 @@ use backup_core::api::{BackupPhase, RestorePhase};
 
 use super::{
     description::Description,
-    part::{LocationView, LockView},
+    part::{HolderView, LocationView, LockView},
 };
 use crate::print::style::Tone;
 
@@ -67,10 +67,12 @@ pub fn for_restore(description: &Description, phase: &RestorePhase, backup: Opti
 fn blockers(description: &Description) -> Vec<String> {
     let waits = |lock: &&LockView| !lock.is_active();
     let Some(lock) = description.lock.known().filter(waits) else { return Vec::new() };
-    let command = |kind: &str| if kind == "Restore" { "restore describe" } else { "describe" };
-    lock.in_the_way
-        .iter()
-        .take(2)
-        .map(|other| format!("kubectl backup {} {}", command(&other.kind), other.name))
-        .collect()
+    let command = |other: &HolderView| match other.kind.as_str() {
+        "Restore" => format!("kubectl backup restore describe {}", other.name),
+        "Backup" => format!("kubectl backup describe {}", other.name),
+        _ => "kubectl backup locks".to_owned(),
+    };
+    let mut all: Vec<String> = lock.in_the_way.iter().take(2).map(command).collect();
+    all.dedup();
+    all
 }

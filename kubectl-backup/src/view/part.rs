@@ -176,11 +176,11 @@ pub fn deletions(requests: &[DeleteBackupRequest], backup: &str) -> Vec<Deletion
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockView {
-    /// Its own claim: Reserved or Active.
+    /// Its own claim: Waiting, Reserved or Active, for example.
     pub claim: Option<String>,
     /// Since when it has that, RFC 3339.
     pub since: Option<String>,
-    /// Others whose claims it could not stand beside.
+    /// Others whose claims it could not stand beside; if it waits, those that come before it.
     pub in_the_way: Vec<HolderView>,
     /// Who holds the scope, for people: as in `kubectl get lease`.
     pub holder: String,
@@ -211,7 +211,11 @@ pub fn lock(
 ) -> LockView {
     let Some(ledger) = ledger else { return LockView::default() };
     let entry = ledger.entry(key, uid);
-    let in_the_way = ledger.conflicts(key, footprint).into_iter().map(|claim| HolderView {
+    let others = match entry {
+        Some(entry) if entry.state == State::Waiting => ledger.behind(key, uid).holders,
+        _ => ledger.conflicts(key, footprint),
+    };
+    let in_the_way = others.into_iter().map(|claim| HolderView {
         kind: claim.key.kind.to_string(),
         namespace: plain(&claim.key.namespace),
         name: plain(&claim.key.name),
@@ -227,8 +231,13 @@ pub fn lock(
 }
 
 impl LockView {
+    /// Whether it waits for its turn.
+    pub fn is_waiting(&self) -> bool {
+        self.claim.as_deref() == Some(State::Waiting.as_str())
+    }
+
     /// Whether it has the right to work.
     pub fn is_active(&self) -> bool {
-        self.claim.as_deref() == Some(State::Active.to_string().as_str())
+        self.claim.as_deref() == Some(State::Active.as_str())
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 
 use super::{
-    backup::{in_the_way, list, namespaces, selectors, waiting_for_controller},
+    backup::{in_the_way, list, namespaces, selectors, waiting_for_controller, waits_for_turn},
     description::{API_VERSION, Attempts, Count, Description, Fact, Verdict, counted, troubles},
     next,
     part::{self, LocationView, Part},
@@ -109,6 +109,7 @@ pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
     });
     let mut verdict = verdict(restore, now);
     if phase.is_active() {
+        verdict = waits_for_turn(&lock, phase == RestorePhase::New).unwrap_or(verdict);
         verdict.causes.extend(in_the_way(&lock));
         if let (Some(wanted), Part::Known(None)) = (&spec.backup_name, &backup) {
             verdict.causes.push(format!("Backup {} does not exist.", plain(wanted)));

@@ -1,5 +1,5 @@
 use axum::http::Method;
-use backup_lock::{Footprint, Ledger, ObjectKey};
+use backup_lock::{Footprint, Ledger, ObjectKey, ledger::Ask};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
@@ -110,10 +110,30 @@ async fn a_backup_that_waits_for_a_restore_names_the_holder() {
     let api = FakeApi::start().await;
     let mut ledger = Ledger::default();
     let restore = ObjectKey::restore("velero", "back-again");
-    ledger.admit(&restore, "r", &Footprint::everything(), "2026-11-03T05:10:12Z").unwrap();
+    ledger.admit(&restore, "r", &Footprint::everything(), "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
     ledger.activate(&restore, "r").unwrap();
-    api.has("backups", with(new_backup("shop"), &json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "Queued", "queuePosition": 1}}))).has("leases", lease(&ledger));
+    api.has("backups", with(new_backup("shop"), &json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "Queued", "queuePosition": 1}}))).has("leases", lease(&ledger).await);
     assert_snapshot!(Person::at(&api).types("kubectl backup describe shop").await);
+}
+
+#[tokio::test]
+async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
+    let api = FakeApi::start().await;
+    let mut ledger = Ledger::default();
+    let everything = Footprint::everything();
+    let holder = ObjectKey::backup("velero", "nightly");
+    ledger.admit(&holder, "b", &everything, "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
+    ledger.activate(&holder, "b").unwrap();
+    for (name, since) in [("late", "2026-11-03T05:11:12Z"), ("later", "2026-11-03T05:12:12Z")] {
+        let queue = Ask { queue: true, forced: None };
+        let key = ObjectKey::restore("velero", name);
+        ledger.admit(&key, &format!("uid-of-{name}"), &everything, since, &queue).unwrap();
+    }
+    let waits = json!({"metadata": {"creationTimestamp": "2026-11-03T05:11:12Z"}, "status": null});
+    api.has("restores", with(completed_restore("late", "nightly"), &waits))
+        .has("backups", completed_backup("nightly"))
+        .has("leases", lease(&ledger).await);
+    assert_snapshot!(Person::at(&api).types("kubectl backup restore describe late").await);
 }
 
 #[tokio::test]
@@ -121,10 +141,12 @@ async fn a_running_backup_shows_its_own_claim() {
     let api = FakeApi::start().await;
     let mut ledger = Ledger::default();
     let key = ObjectKey::backup("velero", "shop");
-    ledger.admit(&key, "uid-of-shop", &Footprint::namespaces(["shop"]), "2026-11-03T05:12:12Z").unwrap();
+    ledger
+        .admit(&key, "uid-of-shop", &Footprint::namespaces(["shop"]), "2026-11-03T05:12:12Z", &Ask::default())
+        .unwrap();
     ledger.activate(&key, "uid-of-shop").unwrap();
     let over = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress", "errors": 1, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 300, "itemsBackedUp": 120}}});
-    api.has("backups", with(new_backup("shop"), &over)).has("leases", lease(&ledger));
+    api.has("backups", with(new_backup("shop"), &over)).has("leases", lease(&ledger).await);
     assert_snapshot!(Person::at(&api).types("kubectl backup describe shop").await);
 }
 

@@ -74,6 +74,12 @@ impl FakeApi {
         self.inner.lock().unwrap().objects.get(&(plural.to_owned(), name.to_owned())).cloned()
     }
 
+    /// Everything of a kind that is stored.
+    pub fn all(&self, plural: &str) -> Vec<Value> {
+        let inner = self.inner.lock().unwrap();
+        inner.objects.iter().filter(|((of, _), _)| of == plural).map(|(_, object)| object.clone()).collect()
+    }
+
     /// Method, path and query of every request so far.
     pub fn seen(&self) -> Vec<String> {
         self.inner.lock().unwrap().seen.clone()
@@ -147,7 +153,11 @@ fn store(
     let mut inner = inner.lock().unwrap();
     let (plural, name) = place(path);
     let key = (plural.clone(), name.clone());
-    let group = if plural == "events" { String::new() } else { ".velero.io".to_owned() };
+    let group = match plural.as_str() {
+        "events" | "configmaps" => "",
+        "leases" => ".coordination.k8s.io",
+        _ => ".velero.io",
+    };
     let full = format!("{plural}{group}");
     let not_found = || {
         let message = format!("{full} \"{name}\" not found");
@@ -184,7 +194,14 @@ fn store(
         Method::GET => inner.objects.get(&key).map_or_else(not_found, |object| (200, object.clone())),
         Method::POST => {
             let mut object: Value = serde_json::from_slice(body).unwrap();
-            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            if plural == "selfsubjectreviews" {
+                object["status"] = json!({"userInfo": {"username": "jane"}});
+                return (201, object);
+            }
+            let name = match object["metadata"]["name"].as_str() {
+                Some(name) => name.to_owned(),
+                None => format!("{}{}", object["metadata"]["generateName"].as_str().unwrap(), inner.served),
+            };
             if inner.objects.contains_key(&(plural.clone(), name.clone())) {
                 let message = format!("{full} \"{name}\" already exists");
                 return (
@@ -207,6 +224,19 @@ fn store(
                 inner.objects.insert((plural, name), object.clone());
             }
             (201, object)
+        }
+        Method::PUT => {
+            let mut object: Value = serde_json::from_slice(body).unwrap();
+            let Some(old) = inner.objects.get(&key) else { return not_found() };
+            let same = |field: &str| old["metadata"][field] == object["metadata"][field];
+            if !same("resourceVersion") || !same("uid") {
+                let message = format!("{full} \"{name}\": the object has been modified");
+                return (409, failure(409, "Conflict", &message, &json!({"name": name, "kind": plural})));
+            }
+            let version = old["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            object["metadata"]["resourceVersion"] = json!(format!("{version}1"));
+            inner.objects.insert(key, object.clone());
+            (200, object)
         }
         Method::DELETE => match inner.objects.remove(&key) {
             Some(_) => (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})),

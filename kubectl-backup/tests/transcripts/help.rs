@@ -16,6 +16,9 @@ async fn help_of_every_command() {
         "restore get",
         "restore describe",
         "restore delete",
+        "locks",
+        "locks release",
+        "locks hold",
     ] {
         let line = format!("kubectl backup {command}").trim_end().to_owned() + " --help";
         assert_snapshot!(format!("help {command}").trim_end(), person.types(&line).await);
@@ -46,6 +49,12 @@ async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
         "kubectl backup restore --from-backup=a --namespace-mappings=shop",
         "kubectl backup restore --from-backup=a --existing-resource-policy=replace",
         "kubectl backup delete",
+        "kubectl backup locks -o xml",
+        "kubectl backup locks release back-again --reason=x",
+        "kubectl backup locks release restore/back-again",
+        "kubectl backup locks hold maintenance",
+        "kubectl backup locks hold Maintenance --reason=x",
+        "kubectl backup locks hold maintenance --all --namespaces=a --reason=x",
     ] {
         let seen = person.types(line).await;
         assert!(seen.ends_with("--- exit 2\n"), "{seen}");

@@ -10,6 +10,7 @@ mod errors;
 mod fake_api;
 mod get;
 mod help;
+mod locks;
 mod person;
 mod restore;
 mod samples;

@@ -1,6 +1,11 @@
 //! Objects as API servers give them.
 
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use backup_core::profile::Profile;
+use backup_lock::{Ledger, LedgerStore, VELERO_SCOPE, fake_api::ledger_path, lease::lease_name};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// A merge of two JSON objects, the second over the first.
 pub fn with(mut base: Value, over: &Value) -> Value {
@@ -86,11 +91,21 @@ pub fn event(
     })
 }
 
-/// The ledger's Lease with these claims.
-pub fn lease(ledger: &backup_lock::Ledger) -> Value {
-    json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "backup-lock-velero", "namespace": "velero", "uid": "lease", "resourceVersion": "9", "annotations": {"backup-lock/ledger": ledger.to_json()}},
-        "spec": {"holderIdentity": ledger.holder()},
-    })
+/// The Lease of Velero's ledger with these claims.
+pub async fn lease(ledger: &Ledger) -> Value {
+    lease_of(Profile::velero(), VELERO_SCOPE, ledger).await
+}
+
+/// The Lease of a scope's ledger, as our programs write it.
+pub async fn lease_of(profile: Profile, scope: &str, ledger: &Ledger) -> Value {
+    let api = backup_lock::fake_api::FakeApi::new();
+    let store = LedgerStore::of_profile(api.client(), "velero", Arc::new(profile));
+    let wanted = |stored: &mut Ledger| {
+        *stored = Ledger { bound: stored.bound.max(ledger.bound), rules: stored.rules, ..ledger.clone() };
+        Ok::<_, Infallible>(())
+    };
+    store.update(scope, Instant::now() + Duration::from_secs(10), wanted).await.unwrap();
+    let mut lease = api.get(&ledger_path(&lease_name(scope))).unwrap();
+    lease["metadata"]["namespace"] = json!("velero");
+    lease
 }

@@ -53,7 +53,9 @@ fn a_backup_and_a_restore_overlap_where_they_touch_the_same() {
         (backup(&["{a,b}"], &[]), restore(&["c"], &[], &[]), None, true),
         // Mapped targets count, and so do the sources.
         (backup(&["new"], &[]), restore(&["old"], &[], &[("old", "new")]), None, true),
-        (backup(&["old"], &[]), restore(&["old"], &[], &[("old", "new")]), None, true),
+        // What is mapped away is only read, and from the store.
+        (backup(&["old"], &[]), restore(&["old"], &[], &[("old", "new")]), None, false),
+        (backup(&["old"], &[]), restore(&["o*"], &[], &[("old", "new")]), None, true),
         (backup(&["new"], &[]), restore(&["o*"], &[], &[("old", "new")]), None, true),
         (backup(&["new"], &[]), restore(&["x"], &[], &[("old", "new")]), None, false),
         (backup(&["new"], &[]), restore(&[], &[], &[("old", "new")]), Some(backup(&["old"], &[])), true),
@@ -92,7 +94,7 @@ fn a_namespace_is_inside_or_outside() {
         (Footprint::everything(), vec!["a"], vec![]),
         (Footprint::of_backup(&backup(&[], &["x"])), vec!["a"], vec!["x"]),
         (Footprint::of_backup(&backup(&["a", "team-*"], &[])), vec!["a", "team-1"], vec!["b", "team"]),
-        (Footprint::of_restore(&restore(&["a"], &[], &[("a", "z")]), None), vec!["a", "z"], vec!["b"]),
+        (Footprint::of_restore(&restore(&["a"], &[], &[("a", "z")]), None), vec!["z"], vec!["a", "b"]),
     ] {
         assert!(inside.iter().all(|name| footprint.includes(name)), "{footprint}");
         assert!(!outside.iter().any(|name| footprint.includes(name)), "{footprint}");
@@ -116,9 +118,151 @@ fn footprints_are_told_in_words() {
         (Footprint::namespaces(["a"]), "namespace a"),
         (Footprint::namespaces(["a", "b", "c", "d", "e"]), "namespaces a, b, c and 2 more"),
         (Footprint::of_backup(&backup(&[], &["x"])), "all namespaces but x"),
+        (Footprint::of_deletion("velero", "nightly"), "backup velero/nightly"),
+        (Footprint::of_deletion("velero", ""), "any backup"),
+        (Footprint::namespaces(["a"]).from_backup("velero", Some("nightly")), "namespace a"),
+        (
+            Footprint::of_restore(
+                &RestoreSpec { include_cluster_resources: Some(true), ..restore(&["a"], &[], &[]) },
+                None,
+            ),
+            "namespace a and cluster-scoped resources",
+        ),
     ] {
         assert_eq!(footprint.to_string(), words);
     }
+}
+
+#[test]
+fn a_restore_into_another_namespace_leaves_the_one_it_was_taken_from_alone() {
+    let prod = Footprint::of_backup(&backup(&["prod"], &[]));
+    let staging = Footprint::of_backup(&backup(&["staging"], &[]));
+    let mapping = [("prod", "staging")];
+    for (spec, source) in [
+        (restore(&["prod"], &[], &mapping), None),
+        (restore(&["prod"], &[], &mapping), Some(backup(&["prod"], &[]))),
+        (restore(&[], &[], &mapping), Some(backup(&["prod"], &[]))),
+        (restore(&["*"], &["kube-system"], &mapping), Some(backup(&["prod", "kube-system"], &[]))),
+    ] {
+        let footprint = Footprint::of_restore(&spec, source.as_ref());
+        assert!(!footprint.overlaps(&prod), "{footprint}: {spec:?}");
+        assert!(footprint.overlaps(&staging), "{footprint}: {spec:?}");
+    }
+    // A glob may restore others than the one that is mapped; and nobody knows what is in an unknown backup.
+    for spec in [restore(&["pro*"], &[], &mapping), restore(&[], &[], &mapping)] {
+        let footprint = Footprint::of_restore(&spec, None);
+        assert!(footprint.overlaps(&prod) && footprint.overlaps(&staging), "{footprint}: {spec:?}");
+    }
+}
+
+#[test]
+fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
+    let of = |name: &str| Footprint::of_deletion("velero", name);
+    let from = |name: Option<&str>| Footprint::namespaces(["a"]).from_backup("velero", name);
+    for (one, other, meet) in [
+        (of("b"), from(Some("b")), true),
+        (of("b"), from(Some("c")), false),
+        (of("b"), Footprint::namespaces(["a"]).from_backup("elsewhere", Some("b")), false),
+        (of("b"), of("b"), true),
+        // Not known yet, not given, or no name: any.
+        (of("b"), from(None), true),
+        (of("b"), from(Some("")), true),
+        (of("b"), from(Some("no name at all!")), true),
+        (of(""), from(Some("c")), true),
+        (of("b"), Footprint::everything(), true),
+        // A backup is made from nothing.
+        (of("b"), Footprint::of_backup(&backup(&[], &[])), false),
+    ] {
+        assert_eq!(one.shares_backup(&other), meet, "{one:?}\n{other:?}");
+        assert_eq!(other.shares_backup(&one), meet, "the other way round");
+        assert!(!of("b").overlaps(&other), "a deletion touches no namespace: {other:?}");
+    }
+}
+
+#[test]
+fn what_velero_makes_of_a_backup_when_it_starts_is_no_growth() {
+    let started = |before: &BackupSpec, change: fn(&mut BackupSpec)| {
+        let mut after = before.clone();
+        change(&mut after);
+        let (before, after) = (Footprint::of_backup(before), Footprint::of_backup(&after));
+        assert!(before.covers(&after), "{before:?}\n{after:?}");
+    };
+    for spec in
+        [backup(&[], &[]), backup(&["*"], &["x"]), backup(&["a", "team-*"], &[]), backup(&["a"], &["x"])]
+    {
+        started(&spec, |spec| {
+            if spec.included_namespaces.is_empty() {
+                spec.included_namespaces = names(&["*"]);
+            }
+        });
+        started(&spec, |spec| spec.excluded_namespaces.extend(names(&["labelled", "labelled-2"])));
+        started(&spec, |spec| {
+            spec.excluded_cluster_scoped_resources =
+                names(&["volumesnapshotcontents.snapshot.storage.k8s.io"]);
+            spec.excluded_namespace_scoped_resources = names(&["volumesnapshots.snapshot.storage.k8s.io"]);
+        });
+        started(&spec, |spec| spec.excluded_resources = names(&["volumesnapshots.snapshot.storage.k8s.io"]));
+        started(&spec, |spec| spec.storage_location = Some("default".to_owned()));
+    }
+}
+
+#[test]
+fn what_velero_makes_of_a_restore_when_it_starts_is_no_growth() {
+    let sources = [
+        backup(&[], &[]),
+        backup(&["*"], &["x"]),
+        backup(&["a"], &[]),
+        backup(&["a", "b", "c"], &[]),
+        backup(&["team-*", "a"], &[]),
+        backup(&["a*"], &["a"]),
+    ];
+    for spec in [
+        restore(&[], &[], &[]),
+        restore(&["*"], &[], &[]),
+        restore(&["a"], &[], &[]),
+        restore(&["a", "t*"], &["b"], &[]),
+        restore(&[], &["a"], &[]),
+        restore(&["*"], &["a", "b"], &[]),
+        restore(&[], &[], &[("a", "z")]),
+        restore(&[], &["a"], &[("b", "a")]),
+    ] {
+        let by_schedule =
+            RestoreSpec { backup_name: None, schedule_name: Some("nightly".to_owned()), ..spec.clone() };
+        let before = Footprint::of_restore(&by_schedule, None).from_backup("velero", None);
+        for source in &sources {
+            let mut chosen = RestoreSpec { backup_name: Some("nightly-1".to_owned()), ..by_schedule.clone() };
+            chosen.excluded_resources = names(&["nodes", "events"]);
+            let after = Footprint::of_restore(&chosen, Some(source)).from_backup("velero", Some("nightly-1"));
+            assert!(before.covers(&after), "{spec:?}\n{source:?}\n{before:?}\n{after:?}");
+            // And the schedule is filled in where the backup was given.
+            let mut named = chosen.clone();
+            named.schedule_name = Some("nightly".to_owned());
+            let again = Footprint::of_restore(&named, Some(source)).from_backup("velero", Some("nightly-1"));
+            assert!(after.covers(&again), "{after:?}\n{again:?}");
+        }
+    }
+}
+
+#[test]
+fn a_real_growth_is_seen() {
+    let cluster = |spec: BackupSpec| BackupSpec { include_cluster_resources: Some(true), ..spec };
+    for (before, after) in [
+        (backup(&["a"], &[]), backup(&["a", "b"], &[])),
+        (backup(&["a"], &[]), backup(&[], &[])),
+        (backup(&["a"], &[]), backup(&["a*"], &[])),
+        (backup(&["a*"], &[]), backup(&["*a"], &[])),
+        (backup(&[], &["x"]), backup(&[], &[])),
+        (backup(&[], &["x", "y"]), backup(&[], &["x"])),
+        (backup(&[], &["x"]), backup(&["x"], &[])),
+        (backup(&[], &["x"]), backup(&["?"], &[])),
+        (backup(&["a"], &[]), cluster(backup(&["a"], &[]))),
+    ] {
+        let (before, after) = (Footprint::of_backup(&before), Footprint::of_backup(&after));
+        assert!(!before.covers(&after), "{before}: {after}");
+        assert!(before.union(&after).covers(&after) && before.union(&after).covers(&before));
+    }
+    let from = |name: &str| Footprint::namespaces(["a"]).from_backup("velero", Some(name));
+    assert!(!from("b").covers(&from("c")), "another backup is something else to be kept");
 }
 
 fn pattern() -> impl Strategy<Value = String> {
@@ -133,6 +277,14 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
             excluded_namespaces,
             ..BackupSpec::default()
         })
+    })
+}
+
+fn touching_a_backup() -> impl Strategy<Value = Footprint> {
+    let backup = proptest::sample::select(vec![None, Some(""), Some("b"), Some("c")]);
+    (any_footprint(), backup).prop_map(|(footprint, backup)| match backup {
+        None => footprint,
+        name => footprint.from_backup("velero", name),
     })
 }
 
@@ -157,6 +309,44 @@ proptest! {
     fn a_union_overlaps_whatever_a_part_overlaps(a in any_footprint(), b in any_footprint(), c in any_footprint()) {
         let union = a.union(&b);
         prop_assert!(!(a.overlaps(&c) || b.overlaps(&c)) || union.overlaps(&c));
+    }
+
+    #[test]
+    fn what_covers_another_overlaps_whatever_that_overlaps(
+        a in touching_a_backup(), b in touching_a_backup(), c in touching_a_backup(),
+    ) {
+        prop_assert!(!(a.covers(&b) && b.overlaps(&c)) || a.overlaps(&c), "{a:?}\n{b:?}\n{c:?}");
+        prop_assert!(!(a.covers(&b) && b.shares_backup(&c)) || a.shares_backup(&c), "{a:?}\n{b:?}\n{c:?}");
+    }
+
+    #[test]
+    fn to_cover_is_reflexive_and_transitive_and_no_more_than_it_says(
+        a in touching_a_backup(), b in touching_a_backup(), c in touching_a_backup(), name in "[ab]{1,4}",
+    ) {
+        prop_assert!(a.covers(&a), "{a:?}");
+        prop_assert!(Footprint::everything().covers(&a), "{a:?}");
+        prop_assert!(!(a.covers(&b) && b.covers(&c)) || a.covers(&c), "{a:?}\n{b:?}\n{c:?}");
+        prop_assert!(!a.covers(&b) || a.includes(&name) || !b.includes(&name), "{name}: {a:?}\n{b:?}");
+        let both = a.union(&b);
+        prop_assert!(both.covers(&a) && both.covers(&b), "{both:?}\n{a:?}\n{b:?}");
+    }
+
+    #[test]
+    fn a_restore_that_learns_its_backup_never_grows(
+        includes in proptest::collection::vec(pattern(), 0..3),
+        excludes in proptest::collection::vec(pattern(), 0..3),
+        from in proptest::collection::vec(pattern(), 0..3),
+        mapping in proptest::collection::btree_map("[ab]{1,2}", "[abc]{1,2}", 0..3),
+    ) {
+        let spec = RestoreSpec {
+            included_namespaces: includes,
+            excluded_namespaces: excludes,
+            namespace_mapping: mapping,
+            ..RestoreSpec::default()
+        };
+        let source = BackupSpec { included_namespaces: from, ..BackupSpec::default() };
+        let (before, after) = (Footprint::of_restore(&spec, None), Footprint::of_restore(&spec, Some(&source)));
+        prop_assert!(before.covers(&after), "{spec:?}\n{before:?}\n{after:?}");
     }
 
     #[test]

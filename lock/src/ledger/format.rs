@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::Ledger;
+use super::{Ledger, Status};
 use crate::{
     claim::{Claim, Entry, ObjectKey, ObjectKind, State},
+    conflict::Rules,
     footprint::Footprint,
 };
 
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Why a text is no ledger for us.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum FormatError {
         /// Format of the text.
         found: u32,
     },
-    /// Damaged, or edited by hand.
+    /// Damaged, edited by hand, or older than anything this version reads. It is rebuilt.
     #[error("the ledger can't be read: {0}")]
     Unreadable(String),
 }
@@ -35,7 +36,10 @@ struct Version {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     v: u32,
+    #[serde(default, skip_serializing_if = "is_open")]
+    status: Status,
     epoch: u64,
+    bound: u64,
     footprints: Vec<Footprint>,
     claims: Vec<WireClaim>,
 }
@@ -56,6 +60,17 @@ struct WireEntry {
     state: State,
     epoch: u64,
     since: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    suspect: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    forced: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    note: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_open(status: &Status) -> bool {
+    *status == Status::Open
 }
 
 impl Ledger {
@@ -74,6 +89,9 @@ impl Ledger {
             state: entry.state,
             epoch: entry.epoch,
             since: entry.since.clone(),
+            suspect: entry.suspect,
+            forced: entry.forced,
+            note: entry.note.clone(),
         };
         let claims = self
             .claims
@@ -85,7 +103,14 @@ impl Ledger {
                 entries: claim.entries.iter().map(entry).collect(),
             })
             .collect();
-        let wire = Wire { v: FORMAT_VERSION, epoch: self.epoch, footprints, claims };
+        let wire = Wire {
+            v: FORMAT_VERSION,
+            status: self.status,
+            epoch: self.epoch,
+            bound: self.bound,
+            footprints,
+            claims,
+        };
         // Strings, numbers and lists of them: nothing that could fail to be written.
         serde_json::to_string(&wire).unwrap_or_default()
     }
@@ -96,6 +121,9 @@ impl Ledger {
         let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         if found > FORMAT_VERSION {
             return Err(FormatError::Newer { found });
+        }
+        if found < FORMAT_VERSION {
+            return Err(unreadable(&format!("it has format {found}, this version reads {FORMAT_VERSION}")));
         }
         let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         let mut keys = HashSet::with_capacity(wire.claims.len());
@@ -114,13 +142,19 @@ impl Ledger {
                         wire.footprints.len()
                     ))
                 })?;
-                let WireEntry { uid, state, epoch, since, .. } = entry;
-                entries.push(Entry { uid, footprint, state, epoch, since });
+                let WireEntry { uid, state, epoch, since, suspect, forced, note, .. } = entry;
+                entries.push(Entry { uid, footprint, state, epoch, since, suspect, forced, note });
             }
             if !entries.is_empty() {
                 claims.push(Claim { key, entries });
             }
         }
-        Ok(Self { epoch: wire.epoch, claims })
+        Ok(Self {
+            status: wire.status,
+            epoch: wire.epoch,
+            bound: wire.bound,
+            claims,
+            rules: Rules::default(),
+        })
     }
 }

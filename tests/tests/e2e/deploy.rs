@@ -1,14 +1,16 @@
 //! What a person applies to a cluster.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use backup_tests::{World, binaries::root, install};
 use kube::{
     Discovery, ResourceExt as _,
     api::{Patch, PatchParams, ValidationDirective},
 };
+use serde_json::Value;
 
 crate::tests! {
     everything_in_deploy_is_accepted_without_a_field_that_is_unknown,
+    an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile,
 }
 
 async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
@@ -20,7 +22,7 @@ async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply("another-pipeline").force()
     };
-    for folder in ["deploy/crds", "deploy/base"] {
+    for folder in ["deploy/crds", "deploy/base", "deploy/profiles/percona-ps"] {
         for mut object in install::documents(&root().join(folder))? {
             let types = object.types.clone().context("no kind")?;
             if types.kind == "ValidatingWebhookConfiguration" {
@@ -35,4 +37,76 @@ async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
         }
     }
     Ok(())
+}
+
+async fn an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let overlay = world.folder().join("overlay");
+    std::fs::create_dir_all(&overlay)?;
+    let overlay = overlay.canonicalize()?;
+    // Kustomize takes no absolute paths.
+    let up = "../".repeat(overlay.components().count() - 1);
+    let deploy = format!(
+        "{up}{}",
+        root().join("deploy").canonicalize()?.display().to_string().trim_start_matches('/')
+    );
+    let text = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: vault\nresources: [{deploy}]\n\
+         components: [{deploy}/modes/guard, {deploy}/profiles/percona-ps]\ntransformers: [{deploy}/namespace]\n"
+    );
+    std::fs::write(overlay.join("kustomization.yaml"), text)?;
+    let ran = world.kubectl()?.run(&["kustomize", &overlay.display().to_string()]).await?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&ran.stdout).with_context(|| ran.stderr.clone())?;
+
+    let of = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == *kind);
+    for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+        let mut old = Vec::new();
+        strings(object, &mut |text| {
+            if text == "velero" {
+                old.push(text.to_owned());
+            }
+        });
+        ensure!(
+            old.is_empty(),
+            "the old namespace is left in {} {}",
+            object["kind"],
+            object["metadata"]["name"]
+        );
+    }
+    let bindings: Vec<_> = of("ValidatingAdmissionPolicyBinding")
+        .map(|binding| {
+            let selector = &binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"];
+            (binding["metadata"]["name"].as_str(), selector["kubernetes.io/metadata.name"].as_str())
+        })
+        .collect();
+    ensure!(
+        bindings
+            == [
+                (Some("backup-lock-break-glass"), None),
+                (Some("backup-lock-ledger"), Some("vault")),
+                (Some("backup-lock-writers"), Some("vault")),
+            ],
+        "{bindings:?}"
+    );
+    for webhook in of("ValidatingWebhookConfiguration").filter_map(|one| one["webhooks"].as_array()).flatten()
+    {
+        ensure!(webhook["clientConfig"]["service"]["namespace"] == "vault", "{webhook}");
+    }
+    let args: Vec<String> = of("Deployment")
+        .map(|one| one["spec"]["template"]["spec"]["containers"][0]["args"].to_string())
+        .collect();
+    ensure!(args.len() == 2 && args.iter().all(|args| args.contains("--guard=percona-ps")), "{args:?}");
+    ensure!(args.iter().any(|args| args.contains("--guard=velero")), "{args:?}");
+    Ok(())
+}
+
+/// All strings in a value.
+fn strings(value: &Value, tell: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => tell(text),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, tell)),
+        Value::Object(fields) => fields.values().for_each(|field| strings(field, tell)),
+        _ => {}
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use backup_core::{
     api::{Backup, Restore, RestoreSpec},
-    labels::LEDGER_ANNOTATION,
+    labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION},
 };
 use backup_tests::{
     World,
@@ -121,11 +121,13 @@ async fn a_refused_creation_is_never_stored_and_a_freed_scope_is_free_at_once(
 ) -> anyhow::Result<()> {
     let stopped = Stopped::controllers(world)?;
     let world = &*stopped.0;
-    create_restore(world, "holder", "locked-e").await?;
+    create_restore(world, "ended-by-hand", "locked-e").await?;
     refusal(create_backup(world, "collides", of_namespaces(&["locked-e"])).await)?;
     ensure!(backups(world).get_opt("collides").await?.is_none(), "a refused creation was stored");
-    let end = serde_json::json!({ "status": { "phase": "Completed" } });
-    restores(world).patch("holder", &PatchParams::default(), &Patch::Merge(end)).await?;
+    // No controller runs, so a person ends it.
+    let end = serde_json::json!({ "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "a test" } },
+        "status": { "phase": "Completed" } });
+    restores(world).patch("ended-by-hand", &PatchParams::default(), &Patch::Merge(end)).await?;
     create_backup(world, "follows", of_namespaces(&["locked-e"])).await.context("the restore has ended")?;
     clean(world).await
 }
@@ -153,9 +155,15 @@ async fn an_ended_object_can_not_be_brought_back_to_life(world: &mut World) -> a
     world.backup_ended("ended").await?;
     for patch in [serde_json::json!({ "status": { "phase": "New" } }), serde_json::json!({ "status": null })]
     {
-        let revived = backups(world).patch("ended", &PatchParams::default(), &Patch::Merge(patch)).await;
+        let revived = backups(world).patch("ended", &PatchParams::default(), &Patch::Merge(&patch)).await;
         let error = refusal(revived.map_err(Into::into))?;
         ensure!(error.code == 403, "{error:?}");
+        // Nor by one who gets past the policy: that is what the webhook is asked about.
+        let mut forced = patch;
+        forced["metadata"] = serde_json::json!({ "annotations": { BREAK_GLASS_ANNOTATION: "a test" } });
+        let revived = backups(world).patch("ended", &PatchParams::default(), &Patch::Merge(forced)).await;
+        let error = refusal(revived.map_err(Into::into))?;
+        ensure!(error.code == 403 && error.message.contains("admission webhook"), "{error:?}");
     }
     let label = serde_json::json!({ "metadata": { "labels": { "kept": "true" } } });
     backups(world)
@@ -208,10 +216,10 @@ async fn collide(world: &World) -> anyhow::Result<Seen> {
 }
 
 /// Controllers that stand still, so that nothing ends by itself; they go on when this is dropped.
-struct Stopped<'w>(&'w mut World);
+pub struct Stopped<'w>(pub &'w mut World);
 
 impl<'w> Stopped<'w> {
-    fn controllers(world: &'w mut World) -> anyhow::Result<Self> {
+    pub fn controllers(world: &'w mut World) -> anyhow::Result<Self> {
         world.controllers.iter().try_for_each(backup_tests::process::Process::pause)?;
         Ok(Self(world))
     }
@@ -233,11 +241,11 @@ fn restore_of(namespace: &str) -> RestoreSpec {
     }
 }
 
-async fn create_restore(world: &World, name: &str, namespace: &str) -> anyhow::Result<Restore> {
+pub async fn create_restore(world: &World, name: &str, namespace: &str) -> anyhow::Result<Restore> {
     Ok(restores(world).create(&PostParams::default(), &Restore::new(name, restore_of(namespace))).await?)
 }
 
-fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<kube::core::Status> {
+pub fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<kube::core::Status> {
     match result.map(|_| ()) {
         Ok(()) => anyhow::bail!("admitted, and not refused"),
         Err(error) => match error.downcast::<kube::Error>()? {
@@ -247,13 +255,13 @@ fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<kube::core::Status> {
     }
 }
 
-async fn ledger(world: &World) -> anyhow::Result<Lease> {
+pub async fn ledger(world: &World) -> anyhow::Result<Lease> {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
     Ok(leases.get("backup-lock-velero").await?)
 }
 
 /// Deletes every Backup and Restore that has not ended, and waits until they are gone.
-async fn clean(world: &World) -> anyhow::Result<()> {
+pub async fn clean(world: &World) -> anyhow::Result<()> {
     let (backups, restores, all) = (backups(world), restores(world), kube::api::ListParams::default());
     for backup in backups.list(&all).await?.items.iter().filter(|backup| backup.phase().is_active()) {
         backups.delete(backup.metadata.name.as_deref().unwrap_or_default(), &DeleteParams::default()).await?;

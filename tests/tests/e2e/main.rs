@@ -4,10 +4,17 @@
 //! them, and because a person who waits wants to see progress. A name as argument runs the tests that contain it.
 
 mod bad_input;
+mod clients;
 mod deploy;
+mod history;
+mod ledger;
 mod lock;
+mod locks;
 mod main_job;
+mod orphans;
+mod percona;
 mod plugin;
+mod policy;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -41,7 +48,15 @@ pub(crate) use tests;
 async fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let (mut passed, mut failed) = (0, 0);
-    let shared = [deploy::TESTS, main_job::TESTS, bad_input::TESTS, plugin::TESTS, lock::TESTS];
+    let shared = [
+        deploy::TESTS,
+        main_job::TESTS,
+        bad_input::TESTS,
+        plugin::TESTS,
+        lock::TESTS,
+        clients::TESTS,
+        locks::TESTS,
+    ];
     let naive = [lock::CONTROL];
     for (kind, suites, builder) in [
         (
@@ -49,9 +64,37 @@ async fn main() -> ExitCode {
             shared.concat(),
             World::builder().controller_args(&["--store-validation-frequency=2s"]),
         ),
+        (
+            "a grace of one second",
+            [orphans::TESTS, clients::BESIDE_A_SIBLING].concat(),
+            World::builder().webhook_args(&[orphans::GRACE]).controller_args(&[orphans::GRACE]),
+        ),
+        (
+            "a ledger that is lost and found",
+            ledger::TESTS.to_vec(),
+            World::builder()
+                .webhook_args(&[orphans::GRACE])
+                .controller_args(&[orphans::GRACE, "--store-validation-frequency=2s"]),
+        ),
+        (
+            "another operator's databases, and replicas that know one another",
+            percona::TESTS.to_vec(),
+            World::builder().peers().webhook_args(&["--guard=percona-ps"]).controllers(0),
+        ),
+        (
+            "every policy, and no programs",
+            [policy::TESTS, policy::phases::TESTS, policy::registration::TESTS].concat(),
+            World::builder().webhooks(0).controllers(0),
+        ),
+        (
+            "two API servers, for histories",
+            history::TESTS.to_vec(),
+            World::builder().api_servers(2).webhooks(0).controllers(0),
+        ),
         ("the naive webhook", naive.concat(), World::builder().naive_webhook().controllers(0)),
     ] {
-        let chosen: Vec<_> = suites.into_iter().filter(|(name, _)| name.contains(&filter)).collect();
+        let chosen: Vec<_> =
+            suites.into_iter().filter(|(name, _)| name.contains(&filter) || kind.contains(&filter)).collect();
         if chosen.is_empty() {
             continue;
         }

@@ -6,8 +6,12 @@
 
 use std::time::Duration;
 
-use backup_core::validate::Finding;
-use backup_lock::{Claim, Footprint, ObjectKey, ObjectKind, observe::Observed};
+use backup_core::{
+    labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
+    profile::{Profile, ScopeRule},
+    validate::Finding,
+};
+use backup_lock::{Claim, Footprint, ObjectKey, ObjectKind, State, observe::Observed};
 use kube::core::{
     GroupVersionKind, Status,
     response::{StatusCause, StatusDetails},
@@ -15,121 +19,248 @@ use kube::core::{
 
 /// Seconds after which trying again may make sense, as a hint to programs.
 const TRY_AGAIN_SECONDS: u32 = 30;
+/// The same for clients that come again by themselves; they try about ten times.
+const WAIT_SECONDS: u32 = 10;
 /// Causes listed at most.
 const MAX_CAUSES: usize = 10;
 
-/// A claim in the way, and its object as it was just read; none: not stored.
+/// A claim in the way, its object as it was just read, and how much longer it stays if nothing else ends it.
 #[derive(Clone, Debug)]
 pub struct Blocker {
-    /// The claim.
+    /// The claim, with the entries that are in the way.
     pub claim: Claim,
-    /// The object of that name.
+    /// The object of that name; none: not stored.
     pub object: Option<Observed>,
+    /// At most, where time alone ends it.
+    pub left: Duration,
 }
 
 impl Blocker {
     /// Who it is, what it does and since when.
-    fn describe(&self, grace: Duration) -> String {
-        let key = &self.claim.key;
-        match &self.object {
-            Some(object) if object.new => {
+    pub fn describe(&self) -> String {
+        let (key, left) = (&self.claim.key, self.left.as_secs_f64().ceil());
+        let note = self.claim.entries.iter().map(|entry| entry.note.as_str()).find(|note| !note.is_empty());
+        match (self.claim.state(), &self.object) {
+            (State::Intent, _) => format!(
+                "{key} was refused a moment ago and is expected again: new backups of what it needs are kept out for up \
+                 to {left} s"
+            ),
+            (State::Settling, _) => {
+                format!("{key} has ended, and what it worked on is given time to settle (up to {left} s)")
+            }
+            (State::Collected, None) => {
+                format!(
+                    "{key} was admitted and never seen; restores are kept out for up to {left} s in case it comes"
+                )
+            }
+            (_, _) if key.kind == ObjectKind::Hold => {
+                format!(
+                    "{key} stands since {} ({})",
+                    self.claim.since(),
+                    note.unwrap_or("no reason was given")
+                )
+            }
+            (State::Waiting, Some(object)) => {
+                format!("{key} waits for its turn (phase {}, created {})", object.phase, object.created)
+            }
+            (_, Some(object)) if key.kind == ObjectKind::Deletion => {
+                format!("{key} is under way (phase {})", object.phase)
+            }
+            (_, Some(object)) if object.new => {
                 format!("{key} is about to start (phase New, created {})", object.created)
             }
-            Some(object) => {
+            (_, Some(object)) => {
                 let deleting = if object.deleting { ", being deleted" } else { "" };
                 format!("{key} is running (phase {}, created {}{deleting})", object.phase, object.created)
             }
-            None => {
-                format!(
-                    "{key} was admitted at {} and is not stored yet (if it never is, its place is free after {} s)",
-                    self.claim.since(),
-                    grace.as_secs()
-                )
-            }
+            (_, None) => format!(
+                "{key} was admitted at {} and is not stored yet (if it never is, its place is free in about {left} s)",
+                self.claim.since(),
+            ),
         }
     }
 
+    /// One word for programs.
     fn reason(&self) -> &'static str {
-        match (self.claim.key.kind, self.object.is_some()) {
-            (ObjectKind::Backup, true) => "BackupInProgress",
-            (ObjectKind::Restore, true) => "RestoreInProgress",
-            (ObjectKind::Backup, false) => "BackupReserved",
-            (ObjectKind::Restore, false) => "RestoreReserved",
+        match (self.claim.key.kind, self.claim.state()) {
+            (ObjectKind::Hold, _) => "Held",
+            (ObjectKind::Deletion | ObjectKind::DeleteBackupRequest, _) => "DeletionInProgress",
+            (_, State::Intent) => "RestoreExpected",
+            (_, State::Settling) => "Settling",
+            (_, State::Waiting) => "RestoreWaiting",
+            (ObjectKind::Backup, _) if self.object.is_some() => "BackupInProgress",
+            (ObjectKind::Restore, _) if self.object.is_some() => "RestoreInProgress",
+            (ObjectKind::Backup, _) => "BackupReserved",
+            (ObjectKind::Restore, _) => "RestoreReserved",
         }
     }
 
-    fn cause(&self, grace: Duration) -> StatusCause {
+    fn cause(&self, field: &str) -> StatusCause {
         let uids: Vec<&str> = self.claim.entries.iter().map(|entry| entry.uid.as_str()).collect();
         let epoch = self.claim.entries.iter().map(|entry| entry.epoch).max().unwrap_or_default();
         StatusCause {
             reason: self.reason().to_owned(),
             message: format!(
                 "{}; uid {}, {} ({}), epoch {epoch}",
-                self.describe(grace),
+                self.describe(),
                 uids.join(", "),
                 self.claim.state(),
                 touches(&self.claim),
             ),
-            field: "spec.includedNamespaces".to_owned(),
+            field: field.to_owned(),
         }
     }
 }
 
-/// Someone else holds what this asks for: who, in which phase, since when, and what to type next.
-pub fn conflict(key: &ObjectKey, footprint: &Footprint, blockers: &[Blocker], grace: Duration) -> Status {
-    let Some(first) = blockers.first() else { return trouble("the claim in the way could not be named") };
-    let holder = &first.claim.key;
+/// What was asked for, for messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Group of the object.
+    pub group: &'a str,
+    /// Name of the object.
+    pub key: &'a ObjectKey,
+    /// What it would touch.
+    pub footprint: &'a Footprint,
+    /// Whether the scope is one database cluster, so that footprints say nothing.
+    pub whole_scope: bool,
+}
+
+/// Someone else holds what this asks for: who, in which phase, since when, and what to type next. With `wait`, clients
+/// come again by themselves.
+pub fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
+    let Some(first) = blockers.first() else { return trouble("the claim in the way could not be named", 1) };
     let more = match blockers.len() - 1 {
         0 => String::new(),
         n => format!(", and {n} more in its way"),
     };
+    let Asked { group, key, footprint, whole_scope } = asked;
+    let (act, again) = match key.kind {
+        ObjectKind::Deletion => ("done", "Nothing was deleted. See"),
+        _ => ("created", "Nothing was stored. See"),
+    };
+    let (wants, holds) = if whole_scope || key.kind.is_deletion() {
+        (String::new(), String::new())
+    } else {
+        (format!(" ({footprint})"), format!("; it holds {}", touches(&first.claim)))
+    };
     let message = format!(
-        "{key} ({footprint}) can't be created now: {}{more}; it holds {}. Nothing was stored. \
-         See `{}`, and create it again when that has ended",
-        first.describe(grace),
-        touches(&first.claim),
-        describe_command(holder),
+        "{key}{wants} can't be {act} now: {}{more}{holds}. {again} `{}`, and try again when that has ended",
+        first.describe(),
+        next_command(group, &first.claim.key),
     );
-    let causes = blockers.iter().take(MAX_CAUSES).map(|blocker| blocker.cause(grace)).collect();
-    forbidden(key, &message, causes, TRY_AGAIN_SECONDS)
+    let field = match (whole_scope, key.kind) {
+        (true, _) => "spec",
+        (_, ObjectKind::DeleteBackupRequest) => "spec.backupName",
+        (_, ObjectKind::Deletion) => "metadata.name",
+        _ => "spec.includedNamespaces",
+    };
+    let causes = blockers.iter().take(MAX_CAUSES).map(|blocker| blocker.cause(field)).collect();
+    if wait {
+        let mut status = forbidden(group, key, &message, causes, WAIT_SECONDS);
+        (status.code, status.reason) = (429, "TooManyRequests".to_owned());
+        return status;
+    }
+    forbidden(group, key, &message, causes, TRY_AGAIN_SECONDS)
+}
+
+/// A warning for an object that is admitted although somebody is in its way.
+pub fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
+    let first = blockers.first().map(Blocker::describe).unwrap_or_default();
+    let more = if blockers.len() > 1 { format!(", and {} more", blockers.len() - 1) } else { String::new() };
+    format!("{key} {what}: {first}{more}")
 }
 
 /// The ledger can't take more.
-pub fn full(key: &ObjectKey, why: &str) -> Status {
-    forbidden(key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
+pub fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
+    forbidden(group, key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
 
 /// The object is not valid: every field at once.
-pub fn invalid(key: &ObjectKey, findings: &[Finding]) -> Status {
+pub fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
     let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    let cause = |finding: &Finding| StatusCause {
-        reason: "FieldValueInvalid".to_owned(),
-        message: finding.message.clone(),
-        field: finding.field.clone(),
-    };
+    let cause = |finding: &Finding| invalid_field(&finding.field, &finding.message);
     let causes = findings.iter().map(cause).collect();
-    forbidden(key, &format!("{key} is not valid: {}", all.join("; ")), causes, 0)
+    forbidden(group, key, &format!("{key} is not valid: {}", all.join("; ")), causes, 0)
+}
+
+/// The object does not say what it is about.
+pub fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
+    let (field, kind) = match &profile.scope {
+        ScopeRule::Field { backup, restore } => match key.kind {
+            ObjectKind::Restore => (restore.as_str(), profile.restore.kind.as_str()),
+            _ => (backup.as_str(), profile.backup.kind.as_str()),
+        },
+        ScopeRule::Cluster => ("spec", "object"),
+    };
+    let message = format!(
+        "{kind} {}/{} does not name its database cluster in {field}, so nothing can be kept apart for it: set {field}",
+        key.namespace, key.name
+    );
+    forbidden(&profile.group, key, &message, vec![invalid_field(field, "is required")], 0)
+}
+
+/// An annotation that says what to do on a conflict says something else.
+pub fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) -> Status {
+    let known = if can_queue { "deny, queue or wait" } else { "deny or wait" };
+    let message =
+        format!("the annotation {ON_CONFLICT_ANNOTATION} of {key} is {found:?}; it can be {known} here");
+    let field = format!("metadata.annotations[{ON_CONFLICT_ANNOTATION}]");
+    forbidden(group, key, &message, vec![invalid_field(&field, &format!("can be {known}"))], 0)
+}
+
+/// Someone asks to be admitted whoever is in the way, and may not.
+pub fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status {
+    let message = format!(
+        "{key} carries the annotation {BREAK_GLASS_ANNOTATION}, which {user:?} may not use in namespace {}: that needs \
+         the verb break-glass on locks.velero.io (ClusterRole backup-break-glass). Take the annotation off, or ask \
+         someone who may",
+        key.namespace
+    );
+    let field = format!("metadata.annotations[{BREAK_GLASS_ANNOTATION}]");
+    forbidden(group, key, &message, vec![invalid_field(&field, "is not allowed for this user")], 0)
+}
+
+/// What an object is about can't be changed under way.
+pub fn moved(group: &str, key: &ObjectKey) -> Status {
+    let message = format!(
+        "what {key} is about can't be changed any more; create a new {} under another name instead",
+        key.kind
+    );
+    forbidden(group, key, &message, vec![invalid_field("spec", "may not change to another target")], 0)
+}
+
+/// A running object would come to touch more.
+pub fn grows(group: &str, key: &ObjectKey, old: &Footprint, new: &Footprint) -> Status {
+    let message = format!(
+        "{key} was admitted for {old} and can't be changed to touch {new}: others may run there. Create a new {} for \
+         that instead",
+        key.kind
+    );
+    forbidden(group, key, &message, vec![invalid_field("spec", &format!("may not grow beyond {old}"))], 0)
+}
+
+fn invalid_field(field: &str, message: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueInvalid".to_owned(),
+        message: message.to_owned(),
+        field: field.to_owned(),
+    }
 }
 
 /// What has ended can't begin again.
-pub fn revival(key: &ObjectKey, old: &str, new: &str) -> Status {
+pub fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
     let kind = key.kind;
     let message = format!(
         "{key} has ended ({old}) and can't become {new} again; create a new {kind} under another name instead"
     );
-    let cause = StatusCause {
-        reason: "FieldValueInvalid".to_owned(),
-        message: format!("was {old}, may not become {new}"),
-        field: "status.phase".to_owned(),
-    };
-    forbidden(key, &message, vec![cause], 0)
+    let cause = invalid_field("status.phase", &format!("was {old}, may not become {new}"));
+    forbidden(group, key, &message, vec![cause], 0)
 }
 
 /// A kind that this webhook should never be asked about.
 pub fn not_guarded(kind: &GroupVersionKind) -> Status {
     malformed(&format!(
-        "backup-webhook knows Backup and Restore of velero.io, not {} of {:?}; check the rules of the \
-         ValidatingWebhookConfiguration",
+        "backup-webhook does not guard {} of {:?}; check the rules of the ValidatingWebhookConfiguration and --guard",
         kind.kind, kind.group
     ))
 }
@@ -139,8 +270,8 @@ pub fn malformed(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)
 }
 
-/// Our own trouble: clients try again by themselves.
-pub fn trouble(message: &str) -> Status {
+/// Our own trouble: clients try again by themselves, after so many seconds.
+pub fn trouble(message: &str, seconds: u32) -> Status {
     let message =
         format!("backup-webhook could not decide in time, so nothing was admitted: {message}; try again");
     Status::failure(&message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {
@@ -149,15 +280,21 @@ pub fn trouble(message: &str) -> Status {
         kind: String::new(),
         uid: String::new(),
         causes: Vec::new(),
-        retry_after_seconds: 1,
+        retry_after_seconds: seconds,
     })
 }
 
-fn forbidden(key: &ObjectKey, message: &str, causes: Vec<StatusCause>, retry_after_seconds: u32) -> Status {
+fn forbidden(
+    group: &str,
+    key: &ObjectKey,
+    message: &str,
+    causes: Vec<StatusCause>,
+    retry_after_seconds: u32,
+) -> Status {
     Status::failure(message, "Forbidden").with_code(403).with_details(StatusDetails {
         name: key.name.clone(),
-        group: "velero.io".to_owned(),
-        kind: key.kind.plural().to_owned(),
+        group: group.to_owned(),
+        kind: plural(key.kind).to_owned(),
         uid: String::new(),
         causes,
         retry_after_seconds,
@@ -170,10 +307,24 @@ fn touches(claim: &Claim) -> String {
     all.join(" and ")
 }
 
-fn describe_command(key: &ObjectKey) -> String {
-    let noun = match key.kind {
-        ObjectKind::Backup => "",
-        ObjectKind::Restore => "restore ",
-    };
-    format!("kubectl backup {noun}describe {} --namespace {}", key.name, key.namespace)
+fn plural(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Backup | ObjectKind::Deletion => "backups",
+        ObjectKind::Restore => "restores",
+        ObjectKind::DeleteBackupRequest => "deletebackuprequests",
+        ObjectKind::Hold => "locks",
+    }
+}
+
+/// What shows more about who is in the way.
+fn next_command(group: &str, key: &ObjectKey) -> String {
+    let ObjectKey { namespace, name, .. } = key;
+    match key.kind {
+        ObjectKind::Backup | ObjectKind::Restore if group != "velero.io" => "kubectl backup locks".to_owned(),
+        ObjectKind::Backup => format!("kubectl backup describe {name} --namespace {namespace}"),
+        ObjectKind::Restore => format!("kubectl backup restore describe {name} --namespace {namespace}"),
+        ObjectKind::Deletion | ObjectKind::DeleteBackupRequest | ObjectKind::Hold => {
+            format!("kubectl backup locks --namespace {namespace}")
+        }
+    }
 }

@@ -30,7 +30,13 @@ fn object(phase: &str) -> Value {
 }
 
 fn outcome(request: &AdmissionRequest<DynamicObject>) -> String {
-    match decide(request) {
+    let kind = match request.kind.kind.as_str() {
+        "Restore" => ObjectKind::Restore,
+        "DeleteBackupRequest" => ObjectKind::DeleteBackupRequest,
+        _ => ObjectKind::Backup,
+    };
+    match decide(&Profile::velero(), kind, request) {
+        Decision::Change(change) => format!("change {}", change.key),
         Decision::Pass => "pass".to_owned(),
         Decision::Claim(claiming) => format!("claim {}", claiming.key),
         Decision::Refuse(status) => status.code.to_string(),
@@ -45,8 +51,6 @@ fn outcome(request: &AdmissionRequest<DynamicObject>) -> String {
 #[case::synced_backup("Backup", "Completed", "pass")]
 #[case::synced_partial_backup("Backup", "PartiallyFailed", "pass")]
 #[case::failed_restore("Restore", "Failed", "pass")]
-#[case::other_kind("Schedule", "", "400")]
-#[case::other_group("Pod", "", "400")]
 fn a_creation_needs_a_claim_unless_it_arrives_ended(
     #[case] kind: &str,
     #[case] phase: &str,

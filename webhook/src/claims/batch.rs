@@ -3,17 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_lock::{
-    Collector,
-    lease::{self, LedgerError, LedgerStore, Stored},
+    Collector, Guard, Ledger,
+    admission::{Batch, Want, admit_all},
+    lease::{self, LedgerError, Stored},
+    ledger::Grant,
 };
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
-    Verdict, Waiting, Want,
-    decide::{admit_all, decide},
+    Verdict, Waiting,
+    decide::{decide, look},
 };
 use crate::metrics::Metrics;
 
@@ -21,11 +23,15 @@ use crate::metrics::Metrics;
 const BATCH: usize = 128;
 /// How often one batch is tried.
 const TRIES: u32 = 12;
+/// A task without requests ends after this, and what it remembers with it.
+const IDLE: Duration = Duration::from_mins(5);
+/// Seconds after which a client may come again while a ledger is rebuilt.
+const REBUILD_SECONDS: u32 = 10;
 
 /// What the task keeps between batches.
 pub struct Task {
-    scope: &'static str,
-    store: LedgerStore,
+    scope: String,
+    guard: Guard,
     metrics: Arc<Metrics>,
     collector: Collector,
     /// The ledger as this replica wrote it last: a guess that only a successful write confirms.
@@ -33,21 +39,27 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn new(scope: &'static str, store: LedgerStore, metrics: Arc<Metrics>, grace: Duration) -> Self {
-        Self { scope, store, metrics, collector: Collector::new(grace), remembered: None }
+    pub fn new(scope: &str, guard: Guard, metrics: Arc<Metrics>) -> Self {
+        let collector = guard.collector();
+        Self { scope: scope.to_owned(), guard, metrics, collector, remembered: None }
     }
 
-    /// Works until no one can send any more.
+    /// Works until nobody has sent anything for a while. What came at the last moment is worked off.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(BATCH);
-        while queue.recv_many(&mut batch, BATCH).await > 0 {
-            self.work(std::mem::take(&mut batch)).await;
+        loop {
+            match timeout(IDLE, queue.recv_many(&mut batch, BATCH)).await {
+                Ok(0) => return,
+                Ok(_) => self.work(std::mem::take(&mut batch)).await,
+                Err(_) => queue.close(),
+            }
         }
     }
 
     /// Brings a batch to its verdicts: bounded tries, jittered pauses, and never past the latest deadline in it.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
         let mut why = "the ledger kept changing".to_owned();
+        let mut seconds = 1;
         for tries in 0..TRIES {
             // Who has given up must not get a claim that nobody will use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
@@ -58,7 +70,8 @@ impl Task {
                 Ok(Err(error)) => {
                     self.remembered = None;
                     why = error.to_string();
-                    if !error.is_transient() {
+                    if !error.passes_soon() {
+                        seconds = if error.is_transient() { REBUILD_SECONDS } else { seconds };
                         break;
                     }
                     if matches!(error, LedgerError::Changed { .. }) {
@@ -67,22 +80,26 @@ impl Task {
                 }
                 Err(_) => {
                     self.remembered = None;
+                    "the API server did not answer in time".clone_into(&mut why);
                     break;
                 }
             }
             sleep(lease::pause_after(tries)).await;
         }
         tracing::warn!(scope = self.scope, requests = batch.len(), why, "could not decide");
-        let verdicts = vec![Verdict::Trouble(why); batch.len()];
+        let verdicts = vec![Verdict::Trouble(why, seconds); batch.len()];
         answer(batch, verdicts);
     }
 
-    /// One try. From memory if that grants everything, else from a fresh read; a write if anything is granted or freed.
+    /// One try. From memory if that grants everything, else from a fresh read; a write if anything changes.
     async fn attempt(&mut self, wants: &[Want]) -> Result<Vec<Verdict>, LedgerError> {
+        let mut in_the_way = None;
         if let Some(remembered) = self.remembered.take() {
-            let mut ledger = (*remembered.ledger).clone();
-            if admit_all(&mut ledger, wants).iter().all(Result::is_ok) {
-                match self.store.write(&remembered, ledger).await {
+            let mut ledger = Ledger::clone(&remembered.ledger);
+            let granted = |outcome: &Result<Grant, _>| matches!(outcome, Ok(Grant::Reserved));
+            let outcomes = admit_all(&mut ledger, wants);
+            if outcomes.iter().all(granted) {
+                match self.guard.store.write(&remembered, ledger).await {
                     Ok(written) => {
                         self.remember(written);
                         return Ok(vec![Verdict::Granted; wants.len()]);
@@ -91,13 +108,19 @@ impl Task {
                     Err(LedgerError::Changed { .. }) => self.metrics.ledger_conflict(),
                     Err(error) => return Err(error),
                 }
+            } else {
+                in_the_way = Batch::new(&remembered.ledger, wants).to_read();
             }
         }
-        let fresh = self.store.read_or_create(self.scope).await?;
-        let decided = decide(self.store.objects(), &mut self.collector, &fresh.ledger, wants).await;
-        let granted = decided.verdicts.iter().any(|verdict| matches!(verdict, Verdict::Granted));
-        if granted || !decided.freed.is_empty() {
-            let written = self.store.write(&fresh, decided.ledger).await?;
+        // Whoever is probably in the way is read beside the ledger.
+        let look = async { look(&self.guard, &self.scope, in_the_way?).await };
+        let (fresh, looked) = tokio::join!(self.guard.store.open(&self.scope), look);
+        let fresh = fresh?;
+        let decided =
+            decide(&self.guard, &self.scope, &mut self.collector, &fresh.ledger, wants, looked).await;
+        let granted = decided.verdicts.iter().any(Verdict::is_granted);
+        if granted || decided.ledger != *fresh.ledger {
+            let written = self.guard.store.write(&fresh, decided.ledger).await?;
             self.remember(written);
             for reason in decided.freed {
                 self.metrics.freed(reason.as_str());
@@ -111,6 +134,12 @@ impl Task {
     fn remember(&mut self, written: Stored) {
         self.metrics.ledger_written();
         self.remembered = Some(written);
+    }
+}
+
+impl Verdict {
+    fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted | Self::Waiting(_) | Self::Forced(_))
     }
 }
 

@@ -1,99 +1,110 @@
-//! Decides on some wanted claims together, over a ledger that was read freshly.
+//! Decides on some wanted claims together, over a ledger that was read freshly: reads who is in the way before anyone is
+//! refused.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use backup_lock::{
-    Claim, Collector, Conflict, Ledger, ObjectKey,
-    collect::Reason,
-    ledger::Refusal,
-    observe::{Objects, Observed},
+    Claim, Collector, Conflict, Guard, Ledger, ObjectKey,
+    admission::{Batch, Want},
+    fate::{Reason, Sight},
+    ledger::{Grant, Refusal},
+    observe::Observed,
 };
+use tokio::time::Instant;
 
-use super::{Verdict, Want};
+use super::Verdict;
 use crate::admit::denial::Blocker;
 
 /// The decision on a batch.
 pub struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
     pub ledger: Ledger,
-    /// A verdict for each want, in their order. Granted holds only once the ledger is written.
+    /// A verdict for each want, in their order. A grant holds only once the ledger is written.
     pub verdicts: Vec<Verdict>,
     /// What was found to be over.
     pub freed: Vec<Reason>,
 }
 
-/// Admits wants in their order of arrival; one that is refused does not hurt the others.
-pub fn admit_all(ledger: &mut Ledger, wants: &[Want]) -> Vec<Result<(), Refusal>> {
-    wants.iter().map(|want| ledger.admit(&want.key, &want.uid, &want.footprint, &want.since)).collect()
+/// What was read of the objects in the way, or why it could not be.
+type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
+
+/// An object that was read beside the ledger: it is stored and runs. Anything else has to be read after the ledger.
+pub async fn look(guard: &Guard, scope: &str, claim: Claim) -> Option<(Sight, Observed)> {
+    let (sight, object) = guard.store.objects().sight(scope, &claim).await.ok()?;
+    object.filter(|object| !object.over).map(|object| (sight, object))
 }
 
-/// Decides, and reads who is in the way before anyone is refused: an entry whose object has ended or is gone is dropped,
-/// and the decision is made again. One blocker that is confirmed is enough to refuse.
-pub async fn decide(objects: &Objects, collector: &mut Collector, fresh: &Ledger, wants: &[Want]) -> Decided {
-    let mut base = fresh.clone();
-    let mut looked = HashMap::<ObjectKey, Result<Option<Observed>, String>>::new();
-    let mut freed = Vec::new();
-    loop {
-        let mut ledger = base.clone();
-        let outcomes = admit_all(&mut ledger, wants);
-        let Some(unconfirmed) = outcomes.iter().find_map(|outcome| unconfirmed(outcome, &base, &looked))
-        else {
-            let verdicts = outcomes.into_iter().map(|outcome| verdict(outcome, &looked)).collect();
-            return Decided { ledger, verdicts, freed };
+/// Decides; see [`backup_lock::admission`]. `looked_at` is an object that was read already, since the wants came.
+pub async fn decide(
+    guard: &Guard,
+    scope: &str,
+    collector: &mut Collector,
+    fresh: &Ledger,
+    wants: &[Want],
+    mut looked_at: Option<(Sight, Observed)>,
+) -> Decided {
+    let mut batch = Batch::new(fresh, wants);
+    let mut looked = Looked::new();
+    while let Some(claim) = batch.to_read() {
+        let known = looked_at.take().filter(|(_, object)| {
+            object.key == claim.key && claim.entries.iter().all(|entry| entry.uid == object.uid)
+        });
+        let seen = match known {
+            Some((sight, object)) => Ok((sight, Some(object))),
+            None => guard.store.objects().sight(scope, &claim).await,
         };
-        let object = objects.read(&unconfirmed.key).await.map_err(|error| error.to_string());
-        if let Ok(object) = &object {
-            let now = tokio::time::Instant::now().into_std();
-            for entry in &unconfirmed.entries {
-                if let Some(reason) = collector.judge(&unconfirmed.key, entry, object.as_ref(), now) {
-                    base.drop_if(&unconfirmed.key, &entry.uid, entry.state);
-                    freed.push(reason);
-                }
+        match seen {
+            Ok((sight, object)) => {
+                let judged = collector.judge_entries(&claim, &sight, Instant::now().into_std());
+                batch.saw(&claim, &judged);
+                looked.insert(claim.key, Ok(object));
+            }
+            Err(error) => {
+                batch.could_not_see(&claim);
+                looked.insert(claim.key, Err(error.to_string()));
             }
         }
-        looked.insert(unconfirmed.key, object);
     }
+    let decided = batch.decide();
+    let verdict = |outcome| verdict(outcome, &looked, collector);
+    let verdicts = decided.outcomes.into_iter().map(verdict).collect();
+    Decided { ledger: decided.ledger, verdicts, freed: decided.freed }
 }
 
-/// The claim to read before this outcome may stand: the first in the way, unless one of them is confirmed already, or
-/// came in with this very batch.
-fn unconfirmed(
-    outcome: &Result<(), Refusal>,
-    base: &Ledger,
-    looked: &HashMap<ObjectKey, Result<Option<Observed>, String>>,
-) -> Option<Claim> {
-    let Err(Refusal::Conflict(Conflict { holders, .. })) = outcome else { return None };
-    if holders.iter().any(|holder| looked.contains_key(&holder.key) || base.claim(&holder.key).is_none()) {
-        return None;
-    }
-    base.claim(&holders.first()?.key).cloned()
-}
-
-fn verdict(
-    outcome: Result<(), Refusal>,
-    looked: &HashMap<ObjectKey, Result<Option<Observed>, String>>,
-) -> Verdict {
+fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collector) -> Verdict {
     match outcome {
-        Ok(()) => Verdict::Granted,
+        Ok(Grant::Reserved) => Verdict::Granted,
+        Ok(Grant::Waiting(conflict)) => Verdict::Waiting(blockers(conflict, looked, collector)),
+        Ok(Grant::Forced(conflict)) => Verdict::Forced(blockers(conflict, looked, collector)),
         Err(Refusal::Conflict(conflict)) => {
-            let seen = |holder: &Claim| looked.get(&holder.key).cloned();
-            // The one that was read comes first, so that the message can tell its phase.
-            let (mut read, others): (Vec<Claim>, Vec<Claim>) =
-                conflict.holders.into_iter().partition(|holder| matches!(seen(holder), Some(Ok(_))));
-            if read.is_empty()
-                && let Some(Err(error)) = others.iter().find_map(seen)
-            {
-                return Verdict::Trouble(error);
+            let look = |holder: &Claim| looked.get(&holder.key);
+            let confirmed = conflict.holders.iter().any(|holder| matches!(look(holder), Some(Ok(_))));
+            let failed = conflict.holders.iter().find_map(|holder| look(holder)?.as_ref().err());
+            if let Some(error) = failed.filter(|_| !confirmed) {
+                return Verdict::trouble(error);
             }
-            read.extend(others);
-            let blocker = |claim: Claim| {
-                // Another object of the name is not who is in the way: that one is not stored (yet).
-                let object = seen(&claim).and_then(Result::ok).flatten();
-                let object = object.filter(|object| claim.entry(&object.uid).is_some());
-                Blocker { claim, object }
-            };
-            Verdict::Blocked(read.into_iter().map(blocker).collect())
+            Verdict::Blocked(blockers(conflict, looked, collector))
+        }
+        Err(Refusal::NotOpen(status)) => {
+            Verdict::Trouble(format!("the ledger is {status:?} and grants nothing now"), 10)
         }
         Err(other) => Verdict::Full(other.to_string()),
     }
+}
+
+/// Who is in the way; the one that was read comes first, so that the message can tell its phase.
+fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<Blocker> {
+    let seen = |holder: &Claim| looked.get(&holder.key).and_then(|look| look.as_ref().ok());
+    let (mut read, others): (Vec<Claim>, Vec<Claim>) =
+        conflict.holders.into_iter().partition(|holder| seen(holder).is_some());
+    read.extend(others);
+    let now = Instant::now().into_std();
+    let blocker = |claim: Claim| {
+        // Another object of the name is not who is in the way: that one is not stored (yet). A deletion's is the backup.
+        let object = seen(&claim).cloned().flatten();
+        let object = object.filter(|object| claim.entry(&object.uid).is_some());
+        let left = claim.entries.iter().map(|entry| collector.left(&claim.key, entry, now)).max();
+        Blocker { object, left: left.unwrap_or(Duration::ZERO), claim }
+    };
+    read.into_iter().map(blocker).collect()
 }

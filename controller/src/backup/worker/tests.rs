@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     backup::{
         dispatch::Dispatcher,
-        fake::{BACKUP, Cluster, LEDGER, RESTORE, velero},
+        fake::{BACKUP, Cluster, LEDGER, MARKER, RESTORE, velero},
     },
     runtime::{leader::Leadership, watch::Touched},
 };
@@ -42,7 +42,7 @@ async fn restore_holds(cluster: &Cluster) {
     cluster.remove(BACKUP);
     cluster
         .put(RESTORE, velero("Restore", "r", &json!({"backupName": "x"}), &json!({"phase": "InProgress"})));
-    cluster.context().ledger.read_or_create(VELERO_SCOPE).await.unwrap();
+    cluster.context().ledger.open(VELERO_SCOPE).await.unwrap();
     cluster.put(BACKUP, backup);
 }
 
@@ -227,6 +227,7 @@ async fn what_was_collected_without_a_claim_is_not_stored() {
     restore_holds(&cluster).await;
     taken.set([LEDGER, RESTORE].map(|path| cluster.get(path))).unwrap();
     cluster.remove(LEDGER);
+    cluster.remove(MARKER);
     cluster.remove(RESTORE);
     run(&cluster).await;
     let status = &cluster.get(BACKUP)["status"];

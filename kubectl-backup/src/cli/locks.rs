@@ -1,0 +1,227 @@
+//! `locks`: listing is the default; `release` and `hold` are commands below it.
+
+use backup_core::{api::GoDuration, names::is_object_name};
+use backup_lock::ObjectKind;
+use clap::{Args, Subcommand};
+
+use super::{EXIT_CODES, Output, duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  # Who holds what, who waits for whom
+  kubectl backup locks
+
+  # One scope, for a program
+  kubectl backup locks velero.io -o json
+
+  # Free what hangs
+  kubectl backup locks release restore/back-again --reason=stuck
+
+  # Keep everybody out during maintenance
+  kubectl backup locks hold upgrade --all --reason=maintenance --wait=10m";
+
+/// `locks`
+#[derive(Args, Debug)]
+#[command(
+    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
+pub struct LocksArgs {
+    /// Flags of the list.
+    #[command(flatten)]
+    pub list: ListArgs,
+    /// The command; listing is the default.
+    #[command(subcommand)]
+    pub command: Option<LocksCommand>,
+}
+
+/// `locks` without a command.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Scope to show: velero.io, or PROFILE/NAMESPACE/CLUSTER [default: all]
+    pub scope: Option<String>,
+    /// Form of the output: wide, name, or a document of kubectl-backup/v1: json, yaml
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t = Output::Table,
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "FORM"
+    )]
+    pub output: Output,
+}
+
+/// What to do with locks.
+#[derive(Subcommand, Debug)]
+pub enum LocksCommand {
+    /// Take a place in the lock away from whoever has it
+    #[command(after_help = format!("{RELEASE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Release(ReleaseArgs),
+    /// Keep everybody out of a scope, or of some namespaces, until it is released
+    #[command(after_help = format!("{HOLD_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Hold(HoldArgs),
+}
+
+const RELEASE_EXAMPLES: &str = "\
+Examples:
+  # End a hold
+  kubectl backup locks release hold/upgrade --reason=done
+
+  # Free what a restore holds that hangs, after a question
+  kubectl backup locks release restore/back-again --reason=stuck
+
+  # In a script, for an object of another namespace
+  kubectl backup locks release backup/db/nightly --scope=percona-ps/db/cluster1 --reason=stuck --yes";
+
+/// `locks release`
+#[derive(Args, Debug)]
+pub struct ReleaseArgs {
+    /// What to release: backup, restore, deletebackuprequest, deletion or hold; the namespace only where it is not clear
+    #[arg(value_name = "KIND/[NAMESPACE/]NAME", value_parser = target)]
+    pub target: Target,
+    /// Why, for the Event that it leaves
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+    /// Uid of the entry, where a name has several
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<String>,
+    /// Scope in which it is held [default: where it is found]
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Option<String>,
+    /// Don't ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+const HOLD_EXAMPLES: &str = "\
+Examples:
+  # Keep backups and restores out of two namespaces
+  kubectl backup locks hold upgrade --namespaces=shop,db --reason=maintenance
+
+  # Keep everybody out, and wait until those who are there have left
+  kubectl backup locks hold upgrade --all --reason=maintenance --wait=10m
+
+  # Of one database cluster
+  kubectl backup locks hold upgrade --scope=percona-ps/db/cluster1 --reason=maintenance";
+
+/// `locks hold`
+#[derive(Args, Debug)]
+pub struct HoldArgs {
+    /// Name of the hold
+    #[arg(value_parser = hold_name)]
+    pub name: String,
+    /// Why, for those who are kept out
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+    /// Namespaces to keep others out of, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", conflicts_with = "all")]
+    pub namespaces: Vec<String>,
+    /// Keep others out of everything (the default)
+    #[arg(long)]
+    pub all: bool,
+    /// Scope to hold
+    #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
+    pub scope: String,
+    /// Wait until those who are there have left; exit with 124 if they have not by then [default: 1h]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
+    pub wait: Option<GoDuration>,
+}
+
+/// What to release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Kind of the claim.
+    pub kind: ObjectKind,
+    /// Namespace of the object, where it was said.
+    pub namespace: Option<String>,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = self.kind.as_str().to_lowercase();
+        match &self.namespace {
+            Some(namespace) => write!(f, "{kind}/{namespace}/{}", self.name),
+            None => write!(f, "{kind}/{}", self.name),
+        }
+    }
+}
+
+/// `restore/back-again`, `restore/velero/back-again`, `restores.velero.io/back-again`.
+fn target(text: &str) -> Result<Target, String> {
+    let expected = || {
+        "expected KIND/NAME or KIND/NAMESPACE/NAME, with kind backup, restore, deletebackuprequest, deletion or hold"
+            .to_owned()
+    };
+    let parts: Vec<&str> = text.split('/').collect();
+    let (kind, namespace, name) = match parts.as_slice() {
+        [kind, name] => (*kind, None, *name),
+        [kind, namespace, name] => (*kind, Some(*namespace), *name),
+        _ => return Err(expected()),
+    };
+    let word = kind.to_ascii_lowercase();
+    let word = word.strip_suffix(".velero.io").unwrap_or(&word);
+    let is = |kind: &ObjectKind| {
+        let name = kind.as_str().to_lowercase();
+        word == name || word.strip_suffix('s') == Some(&name)
+    };
+    let kind = ObjectKind::ALL.into_iter().find(is).ok_or_else(expected)?;
+    if name.is_empty() || namespace.is_some_and(str::is_empty) {
+        return Err(expected());
+    }
+    Ok(Target { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() })
+}
+
+/// A reason that fits into a ledger and an Event, on one line.
+fn reason(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    match text {
+        "" => Err("a reason is needed: those who are kept out will read it".to_owned()),
+        _ if text.len() > 256 => Err("at most 256 bytes, please".to_owned()),
+        _ if text.chars().any(char::is_control) => Err("one line, please".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn hold_name(text: &str) -> Result<String, String> {
+    if is_object_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("expected lower-case letters, digits, - and ., with a letter or digit at both ends".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_released_is_named_as_people_name_it() {
+        for (text, kind, namespace, name) in [
+            ("restore/r", ObjectKind::Restore, None, "r"),
+            ("Restore/velero/r", ObjectKind::Restore, Some("velero"), "r"),
+            ("backups.velero.io/b", ObjectKind::Backup, None, "b"),
+            ("deletebackuprequests/d", ObjectKind::DeleteBackupRequest, None, "d"),
+            ("deletion/b", ObjectKind::Deletion, None, "b"),
+            ("hold/h", ObjectKind::Hold, None, "h"),
+        ] {
+            let expected = Target { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() };
+            assert_eq!(target(text), Ok(expected), "{text}");
+        }
+        for wrong in ["r", "pod/x", "restore/", "restore//x", "restore/a/b/c", ""] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_one_line_of_bounded_length() {
+        assert_eq!(reason("  moving disks "), Ok("moving disks".to_owned()));
+        for wrong in ["", "  ", "a\nb", "\u{1b}[2J", &"x".repeat(257)] {
+            assert!(reason(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

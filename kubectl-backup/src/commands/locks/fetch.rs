@@ -1,0 +1,241 @@
+//! Reads what the locks are made of: every ledger, and what is stored.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use backup_core::{
+    labels::{PART_OF, PROFILE_LABEL},
+    profile::{Profile, ScopeRule},
+};
+use backup_lock::{
+    Ledger, LedgerError, LedgerStore, ObjectKind, VELERO_SCOPE,
+    lease::{Stored, lease_name},
+    observe::Observed,
+};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
+    core::ApiResource,
+};
+
+use super::problem::{Wish, damage, lost};
+use crate::{
+    client::Session,
+    error::{About, Problem},
+    view::locks::{Found, is_claimed, profile_of},
+};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// What the names of all ledgers begin with.
+const LEDGERS: &str = "backup-lock-";
+
+/// The profile of this name, and whether this program knows it. Of one that it does not know only the name counts: what
+/// releases and holds depend on is the same in all.
+pub fn profile(name: &str) -> (Profile, bool) {
+    match Profile::builtin().into_iter().find(|profile| profile.name == name) {
+        Some(profile) => (profile, true),
+        None => (Profile { name: name.to_owned(), engine: false, ..Profile::velero() }, false),
+    }
+}
+
+/// Ledgers of a profile in the installation's namespace.
+pub fn store(session: &Session, profile: Profile) -> LedgerStore {
+    LedgerStore::of_profile(session.client.clone(), &session.namespace, Arc::new(profile))
+}
+
+/// A ledger as it was read.
+pub struct LedgerRead {
+    /// Its scope; empty if its Lease does not say.
+    pub scope: String,
+    /// Name of its Lease.
+    pub lease: String,
+    /// Uid of its Lease.
+    pub lease_uid: String,
+    /// Its profile.
+    pub profile: Profile,
+    /// Whether this program knows that profile.
+    pub known: bool,
+    /// What stands in it; nothing: its Lease is gone.
+    pub stored: Option<Result<Stored, LedgerError>>,
+}
+
+impl LedgerRead {
+    /// What stands in it, if it can be read.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.stored.as_ref()?.as_ref().ok().map(|stored| &*stored.ledger)
+    }
+
+    /// For the view.
+    pub fn found(&self) -> Found {
+        Found {
+            scope: self.scope.clone(),
+            lease: self.lease.clone(),
+            profile: self.profile.name.clone(),
+            ledger: match &self.stored {
+                None => Err(lost()),
+                Some(Ok(stored)) => Ok(Ledger::clone(&stored.ledger)),
+                Some(Err(error)) => Err(damage(error)),
+            },
+        }
+    }
+}
+
+/// All ledgers of the installation.
+pub struct Ledgers {
+    /// Each of them.
+    pub all: Vec<LedgerRead>,
+}
+
+impl Ledgers {
+    /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
+    pub async fn read(session: &Session) -> Result<Self, Problem> {
+        let mut all = Vec::new();
+        let api: Api<Lease> = session.api();
+        let mut page = ListParams::default().limit(PAGE);
+        let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
+        loop {
+            let list = session.call(about, api.list(&page)).await;
+            let list = list.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
+            let ours = list.items.into_iter().filter(|lease| lease.name_any().starts_with(LEDGERS));
+            all.extend(ours.map(|lease| read(session, lease)));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        for scope in lost_scopes(session, &all).await {
+            let (profile, known) = profile(profile_of(&scope));
+            let lease = lease_name(&scope);
+            all.push(LedgerRead { scope, lease, lease_uid: String::new(), profile, known, stored: None });
+        }
+        Ok(Self { all })
+    }
+
+    /// Whether an object has a place in the ledger of its scope, or waits for one.
+    pub fn claims(&self, object: &Observed) -> bool {
+        self.all.iter().filter(|read| Some(&read.scope) == object.scope.as_ref()).any(|read| {
+            // What can't be read can't be said to lack it.
+            read.ledger().is_none_or(|ledger| is_claimed(ledger, object))
+        })
+    }
+}
+
+fn read(session: &Session, lease: Lease) -> LedgerRead {
+    let annotations = lease.metadata.annotations.as_ref();
+    let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
+    let name = lease.name_any();
+    // A name can't be edited, an annotation can.
+    let velero = (name == lease_name(VELERO_SCOPE)).then(|| VELERO_SCOPE.to_owned());
+    let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
+    let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
+    let (profile, known) = profile(label.map_or_else(|| profile_of(&scope), String::as_str));
+    let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
+    let stored = store(session, profile.clone()).of_lease(lease);
+    LedgerRead { scope, lease: name, lease_uid, profile, known, stored: Some(stored) }
+}
+
+/// Scopes whose marker names a ledger that is not there. Only a help: who may see the locks may not always see markers.
+async fn lost_scopes(session: &Session, found: &[LedgerRead]) -> BTreeSet<String> {
+    let about = About { verb: "list", kind: "marker", plural: "markers", name: "" };
+    let params = ListParams::default().labels(&format!("{PART_OF}=backup")).limit(PAGE);
+    let Ok(markers) = session.call(about, session.api::<ConfigMap>().list(&params)).await else {
+        return BTreeSet::new();
+    };
+    let lost = markers.items.into_iter().filter_map(|mut marker| {
+        let name = marker.name_any();
+        let data = marker.data.as_mut()?;
+        let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
+        let scope = data.remove("scope")?;
+        let gone = opened && lease_name(&scope) == name && found.iter().all(|read| read.lease != name);
+        gone.then_some(scope)
+    });
+    lost.collect()
+}
+
+/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists; and what could not be
+/// listed.
+pub async fn running(
+    session: &Session,
+    profiles: &BTreeSet<String>,
+    ledgers: &Ledgers,
+) -> (Vec<Observed>, Vec<String>) {
+    let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
+    let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
+    for name in std::iter::once("velero").chain(wanted) {
+        let (profile, known) = profile(name);
+        if !known {
+            unchecked.push(format!(
+                "this program does not know profile {name}: what runs there without a claim could not be looked for"
+            ));
+            continue;
+        }
+        // Those of one database cluster are in its namespace.
+        let mut namespaces: BTreeSet<&str> = match profile.scope {
+            ScopeRule::Cluster => [session.namespace.as_str()].into(),
+            ScopeRule::Field { .. } => BTreeSet::new(),
+        };
+        let scopes = ledgers.all.iter().filter(|read| read.profile.name == name);
+        namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
+        for (kind, rule) in [(ObjectKind::Restore, &profile.restore), (ObjectKind::Backup, &profile.backup)] {
+            let resource = ApiResource {
+                group: profile.group.clone(),
+                version: profile.version.clone(),
+                api_version: format!("{}/{}", profile.group, profile.version),
+                kind: rule.kind.clone(),
+                plural: rule.plural.clone(),
+            };
+            let mut take = |object: &DynamicObject| {
+                let seen = Observed::of(&profile, kind, object);
+                if !seen.over && seen.scope.is_some() {
+                    objects.push(seen);
+                }
+            };
+            let all = Api::all_with(session.client.clone(), &resource);
+            let Err(problem) = each(session, &all, &resource, &mut take).await else { continue };
+            let mut failed = None;
+            if matches!(problem, Problem::Forbidden { .. }) {
+                for namespace in &namespaces {
+                    let api = Api::namespaced_with(session.client.clone(), namespace, &resource);
+                    failed = each(session, &api, &resource, &mut take).await.err().or(failed);
+                }
+            } else {
+                failed = Some(problem);
+            }
+            let plural = format!("{}.{}", resource.plural, resource.group);
+            match failed {
+                Some(Problem::NotServed { .. }) => {}
+                Some(problem) => {
+                    unchecked
+                        .push(format!("could not look for {plural} that run without a claim: {problem}"));
+                }
+                None => {
+                    let names: Vec<&str> = namespaces.iter().copied().collect();
+                    unchecked.push(format!(
+                        "looked for {plural} that run without a claim only in namespace {}: you may not list others",
+                        names.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    (objects, unchecked)
+}
+
+async fn each(
+    session: &Session,
+    api: &Api<DynamicObject>,
+    resource: &ApiResource,
+    take: &mut impl FnMut(&DynamicObject),
+) -> Result<(), Problem> {
+    let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = session.call(about, api.list(&page)).await?;
+        list.items.iter().for_each(&mut *take);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `locks release`: takes an entry out of its ledger, whatever its state, with the person's own credentials.
+
+use std::time::Duration;
+
+use backup_lock::{
+    Ledger, ObjectKey, ObjectKind, State,
+    claim::{Claim, Entry},
+    observe::Observed,
+};
+use tokio::time::Instant;
+
+use super::{
+    fetch::{self, LedgerRead, Ledgers},
+    problem, tell, who,
+};
+use crate::{
+    Terminal,
+    cli::{GlobalArgs, ReleaseArgs, locks::Target},
+    client::Session,
+    error::{Exit, Problem},
+    print::table::plain,
+    view::locks::{few, named, touches},
+};
+
+/// For the write, tries included.
+const BUDGET: Duration = Duration::from_secs(20);
+
+/// `locks release`
+pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    if !args.yes && !terminal.can_ask() {
+        return Err(Problem::Usage {
+            message: format!("nobody can be asked whether to release {}: there is no terminal", args.target),
+            remedy: Some("Say it with --yes.".to_owned()),
+        });
+    }
+    let session = Session::connect(global, terminal).await?;
+    let ledgers = Ledgers::read(&session).await?;
+    let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
+    let store = fetch::store(&session, read.profile.clone());
+    let object = if read.known {
+        store.objects().read(&key).await.map_err(|error| error.to_string())
+    } else {
+        Err(format!("this program does not know profile {}", read.profile.name))
+    };
+    for line in facts(&key, entry, ledger, &read.scope, &object, terminal.now()) {
+        terminal.say(&line);
+    }
+    if !args.yes && terminal.confirm(&format!("Release {}?", handle(&key))) != Some(true) {
+        terminal.say("nothing was released");
+        return Ok(Exit::Failed);
+    }
+    let user = who::am_i(&session).await?;
+    let (uid, shown) = (entry.uid.clone(), entry.state);
+    let mut done = None;
+    let change = |ledger: &mut Ledger| {
+        let Some(entry) = ledger.entry(&key, &uid) else {
+            // A try before this one may have been written without an answer.
+            return done.clone().ok_or_else(|| Problem::Other {
+                message: format!(
+                    "{} has left scope {} in the meantime: nothing was to be released",
+                    named(&key),
+                    plain(&read.scope)
+                ),
+                remedy: None,
+            });
+        };
+        if !args.yes && entry.state != shown {
+            return Err(Problem::Other {
+                message: format!(
+                    "{} is {} by now, and was {shown} when you were asked",
+                    named(&key),
+                    entry.state
+                ),
+                remedy: Some("Look again, and decide again: kubectl backup locks".to_owned()),
+            });
+        }
+        let turns = release(ledger, &key, &uid);
+        done = Some(turns.clone());
+        Ok(turns)
+    };
+    let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
+    let (turns, stored) = written.map_err(|error| problem::of_update(error, &session))?;
+    terminal.data(&format!("{} released\n", handle(&key)))?;
+    let epoch = stored.ledger.epoch;
+    terminal.say(&format!("Scope {} is in epoch {epoch} now.", plain(&read.scope)));
+    if !turns.is_empty() {
+        terminal.say(&format!("Its turn has come: {}.", few(&turns)));
+    }
+    let note = format!(
+        "{user} released the claim of {} ({shown}) on scope {} by hand, epoch {epoch}: {}",
+        named(&key),
+        read.scope,
+        args.reason
+    );
+    if let Err(problem) = tell::event(&session, read, &key, &uid, &note, terminal.now()).await {
+        terminal.say(&format!("warning: it was released, but leaves no Event: {problem}"));
+    }
+    Ok(Exit::Done)
+}
+
+/// The word that this command takes.
+fn handle(key: &ObjectKey) -> String {
+    format!("{}/{}/{}", key.kind.as_str().to_lowercase(), plain(&key.namespace), plain(&key.name))
+}
+
+/// Releases, and names those whose turn comes by it.
+fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str) -> Vec<String> {
+    let waiting = |ledger: &Ledger| -> Vec<(ObjectKey, String)> {
+        let all =
+            ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+        let waiting = all.filter(|(_, entry)| entry.state == State::Waiting);
+        waiting.map(|(claim, entry)| (claim.key.clone(), entry.uid.clone())).collect()
+    };
+    let before = waiting(ledger);
+    ledger.force_release(key, uid);
+    let after = waiting(ledger);
+    let others = before.iter().filter(|(of, by)| (of, by.as_str()) != (key, uid));
+    others.filter(|one| !after.contains(one)).map(|(key, _)| named(key)).collect()
+}
+
+/// An entry that was chosen.
+struct Picked<'a> {
+    read: &'a LedgerRead,
+    ledger: &'a Ledger,
+    key: ObjectKey,
+    entry: &'a Entry,
+}
+
+/// The one entry that is meant.
+fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Result<Picked<'a>, Problem> {
+    let Target { kind, namespace, name } = &args.target;
+    let wanted = |read: &&LedgerRead| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
+    let is_meant = |claim: &Claim| {
+        claim.key.kind == *kind
+            && claim.key.name == *name
+            && namespace.as_ref().is_none_or(|namespace| claim.key.namespace == *namespace)
+            && claim.entries.iter().any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
+    };
+    let mut found: Vec<(&LedgerRead, &Ledger, &Claim)> = Vec::new();
+    for read in all.iter().filter(wanted) {
+        if let Some(ledger) = read.ledger() {
+            found.extend(
+                ledger.claims.iter().filter(|claim| is_meant(claim)).map(|claim| (read, ledger, claim)),
+            );
+        }
+    }
+    let (read, ledger, claim) = match found.as_slice() {
+        [one] => *one,
+        [] => return Err(nothing(all, args, installation)),
+        many => {
+            let each = |(read, _, claim): &(&LedgerRead, &Ledger, &Claim)| {
+                format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
+            };
+            let each: Vec<String> = many.iter().map(each).collect();
+            return Err(Problem::Usage {
+                message: format!("{} may be any of {}: {}", args.target, each.len(), each.join(", ")),
+                remedy: Some("Name one of them.".to_owned()),
+            });
+        }
+    };
+    let entries: Vec<&Entry> =
+        claim.entries.iter().filter(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid)).collect();
+    match entries.as_slice() {
+        [entry] => Ok(Picked { read, ledger, key: claim.key.clone(), entry }),
+        several => {
+            let each: Vec<String> =
+                several.iter().map(|e| format!("--uid={} ({})", plain(&e.uid), e.state)).collect();
+            Err(Problem::Usage {
+                message: format!("{} has {} entries: {}", handle(&claim.key), several.len(), each.join(", ")),
+                remedy: Some("Name one of them.".to_owned()),
+            })
+        }
+    }
+}
+
+fn nothing(all: &[LedgerRead], args: &ReleaseArgs, installation: &str) -> Problem {
+    let unread = all.iter().filter(|read| read.ledger().is_none()).map(|read| plain(&read.lease));
+    let unread: Vec<String> = unread.collect();
+    let unread = if unread.is_empty() { String::new() } else { format!(" (unreadable: {})", few(&unread)) };
+    Problem::Other {
+        message: format!(
+            "{} holds nothing and waits for nothing in the ledgers of namespace {installation}{unread}",
+            args.target
+        ),
+        remedy: Some(
+            "`kubectl backup locks -o name` lists what can be released; -n chooses another installation."
+                .to_owned(),
+        ),
+    }
+}
+
+/// What a person should know before they decide, a line each.
+fn facts(
+    key: &ObjectKey,
+    entry: &Entry,
+    ledger: &Ledger,
+    scope: &str,
+    object: &Result<Option<Observed>, String>,
+    now: jiff::Timestamp,
+) -> Vec<String> {
+    let touched = touches(&entry.footprint, scope);
+    let age = crate::print::locks::since(&entry.since, now);
+    let note = if entry.note.is_empty() { String::new() } else { format!(" ({})", plain(&entry.note)) };
+    let mut lines = vec![format!(
+        "{} is {} in scope {} for {age}{note}, and touches {touched}.",
+        named(key),
+        entry.state,
+        plain(scope)
+    )];
+    let may_write = "its worker may go on writing for a moment";
+    match object {
+        _ if key.kind == ObjectKind::Hold => {}
+        Err(why) => {
+            lines
+                .push(format!("Whether it runs could not be told: {}. If it does, {may_write}.", plain(why)));
+        }
+        Ok(None) => lines.push("There is no such object.".to_owned()),
+        Ok(Some(seen)) if seen.uid != entry.uid => {
+            lines.push("The object of that name is another one: this one is gone, or never came.".to_owned());
+        }
+        Ok(Some(seen)) if key.kind == ObjectKind::Deletion => {
+            let deleting = if seen.deleting { "is being deleted" } else { "is not being deleted" };
+            lines.push(format!("The backup is there, and {deleting}."));
+        }
+        Ok(Some(seen)) if seen.over => lines.push(format!("It has ended: {}.", plain(&seen.phase))),
+        Ok(Some(seen)) if seen.new && entry.state < State::Active => {
+            lines.push(format!("It has not begun: {}.", plain(&seen.phase)));
+        }
+        Ok(Some(seen)) => lines.push(format!("It runs: {}; {may_write}.", plain(&seen.phase))),
+    }
+    let turns = release(&mut ledger.clone(), key, &entry.uid);
+    let others = match key.kind {
+        ObjectKind::Backup | ObjectKind::DeleteBackupRequest | ObjectKind::Deletion => "restores",
+        ObjectKind::Restore | ObjectKind::Hold => "backups and restores",
+    };
+    lines.push(match turns.as_slice() {
+        [] => format!("After it, new {others} of {touched} can start where nothing else is in their way."),
+        turns => format!("After it, it is the turn of {}.", few(turns)),
+    });
+    lines
+}

@@ -1,0 +1,298 @@
+use axum::http::Method;
+use backup_core::profile::Profile;
+use backup_lock::{
+    Footprint, Ledger, ObjectKey, ObjectKind,
+    ledger::{Ask, Status},
+};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, completed_restore, lease, lease_of, new_backup, with},
+};
+
+const LEASE: &str = "backup-lock-velero";
+const CLUSTER: &str = "percona-ps/db/cluster1";
+
+fn hold(name: &str) -> ObjectKey {
+    ObjectKey::new(ObjectKind::Hold, "velero", name)
+}
+
+/// A restore that works on `shop`, and everything else that a ledger may hold.
+fn busy() -> Ledger {
+    let mut ledger = Ledger::default();
+    let (shop, db) = (Footprint::namespaces(["shop"]), Footprint::namespaces(["db"]));
+    let restore = ObjectKey::restore("velero", "back-again");
+    let admit = |ledger: &mut Ledger, key: &ObjectKey, footprint: &Footprint, since: &str, ask: &Ask| {
+        ledger.admit(key, &format!("uid-of-{}", key.name), footprint, since, ask).unwrap();
+    };
+    admit(&mut ledger, &restore, &shop, "2026-11-03T05:10:12Z", &Ask::default());
+    ledger.activate(&restore, "uid-of-back-again").unwrap();
+    let lost = ObjectKey::backup("velero", "lost");
+    admit(&mut ledger, &lost, &db, "2026-11-03T05:08:12Z", &Ask::default());
+    ledger.suspect(&lost, "uid-of-lost");
+    let forced = Ask { queue: false, forced: Some("production is\ndown".to_owned()) };
+    admit(&mut ledger, &ObjectKey::backup("velero", "urgent"), &shop, "2026-11-03T05:11:12Z", &forced);
+    let queue = Ask { queue: true, forced: None };
+    admit(&mut ledger, &ObjectKey::restore("velero", "second"), &shop, "2026-11-03T05:12:12Z", &queue);
+    let by = "alice: moving disks";
+    ledger.hold(&hold("disks"), "h", &Footprint::everything(), "2026-11-03T05:13:12Z", by).unwrap();
+    let third = ObjectKey::restore("velero", "third");
+    ledger.leave_intent(&third, "uid-of-third", &shop, "2026-11-03T05:14:02Z");
+    ledger
+}
+
+fn running(name: &str) -> Value {
+    let over = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress", "completionTimestamp": null}});
+    with(new_backup(name), &over)
+}
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    let restoring = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress"}});
+    api.has("leases", lease(&busy()).await)
+        .has("leases", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "backup-controller", "namespace": "velero"}}))
+        .has("restores", with(completed_restore("back-again", "nightly"), &restoring))
+        .has("backups", running("urgent"))
+        .has("backups", completed_backup("nightly"));
+    api
+}
+
+async fn two_scopes() -> FakeApi {
+    let api = cluster().await;
+    let percona = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
+    let mut ledger = Ledger::default();
+    let everything = Footprint::everything();
+    let key = ObjectKey::backup("db", "nightly");
+    ledger.admit(&key, "one", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
+    ledger.admit(&key, "two", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
+    api.has("leases", lease_of(percona.clone(), CLUSTER, &ledger).await);
+    let ledger = Ledger::default();
+    api.has("leases", lease_of(percona, "percona-ps/db/idle", &ledger).await);
+    api
+}
+
+#[tokio::test]
+async fn locks_are_listed_in_the_order_of_the_queue() {
+    let api = two_scopes().await;
+    api.has("backups", running("stray"));
+    let person = Person::at(&api);
+    assert_snapshot!("locks", person.types("kubectl backup locks").await);
+    assert_snapshot!("locks wide", person.types("kubectl backup locks -o wide").await);
+    assert_snapshot!("locks name", person.types("kubectl backup locks -o name").await);
+    assert_snapshot!("locks yaml", person.types(&format!("kubectl backup locks {CLUSTER} -o yaml")).await);
+    let seen = person.types("kubectl backup locks -o json").await;
+    let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
+    let list: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(list["apiVersion"], "kubectl-backup/v1");
+    assert_eq!(list["scopes"][0]["unclaimed"][0]["name"], "stray");
+    assert_eq!(
+        list["scopes"][0]["entries"][3]["waitsFor"],
+        json!(["Restore velero/back-again", "Backup velero/urgent"])
+    );
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+}
+
+#[tokio::test]
+async fn where_nobody_is_nothing_holds_or_waits() {
+    let api = FakeApi::start().await;
+    let mut all = Person::at(&api).types("kubectl backup locks").await;
+    all += &Person::at(&api).types("kubectl backup locks percona-ps/db/other").await;
+    api.has("leases", lease(&Ledger::default()).await);
+    all += &Person::at(&api).types("kubectl backup locks").await;
+    all += &Person::at(&api).types("kubectl backup locks -o name").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_ledger_that_can_not_be_read_says_what_to_do_and_hides_no_other() {
+    let api = two_scopes().await;
+    let edited = |annotation: &str, text: &str| {
+        let mut lease = api.stored("leases", LEASE).unwrap();
+        lease["metadata"]["annotations"][annotation] = json!(text);
+        lease
+    };
+    let mut all = String::new();
+    for (annotation, text) in [
+        ("backup-lock/sum", "0123456789abcdef"),
+        ("backup-lock/ledger", "{\"v\":3}"),
+        ("backup-lock/scope", "an\u{1b}[2Jother"),
+    ] {
+        let fresh = api.stored("leases", LEASE).unwrap();
+        api.has("leases", edited(annotation, text));
+        all += &Person::at(&api).types("kubectl backup locks").await;
+        api.has("leases", fresh);
+    }
+    let line = "kubectl backup locks release restore/back-again --reason=stuck --yes";
+    api.has("leases", edited("backup-lock/sum", "0"));
+    all += &Person::at(&api).types(line).await;
+    all += &Person::at(&api).types("kubectl backup locks hold disks --reason=moving").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
+    let api = FakeApi::start().await;
+    let marker = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEASE, "namespace": "velero", "labels": {"app.kubernetes.io/part-of": "backup"}}, "data": {"scope": "velero.io", "ledger": "gone", "epoch": "7"}});
+    api.has("configmaps", marker);
+    let mut all = Person::at(&api).types("kubectl backup locks").await;
+    api.has("leases", lease(&Ledger { status: Status::Rebuilding, epoch: 8, ..Ledger::default() }).await);
+    all += &Person::at(&api).types("kubectl backup locks").await;
+    all += &Person::at(&api).types("kubectl backup locks hold disks --reason=moving").await;
+    assert_snapshot!(all);
+}
+
+fn forbidden(message: &str) -> Fault {
+    Fault::Answer(403, failure(403, "Forbidden", message, &json!({})))
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_which_role_it_takes() {
+    let api = cluster().await;
+    let mut all = String::new();
+    api.next(Method::GET, "/leases", forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
+    all += &Person::at(&api).types("kubectl backup locks").await;
+    let update = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: User \"jane\" cannot update resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\"";
+    api.next(Method::PUT, LEASE, forbidden(update));
+    all +=
+        &Person::at(&api).types("kubectl backup locks release restore/back-again --reason=stuck --yes").await;
+    api.next(Method::PUT, LEASE, forbidden(update));
+    all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    let policy = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: ValidatingAdmissionPolicy 'backup-lock-writers' with binding 'backup-lock-writers' denied request: backup-lock-velero belongs to the lock";
+    api.next(Method::PUT, LEASE, forbidden(policy));
+    all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    // The lists of all namespaces, then those of one.
+    for list in ["/v1/restores", "/v1/backups", "/velero/restores"] {
+        api.next(Method::GET, list, forbidden("User \"jane\" cannot list it"));
+    }
+    all += &Person::at(&api).types("kubectl backup locks").await;
+    assert!(api.all("events").is_empty());
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn nothing_is_released_without_a_yes() {
+    let api = cluster().await;
+    let line = "kubectl backup locks release restore/back-again --reason=stuck";
+    let mut all = Person::at(&api).types(line).await;
+    all += &Person::at(&api).at_terminal("n\n").types(line).await;
+    all += &Person::at(&api).at_terminal("y\n").types(line).await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_release_says_what_it_does_and_leaves_an_event() {
+    let api = cluster().await;
+    let mut all = String::new();
+    for what in
+        ["backup/urgent", "restore/velero/back-again", "hold/disks", "backup/lost", "restore/back-again"]
+    {
+        let line = format!("kubectl backup locks release {what} --reason=stuck --yes");
+        all += &Person::at(&api).types(&line).await;
+    }
+    all += &Person::at(&api).types("kubectl backup locks").await;
+    assert_snapshot!(all);
+    let events = api.all("events");
+    assert_eq!(events.len(), 4, "{events:?}");
+    let about = |kind: &str| events.iter().find(|event| event["regarding"]["kind"] == kind).unwrap().clone();
+    assert_snapshot!("event of a forced release", serde_json::to_string_pretty(&about("Restore")).unwrap());
+    assert_eq!(about("Lease")["regarding"]["name"], LEASE);
+}
+
+#[tokio::test]
+async fn a_name_that_may_mean_several_is_asked_about() {
+    let api = two_scopes().await;
+    let mut ledger = Ledger::default();
+    ledger
+        .admit(
+            &ObjectKey::backup("velero", "nightly"),
+            "b",
+            &Footprint::namespaces(["x"]),
+            "",
+            &Ask::default(),
+        )
+        .unwrap();
+    api.has("leases", lease(&ledger).await);
+    let mut all = String::new();
+    for what in [
+        "backup/nightly",
+        "backup/db/nightly",
+        "backup/db/nightly --uid=two",
+        "backup/nightly --scope=velero.io",
+        "backup/elsewhere/nightly",
+    ] {
+        let line = format!("kubectl backup locks release {what} --reason=stuck --yes");
+        all += &Person::at(&api).types(&line).await;
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_release_that_somebody_else_was_faster_with_decides_again() {
+    let api = cluster().await;
+    // Between the read and the write the claim is activated: a version that was not read.
+    let mut other = busy();
+    other.release(&ObjectKey::restore("velero", "back-again"), "uid-of-back-again");
+    let mut newer = lease(&other).await;
+    newer["metadata"]["resourceVersion"] = json!("77");
+    api.next(Method::PUT, LEASE, Fault::Becomes(newer));
+    let line = "kubectl backup locks release backup/urgent --reason=stuck --yes";
+    assert_snapshot!(Person::at(&api).types(line).await);
+    // A person was asked about something else.
+    let api = cluster().await;
+    let mut other = busy();
+    other.activate(&ObjectKey::backup("velero", "urgent"), "uid-of-urgent").unwrap();
+    api.next(Method::GET, LEASE, Fault::Becomes(lease(&other).await));
+    let line = "kubectl backup locks release backup/urgent --reason=stuck";
+    assert_snapshot!(Person::at(&api).at_terminal("y\n").types(line).await);
+    // Written, but the answer was lost: the try after it finds its own work done.
+    let away = failure(503, "ServiceUnavailable", "the server is starting", &json!({}));
+    api.next(Method::PUT, LEASE, Fault::DoneBut(503, away));
+    let line = "kubectl backup locks release backup/lost --reason=stuck --yes";
+    assert_snapshot!(Person::at(&api).types(line).await);
+}
+
+#[tokio::test]
+async fn a_hold_keeps_others_out_and_its_name_is_taken() {
+    let api = FakeApi::start().await;
+    api.has("leases", lease(&Ledger::default()).await);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup locks hold upgrade --namespaces=shop,db --reason=maintenance",
+        "kubectl backup locks hold upgrade --reason=again",
+        "kubectl backup locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
+        "kubectl backup locks hold other --scope=shop --reason=maintenance",
+        "kubectl backup locks hold other --scope=acme/db/cluster1 --reason=maintenance",
+        "kubectl backup locks",
+        "kubectl backup locks release hold/upgrade --reason=done --yes",
+        "kubectl backup locks",
+    ] {
+        all += &Person::at(&api).types(line).await;
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_hold_waits_for_those_who_are_there() {
+    let api = cluster().await;
+    let mut all =
+        Person::at(&api).types("kubectl backup locks hold upgrade --namespaces=shop --reason=moving").await;
+    all += &Person::at(&api)
+        .types("kubectl backup locks hold upgrade2 --namespaces=shop --reason=moving --wait=300ms")
+        .await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_person_who_may_write_ledgers_needs_no_markers() {
+    let api = FakeApi::start().await;
+    let mut ledger = Ledger { epoch: 900, bound: 1000, ..Ledger::default() };
+    ledger.rules = backup_lock::conflict::Rules::default();
+    api.has("leases", lease(&ledger).await);
+    api.next(Method::GET, "/configmaps", forbidden("no"));
+    api.next(Method::GET, &format!("/configmaps/{LEASE}"), forbidden("configmaps is forbidden"));
+    let seen = Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+}

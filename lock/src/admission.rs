@@ -1,0 +1,147 @@
+//! Decides on wanted claims together, over a ledger that was read freshly. Pure: says which object to read next, is told
+//! what was seen, and in the end has a verdict for each.
+//!
+//! Nothing is denied from memory: before a denial stands, one claim in the way has been confirmed by a fresh read of its
+//! object, and entries that are over are dropped in the same step.
+
+use std::collections::HashMap;
+
+use crate::{
+    claim::{Claim, ObjectKey, ObjectKind, State},
+    collect::Judged,
+    conflict::Conflict,
+    fate::{Fate, Reason},
+    footprint::Footprint,
+    ledger::{Ask, Grant, Ledger, Refusal},
+};
+
+/// A claim that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Want {
+    /// Name of the object.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// What it reads or writes.
+    pub footprint: Footprint,
+    /// When it was created, for people.
+    pub since: String,
+    /// How it is asked for.
+    pub ask: Ask,
+    /// Whether a refusal leaves word that keeps new backups out for a while.
+    pub intent: bool,
+    /// An object that is known to run in the scope, whether it has a claim or not.
+    pub running: Option<Running>,
+}
+
+/// An object that runs, and holds all of its scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Running {
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// When it was created, for people.
+    pub since: String,
+}
+
+/// What is known of the object of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Look {
+    /// It was read, and is in the way still.
+    Confirmed,
+    /// It could not be read.
+    Failed,
+}
+
+/// A batch under decision.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    base: Ledger,
+    wants: &'a [Want],
+    looked: HashMap<ObjectKey, Look>,
+    freed: Vec<Reason>,
+}
+
+/// The decision on a batch.
+#[derive(Debug)]
+pub struct Decided {
+    /// The ledger with what is granted, and without what was found to be over.
+    pub ledger: Ledger,
+    /// An outcome for each want, in their order. What is granted holds only once the ledger is written.
+    pub outcomes: Vec<Result<Grant, Refusal>>,
+    /// What was found to be over.
+    pub freed: Vec<Reason>,
+}
+
+impl<'a> Batch<'a> {
+    /// A decision on these wants, over this ledger.
+    pub fn new(fresh: &Ledger, wants: &'a [Want]) -> Self {
+        Self { base: fresh.clone(), wants, looked: HashMap::new(), freed: Vec::new() }
+    }
+
+    /// The claim whose object is to be read before the outcomes may stand; none: they stand.
+    pub fn to_read(&self) -> Option<Claim> {
+        let outcomes = admit_all(&mut self.base.clone(), self.wants);
+        outcomes.iter().find_map(|outcome| self.unconfirmed(outcome))
+    }
+
+    /// Its object was read, and this is what becomes of the entries of the claim; entries that stay are left out.
+    pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
+        for Judged { key, entry, fate } in judged {
+            if fate.befall(&mut self.base, key, &entry.uid, entry.state)
+                && let Fate::Ends(reason) = fate
+            {
+                self.freed.push(*reason);
+            }
+        }
+        self.looked.insert(claim.key.clone(), Look::Confirmed);
+    }
+
+    /// Its object could not be read: unknown is in the way.
+    pub fn could_not_see(&mut self, claim: &Claim) {
+        self.looked.insert(claim.key.clone(), Look::Failed);
+    }
+
+    /// The decision. A refused restore leaves its word, so that what it wants becomes free.
+    pub fn decide(self) -> Decided {
+        let mut ledger = self.base;
+        let outcomes = admit_all(&mut ledger, self.wants);
+        for (want, outcome) in self.wants.iter().zip(&outcomes) {
+            if want.intent && matches!(outcome, Err(Refusal::Conflict(_))) {
+                ledger.leave_intent(&want.key, &want.uid, &want.footprint, &want.since);
+            }
+        }
+        Decided { ledger, outcomes, freed: self.freed }
+    }
+
+    /// The first claim in the way of this outcome, unless one of them was confirmed already, came in with this very
+    /// batch, or has no object that could be read.
+    fn unconfirmed(&self, outcome: &Result<Grant, Refusal>) -> Option<Claim> {
+        let (Err(Refusal::Conflict(Conflict { holders, .. }))
+        | Ok(Grant::Waiting(Conflict { holders, .. }) | Grant::Forced(Conflict { holders, .. }))) = outcome
+        else {
+            return None;
+        };
+        let stands = |holder: &Claim| {
+            holder.key.kind == ObjectKind::Hold
+                || self.looked.contains_key(&holder.key)
+                || self.base.claim(&holder.key).is_none()
+        };
+        if holders.iter().any(stands) {
+            return None;
+        }
+        self.base.claim(&holders.first()?.key).cloned()
+    }
+}
+
+/// Admits wants in their order of arrival; one that is refused does not hurt the others.
+pub fn admit_all(ledger: &mut Ledger, wants: &[Want]) -> Vec<Result<Grant, Refusal>> {
+    let admit = |want: &Want| {
+        if let Some(Running { key, uid, since }) = &want.running {
+            ledger.adopt(key, uid, &Footprint::everything(), State::Active, since);
+        }
+        ledger.admit(&want.key, &want.uid, &want.footprint, &want.since, &want.ask)
+    };
+    wants.iter().map(admit).collect()
+}

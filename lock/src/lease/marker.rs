@@ -1,0 +1,106 @@
+//! The marker of a scope: a ConfigMap that says which Lease is its ledger, and how far its epoch may have come. It
+//! outlives the ledger, and so tells a lost one from a first one.
+//!
+//! Every write is a create, a PUT that carries `resourceVersion`, or a delete with preconditions.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    api::{DeleteParams, PostParams, Preconditions},
+    core::ObjectMeta,
+};
+
+use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name};
+
+/// How far ahead of a ledger's epoch its marker is written.
+pub(super) const EPOCHS: u64 = 1000;
+
+/// A marker as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Marker {
+    /// Uid of the Lease that is the ledger; empty before the first was opened.
+    pub ledger: String,
+    /// No epoch of that ledger is larger than this.
+    pub epoch: u64,
+    object: ConfigMap,
+}
+
+impl LedgerStore {
+    pub(super) async fn marker(&self, scope: &str) -> Result<Option<Marker>, LedgerError> {
+        let name = lease_name(scope);
+        let object = bounded(&name, "read the marker of", self.markers.get_opt(&name)).await?;
+        Ok(object.map(|object| {
+            let text =
+                |key: &str| object.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default();
+            Marker { ledger: text("ledger"), epoch: text("epoch").parse().unwrap_or_default(), object }
+        }))
+    }
+
+    /// Makes a marker. Create-only: one that someone else has made meanwhile says something else, and is to be read.
+    pub(super) async fn make_marker(&self, scope: &str, ledger: &str, epoch: u64) -> Result<(), LedgerError> {
+        let name = lease_name(scope);
+        let marker = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some(body::labels(&self.profile().name, None)),
+                ..ObjectMeta::default()
+            },
+            data: Some(data(scope, ledger, epoch)),
+            ..ConfigMap::default()
+        };
+        let post = PostParams::default();
+        let create = self.markers.create(&post, &marker);
+        bounded(&name, "make the marker of", create).await.map(|_| ())
+    }
+
+    /// Writes what the marker says. Conditional on its resourceVersion.
+    pub(super) async fn set_marker(
+        &self,
+        scope: &str,
+        marker: &Marker,
+        ledger: &str,
+        epoch: u64,
+    ) -> Result<(), LedgerError> {
+        let mut object = marker.object.clone();
+        object.metadata.managed_fields = None;
+        object.data = Some(data(scope, ledger, epoch));
+        let name = lease_name(scope);
+        let post = PostParams::default();
+        let put = self.markers.replace(&name, &post, &object);
+        bounded(&name, "write the marker of", put).await.map(|_| ())
+    }
+
+    /// Deletes the marker if it still says the same.
+    pub(super) async fn delete_marker(&self, scope: &str, marker: &Marker) -> Result<(), LedgerError> {
+        let preconditions = Preconditions {
+            uid: marker.object.metadata.uid.clone(),
+            resource_version: marker.object.metadata.resource_version.clone(),
+        };
+        let name = lease_name(scope);
+        let parameters = DeleteParams::default().preconditions(preconditions);
+        match bounded(&name, "delete the marker of", self.markers.delete(&name, &parameters)).await {
+            Ok(_) | Err(LedgerError::Changed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets the epoch of a ledger come this far, and further. The new bound.
+    pub(super) async fn raise_marker(&self, over: &Stored, epoch: u64) -> Result<u64, LedgerError> {
+        let bound = epoch + EPOCHS;
+        match self.marker(&over.scope).await? {
+            Some(marker) if marker.ledger == over.lease_uid() || marker.ledger.is_empty() => {
+                self.set_marker(&over.scope, &marker, &marker.ledger, bound.max(marker.epoch)).await?;
+            }
+            // It names another ledger: this one was lost, and is being looked after.
+            Some(_) => return Err(LedgerError::Changed { lease: lease_name(&over.scope) }),
+            None => self.make_marker(&over.scope, over.lease_uid(), bound).await?,
+        }
+        Ok(bound)
+    }
+}
+
+fn data(scope: &str, ledger: &str, epoch: u64) -> BTreeMap<String, String> {
+    let pairs = [("scope", scope.to_owned()), ("ledger", ledger.to_owned()), ("epoch", epoch.to_string())];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

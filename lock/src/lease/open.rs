@@ -1,0 +1,258 @@
+//! The life of a ledger: made, opened, rebuilt after a loss, closed when idle.
+//!
+//! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside the ledger is made
+//! before it and names it before it opens, so whoever finds a marker that names a Lease which is not there, or is not
+//! readable, knows that a ledger was lost: creations that it admitted may still land, and are waited for.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use backup_core::profile::ScopeRule;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+
+use super::{
+    LedgerError, LedgerStore, Stored, body, bounded, lease_name,
+    marker::{EPOCHS, Marker},
+};
+use crate::ledger::{FormatError, Ledger, Status};
+
+/// Steps from nothing to an open ledger, with those of others in between.
+const STEPS: usize = 8;
+
+impl LedgerStore {
+    /// The open ledger of a scope as it is now; a first one is made at once.
+    ///
+    /// It is filled from fresh lists of what runs, so that an object that exists is never ignored. A lost one is an error:
+    /// it is rebuilt by a [`Keeper`].
+    pub async fn open(&self, scope: &str) -> Result<Stored, LedgerError> {
+        for _ in 0..STEPS {
+            match self.read(scope).await? {
+                Some(stored) => match stored.ledger.status {
+                    Status::Open => return Ok(stored),
+                    Status::Opening => match self.finish_opening(&stored).await {
+                        Ok(open) => return Ok(open),
+                        Err(LedgerError::Changed { .. }) => {}
+                        Err(error) => return Err(error),
+                    },
+                    Status::Rebuilding => return Err(self.rebuilding(scope)),
+                    Status::Closed => self.remove(&stored).await?,
+                },
+                None => match self.make_first(scope).await {
+                    Ok(()) | Err(LedgerError::Changed { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        Err(LedgerError::Changed { lease: lease_name(scope) })
+    }
+
+    /// Marker, lists, Lease: each made only if it is not there.
+    async fn make_first(&self, scope: &str) -> Result<(), LedgerError> {
+        match self.marker(scope).await? {
+            Some(marker) if !marker.ledger.is_empty() => return Err(self.rebuilding(scope)),
+            Some(_) => {}
+            None => self.make_marker(scope, "", 0).await?,
+        }
+        let ledger = Ledger { status: Status::Opening, ..self.from_running(scope).await? };
+        self.create(scope, &ledger).await
+    }
+
+    /// Create-only; one that is there is fine, and is looked at next.
+    async fn create(&self, scope: &str, ledger: &Ledger) -> Result<(), LedgerError> {
+        let (lease, _) = body::lease_of(self.owner(scope), None, ledger)?;
+        let name = lease_name(scope);
+        match bounded(&name, "create", self.leases.create(&PostParams::default(), &lease)).await {
+            Ok(_) => {
+                tracing::info!(scope, lease = name, status = ?ledger.status, claims = ledger.len(), "made a ledger");
+                Ok(())
+            }
+            Err(LedgerError::Changed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Names the ledger in its marker, then opens it.
+    async fn finish_opening(&self, stored: &Stored) -> Result<Stored, LedgerError> {
+        let (scope, uid) = (&stored.scope, stored.lease_uid());
+        let mut ledger = Ledger::clone(&stored.ledger);
+        match self.marker(scope).await? {
+            None => self.make_marker(scope, uid, ledger.epoch).await?,
+            Some(marker) if marker.ledger.is_empty() => {
+                ledger.bound = marker.epoch.max(ledger.epoch + EPOCHS);
+                self.set_marker(scope, &marker, uid, ledger.bound).await?;
+            }
+            Some(marker) if marker.ledger == uid => ledger.bound = marker.epoch,
+            // Made by someone who had looked before a ledger was opened that is lost by now.
+            Some(marker) => {
+                (ledger.status, ledger.epoch) = (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
+                ledger.claims.clear();
+                self.put(stored, ledger).await?;
+                return Err(self.rebuilding(scope));
+            }
+        }
+        ledger.status = Status::Open;
+        self.write(stored, ledger).await
+    }
+
+    /// As [`LedgerStore::write`], for a ledger whose marker names another.
+    async fn put(&self, over: &Stored, ledger: Ledger) -> Result<(), LedgerError> {
+        self.put_over(&over.scope, &over.lease, &ledger).await
+    }
+
+    /// Conditional on resourceVersion and uid of the Lease.
+    async fn put_over(&self, scope: &str, over: &Lease, ledger: &Ledger) -> Result<(), LedgerError> {
+        let (lease, _) = body::lease_of(self.owner(scope), Some(over), ledger)?;
+        let name = lease_name(scope);
+        let post = PostParams::default();
+        let put = self.leases.replace(&name, &post, &lease);
+        bounded(&name, "write", put).await.map(|_| ())
+    }
+
+    /// Removes a closed ledger, its marker first. Can be repeated by anyone at any point.
+    async fn remove(&self, closed: &Stored) -> Result<(), LedgerError> {
+        if let Some(marker) = self.marker(&closed.scope).await?
+            && marker.ledger == closed.lease_uid()
+        {
+            self.delete_marker(&closed.scope, &marker).await?;
+        }
+        let preconditions = Preconditions {
+            uid: Some(closed.lease_uid().to_owned()),
+            resource_version: Some(closed.resource_version().to_owned()),
+        };
+        let name = lease_name(&closed.scope);
+        let parameters = DeleteParams::default().preconditions(preconditions);
+        match bounded(&name, "delete", self.leases.delete(&name, &parameters)).await {
+            Ok(_) | Err(LedgerError::Changed { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rebuilding(&self, scope: &str) -> LedgerError {
+        LedgerError::Rebuilding { lease: lease_name(scope), grace: self.grace }
+    }
+}
+
+/// What a look after a ledger has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tended {
+    /// Nothing was to be done.
+    Fine,
+    /// It was lost, or is damaged: from now on nothing is granted.
+    Lost,
+    /// A grace later, it was made anew from what is stored.
+    Rebuilt,
+    /// It was idle and is removed.
+    Removed,
+}
+
+/// Looks after ledgers: rebuilds those that are lost, removes those that are idle. Ages are counted on its own monotonic
+/// clock, from first sight.
+#[derive(Debug)]
+pub struct Keeper {
+    grace: Duration,
+    idle: Duration,
+    seen: HashMap<String, (String, u64, Instant)>,
+}
+
+impl Keeper {
+    /// Waits `grace` before a lost ledger grants again, and `idle` before an empty one of a profile is removed.
+    pub fn new(grace: Duration, idle: Duration) -> Self {
+        Self { grace, idle, seen: HashMap::new() }
+    }
+
+    /// Looks after the ledger of a scope once.
+    pub async fn tend(
+        &mut self,
+        store: &LedgerStore,
+        scope: &str,
+        now: Instant,
+    ) -> Result<Tended, LedgerError> {
+        let Some(lease) = store.lease(scope).await? else {
+            self.seen.remove(scope);
+            return match store.marker(scope).await? {
+                Some(marker) if !marker.ledger.is_empty() => {
+                    store.create(scope, &lost(store, &marker, 0)).await?;
+                    tracing::error!(scope, "the ledger is gone; nothing is granted until it is rebuilt");
+                    Ok(Tended::Lost)
+                }
+                _ => Ok(Tended::Fine),
+            };
+        };
+        let stored = match body::stored(store.owner(scope), lease.clone()) {
+            Ok(stored) => stored,
+            Err(LedgerError::Format { source: FormatError::Unreadable(why), .. }) => {
+                let transitions =
+                    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+                let marker = store.marker(scope).await?;
+                let epoch = u64::try_from(transitions).unwrap_or_default();
+                let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch)) + 1;
+                let ledger =
+                    Ledger { status: Status::Rebuilding, epoch, rules: store.rules(), ..Ledger::default() };
+                store.put_over(scope, &lease, &ledger).await?;
+                tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
+                return Ok(Tended::Lost);
+            }
+            Err(error) => return Err(error),
+        };
+        let seen = (stored.lease_uid().to_owned(), stored.serial);
+        let since = match self.seen.get(scope) {
+            Some((uid, serial, since)) if (uid, *serial) == (&seen.0, seen.1) => *since,
+            _ => now,
+        };
+        self.seen.insert(scope.to_owned(), (seen.0, seen.1, since));
+        let age = now.saturating_duration_since(since);
+        match stored.ledger.status {
+            Status::Opening => store.finish_opening(&stored).await.map(|_| Tended::Fine),
+            Status::Rebuilding if age >= self.grace => rebuild(store, &stored).await,
+            Status::Rebuilding => Ok(Tended::Lost),
+            Status::Open => {
+                name_in_marker(store, &stored).await?;
+                let forever = matches!(store.profile().scope, ScopeRule::Cluster);
+                if forever || !stored.ledger.is_empty() || age < self.idle {
+                    return Ok(Tended::Fine);
+                }
+                let closed = Ledger { status: Status::Closed, ..Ledger::clone(&stored.ledger) };
+                let closed = store.write(&stored, closed).await?;
+                store.remove(&closed).await.map(|()| Tended::Removed)
+            }
+            Status::Closed => store.remove(&stored).await.map(|()| Tended::Removed),
+        }
+    }
+}
+
+/// The place of a lost ledger, that grants nothing.
+fn lost(store: &LedgerStore, marker: &Marker, epoch: u64) -> Ledger {
+    let epoch = marker.epoch.max(epoch) + 1;
+    Ledger { status: Status::Rebuilding, epoch, rules: store.rules(), ..Ledger::default() }
+}
+
+/// Fills a lost ledger from what is stored, names it, and opens it.
+async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<Tended, LedgerError> {
+    let (scope, uid) = (&stored.scope, stored.lease_uid());
+    let mut ledger = store.from_running(scope).await?;
+    ledger.epoch += stored.ledger.epoch;
+    match store.marker(scope).await? {
+        Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(ledger.epoch)).await?,
+        None => store.make_marker(scope, uid, ledger.epoch).await?,
+    }
+    for claim in &mut ledger.claims {
+        claim.entries.iter_mut().for_each(|entry| entry.epoch += stored.ledger.epoch);
+    }
+    let claims = ledger.len();
+    store.write(stored, ledger).await?;
+    tracing::warn!(scope, claims, "the ledger was rebuilt from what is stored");
+    Ok(Tended::Rebuilt)
+}
+
+/// A marker that was lost or changed is made right again: the ledger is there.
+async fn name_in_marker(store: &LedgerStore, stored: &Stored) -> Result<(), LedgerError> {
+    let (scope, uid, bound) = (&stored.scope, stored.lease_uid(), stored.ledger.bound);
+    match store.marker(scope).await? {
+        Some(marker) if marker.ledger == uid && marker.epoch >= bound => Ok(()),
+        Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(bound)).await,
+        None => store.make_marker(scope, uid, bound).await,
+    }
+}

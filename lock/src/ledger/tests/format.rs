@@ -1,0 +1,138 @@
+//! The text of a ledger.
+
+use std::collections::BTreeMap;
+
+use backup_core::api::{BackupSpec, RestoreSpec};
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+#[rstest]
+#[case::empty("", "can't be read")]
+#[case::no_json("holder=me", "can't be read")]
+#[case::no_version("{}", "can't be read")]
+#[case::older(r#"{"v":1,"epoch":1,"footprints":[],"claims":[]}"#, "format 1")]
+#[case::no_epoch(r#"{"v":2,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
+#[case::no_bound(r#"{"v":2,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
+#[case::unknown_status(r#"{"v":2,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
+#[case::unknown_state(r#"{"v":2,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[{"uid":"1","fp":0,"state":"Asleep","epoch":1,"since":""}]}]}"#, "Asleep")]
+#[case::dangling(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[{"uid":"1","fp":0,"state":"Reserved","epoch":1,"since":""}]}]}"#, "footprint 0")]
+#[case::twice(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[]},{"kind":"Backup","ns":"v","name":"b","entries":[]}]}"#, "twice")]
+fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] says: &str) {
+    let error = Ledger::from_json(text).unwrap_err();
+    assert!(matches!(error, FormatError::Unreadable(_)), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn a_newer_format_is_told_apart_whatever_else_it_holds() {
+    for text in [r#"{"v":3}"#, r#"{"v":3,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
+        let error = Ledger::from_json(text).unwrap_err();
+        assert!(matches!(error, FormatError::Newer { .. }), "{error}");
+        assert!(error.to_string().contains("update this program"), "{error}");
+    }
+}
+
+#[test]
+fn the_text_begins_with_its_version() {
+    // A policy of the cluster compares this without reading the rest.
+    assert!(Ledger::default().to_json().starts_with(r#"{"v":2,"#), "{}", Ledger::default().to_json());
+}
+
+#[test]
+fn equal_footprints_are_written_once() {
+    let mut ledger = Ledger::default();
+    for n in 0..50 {
+        admit(&mut ledger, &backup(&format!("b{n}")), "1", &["one-very-recognisable-namespace"]).unwrap();
+    }
+    assert_eq!(ledger.to_json().matches("one-very-recognisable-namespace").count(), 1);
+}
+
+/// Any text that JSON can hold: with quotes, control characters and letters of several bytes.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z0-9-]{0,40}",
+        "[\"\\\\\u{1}\n\t\u{7f}é€😀a]{0,60}",
+        proptest::collection::vec(any::<char>(), 0..40).prop_map(|chars| chars.into_iter().collect()),
+    ]
+}
+
+fn any_footprint() -> impl Strategy<Value = Footprint> {
+    let list = || proptest::collection::vec(any_text(), 0..5);
+    prop_oneof![
+        (list(), list(), any::<Option<bool>>()).prop_map(
+            |(included_namespaces, excluded_namespaces, cluster)| {
+                Footprint::of_backup(&BackupSpec {
+                    included_namespaces,
+                    excluded_namespaces,
+                    include_cluster_resources: cluster,
+                    ..BackupSpec::default()
+                })
+            }
+        ),
+        (list(), any_text()).prop_map(|(included_namespaces, backup)| {
+            let spec = RestoreSpec { included_namespaces, ..RestoreSpec::default() };
+            Footprint::of_restore(&spec, None).from_backup("velero", Some(&backup))
+        }),
+        Just(Footprint::everything()),
+    ]
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    const STATES: [State; 6] =
+        [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
+    let texts = (any_text(), any_text(), any_text());
+    (
+        texts,
+        any_footprint(),
+        proptest::sample::select(&STATES[..]),
+        any::<u64>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|((uid, since, note), footprint, state, epoch, suspect, forced)| Entry {
+            uid,
+            footprint,
+            state,
+            epoch,
+            since,
+            suspect,
+            forced,
+            note,
+        })
+}
+
+fn any_ledger() -> impl Strategy<Value = Ledger> {
+    const STATUSES: [Status; 4] = [Status::Opening, Status::Open, Status::Rebuilding, Status::Closed];
+    let kind = proptest::sample::select(&ObjectKind::ALL[..]);
+    let key = (kind, any_text(), any_text()).prop_map(|(kind, ns, name)| ObjectKey::new(kind, &ns, &name));
+    let claims = proptest::collection::btree_map(key, proptest::collection::vec(any_entry(), 1..4), 0..6);
+    (proptest::sample::select(&STATUSES[..]), any::<u64>(), any::<u64>(), claims).prop_map(
+        |(status, epoch, bound, claims): (_, _, _, BTreeMap<ObjectKey, Vec<Entry>>)| Ledger {
+            status,
+            epoch,
+            bound,
+            claims: claims.into_iter().map(|(key, entries)| Claim { key, entries }).collect(),
+            rules: Rules::default(),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_read_again(ledger in any_ledger()) {
+        prop_assert_eq!(Ledger::from_json(&ledger.to_json()).unwrap(), ledger);
+    }
+
+    #[test]
+    fn the_size_that_is_reckoned_with_is_never_less_than_the_real_one(ledger in any_ledger()) {
+        let (most, real) = (ledger.bytes_at_most(), ledger.to_json().len());
+        prop_assert!(most >= real, "{most} < {real}");
+    }
+
+    #[test]
+    fn any_text_is_a_ledger_or_an_error(text in ".{0,200}") {
+        let _ = Ledger::from_json(&text);
+    }
+}

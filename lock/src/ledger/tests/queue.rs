@@ -1,0 +1,178 @@
+//! Who waits, and whose turn it is.
+
+use super::*;
+
+#[test]
+fn a_restore_that_would_wait_is_let_in_to_wait_and_told_whom_for() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    let epoch = ledger.epoch;
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a"])), [backup("b")]);
+    assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Waiting));
+    assert_eq!(ledger.epoch, epoch, "waiting is no grant");
+    let before = ledger.clone();
+    assert_eq!(
+        blockers(queue_up(&mut ledger, &restore("r"), "2", &["a"])),
+        [backup("b")],
+        "it may come again"
+    );
+    assert_eq!(ledger, before);
+}
+
+#[test]
+fn the_write_that_frees_the_last_blocker_promotes_to_reserved_and_never_to_active() {
+    type Freed = fn(&mut Ledger, &ObjectKey, &str) -> bool;
+    let ways: [(&str, Freed); 3] = [
+        ("release", |ledger, key, uid| ledger.release(key, uid)),
+        ("drop_if", |ledger, key, uid| ledger.drop_if(key, uid, State::Active)),
+        ("force_release", |ledger, key, uid| ledger.force_release(key, uid)),
+    ];
+    for (way, free) in ways {
+        let mut ledger = with_entry(&backup("b1"), "1", State::Active);
+        admit(&mut ledger, &backup("b2"), "2", &["a"]).unwrap();
+        ledger.activate(&backup("b2"), "2").unwrap();
+        queue_up(&mut ledger, &restore("r"), "3", &["a"]).unwrap();
+        assert!(free(&mut ledger, &backup("b1"), "1"));
+        assert_eq!(state(&ledger, &restore("r"), "3"), Some(State::Waiting), "{way}: one is left");
+        let epoch = ledger.epoch;
+        assert!(free(&mut ledger, &backup("b2"), "2"));
+        let entry = ledger.entry(&restore("r"), "3").unwrap();
+        assert_eq!(entry.state, State::Reserved, "{way}");
+        assert!(entry.epoch > epoch && entry.epoch == ledger.epoch, "{way}: a grant like any other");
+    }
+}
+
+#[test]
+fn who_waits_is_served_in_order_of_arrival() {
+    let mut ledger = with_entry(&backup("b"), "0", State::Active);
+    for name in ["r1", "r2", "r3"] {
+        queue_up(&mut ledger, &restore(name), "1", &["a"]).unwrap();
+    }
+    let states = |ledger: &Ledger| ["r1", "r2", "r3"].map(|name| state(ledger, &restore(name), "1"));
+    let (waits, holds) = (Some(State::Waiting), Some(State::Reserved));
+    assert_eq!(states(&ledger), [waits, waits, waits]);
+    ledger.release(&backup("b"), "0");
+    assert_eq!(states(&ledger), [holds, waits, waits]);
+    assert!(matches!(ledger.activate(&restore("r2"), "1"), Err(Refusal::Waiting(_))));
+    ledger.release(&restore("r1"), "1");
+    assert_eq!(states(&ledger), [None, holds, waits]);
+    // One who gives up does not keep up those behind.
+    ledger.release(&restore("r2"), "1");
+    assert_eq!(states(&ledger), [None, None, holds]);
+}
+
+#[test]
+fn nobody_overtakes_one_who_waits_for_more() {
+    // r1 needs a and b; a is free already. r2 needs a only, and came later.
+    let mut ledger = with_entry(&backup("b"), "0", State::Active);
+    queue_up(&mut ledger, &restore("r1"), "1", &["a", "b"]).unwrap();
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r2"), "2", &["b"])), [restore("r1")]);
+    admit(&mut ledger, &backup("apart"), "3", &["z"]).unwrap();
+    ledger.release(&backup("apart"), "3");
+    assert_eq!(state(&ledger, &restore("r2"), "2"), Some(State::Waiting));
+    ledger.release(&backup("b"), "0");
+    assert_eq!(state(&ledger, &restore("r1"), "1"), Some(State::Reserved));
+    assert_eq!(state(&ledger, &restore("r2"), "2"), Some(State::Waiting));
+}
+
+#[test]
+fn those_who_wait_for_different_things_are_served_together() {
+    let mut ledger = Ledger::default();
+    admit(&mut ledger, &backup("b"), "0", &["a", "b"]).unwrap();
+    queue_up(&mut ledger, &restore("ra"), "1", &["a"]).unwrap();
+    queue_up(&mut ledger, &restore("rb"), "2", &["b"]).unwrap();
+    ledger.release(&backup("b"), "0");
+    for (name, uid) in [("ra", "1"), ("rb", "2")] {
+        assert_eq!(state(&ledger, &restore(name), uid), Some(State::Reserved));
+    }
+}
+
+#[test]
+fn a_name_that_was_here_before_does_not_lend_its_place_in_the_queue() {
+    // `old` came first, with another uid. Its second creation comes after `patient`.
+    for was in [State::Reserved, State::Intent] {
+        let mut ledger = with_entry(&restore("old"), "1", was);
+        admit(&mut ledger, &backup("b"), "2", &["b"]).unwrap();
+        queue_up(&mut ledger, &restore("patient"), "3", &["b"]).unwrap();
+        let outcome = queue_up(&mut ledger, &restore("old"), "4", &["b"]);
+        assert!(blockers(outcome).contains(&restore("patient")), "{was}");
+        ledger.release(&backup("b"), "2");
+        assert_eq!(state(&ledger, &restore("patient"), "3"), Some(State::Reserved), "{was}");
+        assert_eq!(state(&ledger, &restore("old"), "4"), Some(State::Waiting), "{was}");
+        ledger.release(&restore("patient"), "3");
+        assert_eq!(state(&ledger, &restore("old"), "4"), Some(State::Reserved), "{was}");
+    }
+}
+
+#[test]
+fn a_second_creation_of_a_name_that_waits_has_the_place_of_the_first() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    queue_up(&mut ledger, &restore("r"), "2", &["a"]).unwrap();
+    queue_up(&mut ledger, &restore("later"), "3", &["a", "c"]).unwrap();
+    assert_eq!(
+        blockers(queue_up(&mut ledger, &restore("r"), "4", &["a"])),
+        [backup("b")],
+        "not for who came later"
+    );
+    ledger.release(&restore("r"), "2");
+    ledger.release(&backup("b"), "1");
+    assert_eq!(state(&ledger, &restore("r"), "4"), Some(State::Reserved));
+    assert_eq!(state(&ledger, &restore("later"), "3"), Some(State::Waiting));
+}
+
+#[test]
+fn a_waiting_restore_keeps_new_overlapping_backups_and_restores_out_but_not_others() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    queue_up(&mut ledger, &restore("r"), "2", &["a", "c"]).unwrap();
+    for key in [backup("new"), restore("new")] {
+        assert_eq!(blockers(admit(&mut ledger, &key, "3", &["c"])), [restore("r")]);
+        admit(&mut ledger, &key, "3", &["z"]).unwrap();
+        ledger.release(&key, "3");
+    }
+}
+
+#[test]
+fn who_has_a_place_can_not_go_back_and_wait_for_a_larger_one() {
+    for placed in [State::Reserved, State::Active, State::Settling] {
+        let mut ledger = with_entry(&restore("r"), "1", placed);
+        admit(&mut ledger, &backup("b"), "2", &["b"]).unwrap();
+        let before = ledger.clone();
+        let refused = queue_up(&mut ledger, &restore("r"), "1", &["a", "b"]);
+        assert!(matches!(refused, Err(Refusal::Conflict(_))), "{placed}: {refused:?}");
+        assert_eq!(ledger, before);
+        // What is free it gets.
+        admit(&mut ledger, &restore("r"), "1", &["a", "c"]).unwrap();
+        assert_eq!(blockers(admit(&mut ledger, &backup("c"), "3", &["c"])), [restore("r")]);
+    }
+}
+
+#[test]
+fn who_waits_and_asks_for_something_else_that_is_free_still_waits() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    queue_up(&mut ledger, &restore("r"), "2", &["a"]).unwrap();
+    // Its footprint now covers both, and one of them is taken.
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["free"])), [backup("b")]);
+    assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Waiting));
+    assert!(matches!(ledger.activate(&restore("r"), "2"), Err(Refusal::Waiting(_))));
+    ledger.release(&backup("b"), "1");
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["free"])), [restore("r")]);
+}
+
+#[test]
+fn a_hold_waits_until_those_who_are_there_have_left_and_then_stands() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    let all = Footprint::everything();
+    let grant = ledger.hold(&hold("h"), "2", &all, SINCE, "me: repairs").unwrap();
+    assert!(matches!(grant, Grant::Waiting(_)));
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["z"])), [hold("h")], "from now on");
+    assert_eq!(blockers(admit(&mut ledger, &restore("new"), "4", &["z"])), [hold("h")]);
+    ledger.release(&backup("b"), "1");
+    let entry = ledger.entry(&hold("h"), "2").unwrap();
+    assert_eq!((entry.state, entry.note.as_str()), (State::Reserved, "me: repairs"));
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["z"])), [hold("h")]);
+    assert_eq!(ledger.holder(), "hold/velero/h");
+    ledger.hold(&hold("other"), "5", &all, SINCE, "you: too").unwrap();
+    assert!(ledger.force_release(&hold("h"), "2"));
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["z"])), [hold("other")], "two may hold");
+    assert!(ledger.release(&hold("other"), "5"));
+    admit(&mut ledger, &backup("new"), "3", &["z"]).unwrap();
+}

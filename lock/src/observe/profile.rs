@@ -1,0 +1,63 @@
+//! The kinds of a profile as resources, and what its scopes are named.
+
+use backup_core::{
+    api::{Backup, DeleteBackupRequest},
+    profile::{KindRule, Profile, Role, ScopeRule, Target},
+};
+use kube::core::ApiResource;
+
+use crate::claim::ObjectKind;
+
+/// The part that a kind of claim plays in a profile.
+pub fn role(kind: ObjectKind) -> Option<Role> {
+    match kind {
+        ObjectKind::Backup => Some(Role::Backup),
+        ObjectKind::Restore => Some(Role::Restore),
+        ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => None,
+    }
+}
+
+/// The resource that the objects of such claims are; none if they have no objects.
+pub fn resource(profile: &Profile, kind: ObjectKind) -> Option<ApiResource> {
+    match kind {
+        ObjectKind::Backup => Some(of_rule(profile, &profile.backup)),
+        ObjectKind::Restore => Some(of_rule(profile, &profile.restore)),
+        ObjectKind::DeleteBackupRequest => Some(ApiResource::erase::<DeleteBackupRequest>(&())),
+        ObjectKind::Deletion => Some(ApiResource::erase::<Backup>(&())),
+        ObjectKind::Hold => None,
+    }
+}
+
+/// The kinds whose objects run, with their resources.
+pub fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
+    let mut kinds = vec![ObjectKind::Restore, ObjectKind::Backup];
+    if matches!(profile.scope, ScopeRule::Cluster) {
+        kinds.push(ObjectKind::DeleteBackupRequest);
+    }
+    kinds.into_iter().filter_map(|kind| Some((kind, resource(profile, kind)?))).collect()
+}
+
+/// Namespace and name of the database cluster that a scope is.
+pub fn cluster_of(scope: &str) -> Option<(&str, &str)> {
+    let mut parts = scope.splitn(3, '/').skip(1);
+    Some((parts.next()?, parts.next()?))
+}
+
+/// The resource of a release rule's target.
+pub fn target(target: &Target) -> ApiResource {
+    resource_of(&target.group, &target.version, &target.kind, &target.plural)
+}
+
+fn of_rule(profile: &Profile, rule: &KindRule) -> ApiResource {
+    resource_of(&profile.group, &profile.version, &rule.kind, &rule.plural)
+}
+
+fn resource_of(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{group}/{version}"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}

@@ -1,0 +1,73 @@
+//! What an object says of itself.
+
+use backup_core::profile::Profile;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+
+use super::profile::role;
+use crate::{
+    claim::{ObjectKey, ObjectKind},
+    fate::Sight,
+    lease::VELERO_SCOPE,
+};
+
+/// An object as it is stored now, as far as the lock needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// The scope it belongs to; none if that can't be told.
+    pub scope: Option<String>,
+    /// Its phase, in words; unset is New.
+    pub phase: String,
+    /// Whether this version knows that phase. An unknown one counts as active.
+    pub known: bool,
+    /// Whether its work has ended.
+    pub over: bool,
+    /// Whether its work has not begun.
+    pub new: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// When it was created, as RFC 3339.
+    pub created: String,
+    /// Its spec, undecoded.
+    pub spec: Value,
+}
+
+impl Observed {
+    /// What an object says of itself. Works on objects that can't be decoded into their type.
+    pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
+        let (namespace, data) = (object.namespace().unwrap_or_default(), &object.data);
+        let (scope, phase, known, over, new) = if let Some(role) = role(kind) {
+            let scope = profile.scope_of(role, &namespace, data);
+            let (over, new) = (profile.is_over(role, data), !profile.has_begun(role, data));
+            (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
+        } else {
+            let phase = data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+            let over = kind == ObjectKind::DeleteBackupRequest && phase == "Processed";
+            (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
+        };
+        Self {
+            key: ObjectKey::new(kind, &namespace, &object.name_any()),
+            uid: object.uid().unwrap_or_default(),
+            scope,
+            phase: if phase.is_empty() { "New".to_owned() } else { phase.to_owned() },
+            known,
+            over,
+            new,
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
+            spec: data.get("spec").cloned().unwrap_or(Value::Null),
+        }
+    }
+}
+
+impl Sight {
+    /// The part of it that entries are judged by.
+    pub fn of(object: Option<&Observed>, settled: bool) -> Self {
+        let Some(object) = object else { return Self { settled, ..Self::default() } };
+        Self { uid: Some(object.uid.clone()), over: object.over, deleting: object.deleting, settled }
+    }
+}

@@ -1,0 +1,187 @@
+//! What can happen, and when.
+
+use backup_lock::{Ledger, ledger::Status};
+
+use super::{
+    mistakes::Mistake,
+    next::Lock,
+    state::{Collecting, Phase, Stage, Worker, World},
+};
+
+/// One step of somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A replica takes requests and reads the ledger, or trusts the one it remembers.
+    Take { replica: usize, wants: Vec<usize> },
+    /// It reads the object of a claim in the way. `aged`: it has been missing for its time.
+    Look { replica: usize, aged: bool },
+    /// It can't read that object.
+    Blind { replica: usize },
+    /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but it never hears so, and tries
+    /// again.
+    Answer { replica: usize, lost: bool },
+    /// The API server stores an admitted creation, or carries out an admitted deletion.
+    Land(usize),
+    /// It never will.
+    Drop(usize),
+    /// A person deletes the object of this name.
+    Remove(usize),
+    /// The controller reads an object freshly.
+    Read(usize),
+    /// It asks the ledger for the right to work. `lost`: it never hears the answer, and begins anew.
+    Activate { name: usize, lost: bool },
+    /// It writes the phase and the finalizer, and works.
+    Begin(usize),
+    /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off.
+    Publish(usize),
+    /// It gives the place back.
+    Release(usize),
+    /// The controller dies; its successor knows only what is stored.
+    Crash,
+    /// The collector reads a claim and its object, and judges.
+    Collect { claim: usize, aged: bool },
+    /// The collector reads a claim.
+    CollectRead(usize),
+    /// It reads the object and judges.
+    CollectLook { aged: bool },
+    /// It does what it judged to the ledger as it is now.
+    CollectWrite,
+    /// Somebody deletes the ledger.
+    Lose,
+    /// The keeper puts one in its place that grants nothing.
+    Tend,
+    /// A grace later it lists what is stored.
+    List,
+    /// It fills the ledger and opens it.
+    Open,
+    /// Only of a mistake: an Active claim is dropped because it is old.
+    Expire(usize),
+}
+
+impl Lock {
+    /// Everything that can happen now. What would change nothing is left out by the step itself.
+    pub fn possible(&self, world: &World, actions: &mut Vec<Action>) {
+        self.of_webhook(world, actions);
+        self.of_api_servers(world, actions);
+        self.of_controller(world, actions);
+        self.of_collector(world, actions);
+        of_keeper(world, actions);
+    }
+
+    fn of_webhook(&self, world: &World, actions: &mut Vec<Action>) {
+        for (replica, does) in world.replicas.iter().enumerate() {
+            let Some(deciding) = &does.deciding else {
+                let mine = |request: &usize| {
+                    world.requests[*request] == Stage::Unsent
+                        && self.scenario.requests[*request].replica == replica
+                };
+                let waiting: Vec<usize> = (0..world.requests.len()).filter(mine).collect();
+                actions.extend(waiting.iter().map(|want| Action::Take { replica, wants: vec![*want] }));
+                if self.scenario.merges && waiting.len() > 1 {
+                    let back: Vec<usize> = waiting.iter().rev().copied().collect();
+                    actions.push(Action::Take { replica, wants: waiting });
+                    actions.push(Action::Take { replica, wants: back });
+                }
+                continue;
+            };
+            if self.to_read(deciding).is_some() {
+                actions.push(Action::Look { replica, aged: false });
+                if self.scenario.watchful {
+                    actions.push(Action::Look { replica, aged: true });
+                }
+                if self.scenario.blind {
+                    actions.push(Action::Blind { replica });
+                }
+            } else {
+                actions.push(Action::Answer { replica, lost: false });
+                if world.left.lost_replies > 0 {
+                    actions.push(Action::Answer { replica, lost: true });
+                }
+            }
+        }
+    }
+
+    fn of_api_servers(&self, world: &World, actions: &mut Vec<Action>) {
+        for (request, stage) in world.requests.iter().enumerate() {
+            if *stage == Stage::Admitted {
+                actions.push(Action::Land(request));
+                if self.scenario.drops {
+                    actions.push(Action::Drop(request));
+                }
+            }
+        }
+        if world.left.removals > 0 {
+            let removable = self.scenario.removable.iter().filter(|name| world.objects[**name].is_some());
+            actions.extend(removable.map(|name| Action::Remove(*name)));
+        }
+    }
+
+    fn of_controller(&self, world: &World, actions: &mut Vec<Action>) {
+        for (name, worker) in world.workers.iter().enumerate() {
+            match worker {
+                Worker::Idle if world.objects[name].is_some_and(|object| object.phase != Phase::Over) => {
+                    actions.push(Action::Read(name));
+                }
+                Worker::Idle => {}
+                Worker::Seen { .. } => {
+                    actions.push(Action::Activate { name, lost: false });
+                    if world.left.lost_replies > 0 {
+                        actions.push(Action::Activate { name, lost: true });
+                    }
+                }
+                Worker::Right(_) => actions.push(Action::Begin(name)),
+                Worker::Working(_) if self.makes(Mistake::ReleaseFirst) => {
+                    actions.push(Action::Release(name));
+                }
+                Worker::Working(_) | Worker::Refused(_) | Worker::Released(_) => {
+                    actions.push(Action::Publish(name));
+                }
+                Worker::Ended(_) => actions.push(Action::Release(name)),
+            }
+        }
+        if world.left.crashes > 0 {
+            actions.push(Action::Crash);
+        }
+    }
+
+    fn of_collector(&self, world: &World, actions: &mut Vec<Action>) {
+        let Some(ledger) = open_ledger(world) else { return };
+        if self.makes(Mistake::ExpiryByClock) {
+            actions.extend((0..ledger.claims.len()).map(Action::Expire));
+        }
+        if !self.scenario.collector {
+            return;
+        }
+        match &world.collecting {
+            Collecting::Idle if self.scenario.slow_collector => {
+                actions.extend((0..ledger.claims.len()).map(Action::CollectRead));
+            }
+            Collecting::Idle => {
+                for claim in 0..ledger.claims.len() {
+                    actions.extend([false, true].map(|aged| Action::Collect { claim, aged }));
+                }
+            }
+            Collecting::Read(_) => {
+                actions.extend([false, true].map(|aged| Action::CollectLook { aged }));
+            }
+            Collecting::Judged(_) => actions.push(Action::CollectWrite),
+        }
+    }
+}
+
+/// The ledger, if it is there and open.
+pub fn open_ledger(world: &World) -> Option<&Ledger> {
+    let ledger = &world.lease.as_ref()?.ledger;
+    (ledger.status == Status::Open).then_some(&**ledger)
+}
+
+fn of_keeper(world: &World, actions: &mut Vec<Action>) {
+    match world.lease.as_ref().map(|lease| lease.ledger.status) {
+        None => actions.push(Action::Tend),
+        Some(Status::Rebuilding) => {
+            actions.push(if world.listed.is_none() { Action::List } else { Action::Open });
+        }
+        Some(_) if world.left.losses > 0 => actions.push(Action::Lose),
+        Some(_) => {}
+    }
+}

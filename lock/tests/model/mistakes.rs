@@ -1,0 +1,38 @@
+//! Plausible mistakes. Each is made by the model around the production transitions; none is in production.
+
+/// What is done wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// The webhook looks at what is stored and allows; work starts on sight. The naive design.
+    LookThenAllow,
+    /// A collected orphan counts as proof that its object never comes: work starts without activation.
+    OrphanIsProof,
+    /// The claim is given back before the terminal phase is written.
+    ReleaseFirst,
+    /// An Active claim ends because it is old.
+    ExpiryByClock,
+    /// A replica allows by the ledger that it remembers, whatever becomes of its write.
+    GrantFromMemory,
+    /// A footprint belongs to a name: what a second creation of the name asks for is not compared.
+    FootprintByName,
+    /// Active ends when its object is marked for deletion.
+    DroppedWhenDeleting,
+    /// Who waited becomes Active, not Reserved.
+    PromotedToActive,
+    /// A DELETE of a backup looks for restores, and claims nothing.
+    DeleteThatLooks,
+    /// Backups are granted while a lost ledger is rebuilt: they are shared, after all.
+    GrantInRebuild,
+    /// A refusal rests on the ledger alone: the blockers' objects are not read.
+    RefusalFromMemory,
+    /// Newcomers are granted past a restore that waits.
+    WaitingIsIgnored,
+    /// Whoever frees a place leaves those who wait for it as they are.
+    NobodyPromotes,
+    /// An orphan is suspected, and stays.
+    OrphansStay,
+    /// A rebuilt ledger counts its epochs from the beginning.
+    EpochFromNought,
+    /// A right to work from a lost ledger is used for the first time after another took its place.
+    RightOutlivesLedger,
+}

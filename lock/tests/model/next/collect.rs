@@ -1,0 +1,136 @@
+//! The controller's collector.
+
+use std::sync::Arc;
+
+use backup_lock::{
+    Claim, Entry, Ledger, ObjectKey, State,
+    collect::Judged,
+    fate::{Fate, Known, Reason, Sight, fate},
+    ledger::Ask,
+};
+
+use super::{Lock, Mistake};
+use crate::model::{
+    actions::open_ledger,
+    state::{Collecting, Judgement, Stage, World},
+};
+
+impl Lock {
+    pub(super) fn collect_look(&self, world: &mut World, aged: bool) -> Option<()> {
+        let Collecting::Read(claim) = &world.collecting else { return None };
+        let claim = Arc::clone(claim);
+        let sight = self.sight(world, &claim.key);
+        let stored = self.scenario.names.iter().zip(&world.objects).filter_map(|(_, object)| *object);
+        let uid =
+            stored.map(|object| object.uid).find(|uid| sight.uid.as_deref() == Some(&super::uid_text(*uid)));
+        if let Some(uid) = uid {
+            world.seen.add(uid);
+        }
+        let judge = |aged| {
+            let known = |entry: &Entry| Known { aged, ..self.known(world, &claim.key, entry) };
+            self.fates(&claim, &sight, known)
+        };
+        let fates = judge(aged);
+        if aged && fates == judge(false) {
+            return None;
+        }
+        world.collecting = if fates.is_empty() { Collecting::Idle } else { Collecting::Judged(fates) };
+        Some(())
+    }
+
+    pub(super) fn collect_write(&self, world: &mut World) -> Option<()> {
+        let Collecting::Judged(judged) = std::mem::replace(&mut world.collecting, Collecting::Idle) else {
+            return None;
+        };
+        let flying: Vec<bool> = judged.iter().map(|(key, uid, ..)| self.in_flight(world, key, uid)).collect();
+        let done = self.update(world, |ledger| befall(ledger, &judged)).unwrap_or_default();
+        for ((_, _, _, fate), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
+            let ends = matches!(fate.reason(), Some(Reason::Gone | Reason::Over));
+            world.wrong.hasty |= flying && done && ends;
+        }
+        Some(())
+    }
+
+    pub(super) fn expire(&self, world: &mut World, claim: usize) -> Option<()> {
+        let claim = open_ledger(world)?.claims.get(claim)?.clone();
+        let entry = claim.entries.iter().find(|entry| entry.state == State::Active)?;
+        self.update(world, |ledger| ledger.drop_if(&claim.key, &entry.uid, State::Active));
+        Some(())
+    }
+
+    /// What becomes of the entries of a claim; those to which nothing happens are left out.
+    pub(super) fn judge(&self, claim: &Claim, sight: &Sight, known: impl Fn(&Entry) -> Known) -> Vec<Judged> {
+        let judge = |entry: &Entry| {
+            let same = sight.uid.as_deref() == Some(&entry.uid);
+            let dropped = self.makes(Mistake::DroppedWhenDeleting)
+                && same
+                && sight.deleting
+                && entry.state == State::Active;
+            let fate = if dropped {
+                Fate::Ends(Reason::Gone)
+            } else {
+                fate(&claim.key, entry, sight, known(entry), self.scenario.ends)
+            };
+            let stays = self.makes(Mistake::OrphansStay) && fate == Fate::Ends(Reason::Orphan);
+            let fate = if stays { Fate::Stays } else { fate };
+            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), fate };
+            (fate != Fate::Stays).then_some(judged)
+        };
+        claim.entries.iter().filter_map(judge).collect()
+    }
+
+    /// The same, as it is kept in a state.
+    pub(super) fn fates(
+        &self,
+        claim: &Claim,
+        sight: &Sight,
+        known: impl Fn(&Entry) -> Known,
+    ) -> Vec<Judgement> {
+        let judged = self.judge(claim, sight, known).into_iter();
+        judged.map(|one| (one.key, one.entry.uid, one.entry.state, one.fate)).collect()
+    }
+
+    /// The ledger after the collector had all the time that it needs, if everybody else rests.
+    pub fn drained(&self, world: &World) -> Option<Ledger> {
+        let mut ledger = open_ledger(world)?.clone();
+        // Suspected, then ended, then the same for those who had waited; and once more for tombstones.
+        for _ in 0..6 {
+            for claim in ledger.claims.clone() {
+                let sight = self.sight(world, &claim.key);
+                let known = |entry: &Entry| Known { aged: true, ..self.known(world, &claim.key, entry) };
+                befall(&mut ledger, &self.fates(&claim, &sight, known));
+            }
+        }
+        Some(ledger)
+    }
+
+    fn known(&self, world: &World, key: &ObjectKey, entry: &Entry) -> Known {
+        let uid = self.request_of(key, &entry.uid);
+        Known { stored: uid.is_some_and(|uid| world.seen.has(uid)), aged: false, overdue: false }
+    }
+
+    /// Whether the object of an entry may still come.
+    pub(super) fn in_flight(&self, world: &World, key: &ObjectKey, uid: &str) -> bool {
+        !key.kind.is_deletion()
+            && self.request_of(key, uid).is_some_and(|request| world.requests[request] == Stage::Admitted)
+    }
+}
+
+/// As in `collect::befall`: who was changed meanwhile keeps its place. For each, whether something was done.
+fn befall(ledger: &mut Ledger, judged: &[Judgement]) -> Vec<bool> {
+    let one = |(key, uid, state, fate): &Judgement| {
+        if *fate == Fate::Returns {
+            let footprint = ledger.entry(key, uid).map(|entry| entry.footprint.clone());
+            footprint.is_some_and(|footprint| ledger.admit(key, uid, &footprint, "", &Ask::default()).is_ok())
+        } else {
+            fate.befall(ledger, key, uid, *state)
+        }
+    };
+    judged.iter().map(one).collect()
+}
+
+pub(super) fn read(world: &mut World, claim: usize) -> Option<()> {
+    let claim = open_ledger(world)?.claims.get(claim)?.clone();
+    world.collecting = Collecting::Read(Arc::new(claim));
+    Some(())
+}

@@ -1,0 +1,144 @@
+//! The controller and its workers.
+
+use backup_lock::{
+    Ledger, ObjectKind, State,
+    fate::{Fate, Known},
+    ledger::{Ask, Refusal},
+};
+
+use super::{Lock, Mistake, uid_text};
+use crate::model::{
+    scenarios::Wish,
+    state::{Phase, Worker, World},
+};
+
+impl Lock {
+    pub(super) fn activate(&self, world: &mut World, name: usize, lost: bool) -> Option<()> {
+        let Worker::Seen { uid, new } = world.workers[name] else { return None };
+        let on_sight = self.makes(Mistake::LookThenAllow) || self.makes(Mistake::OrphanIsProof);
+        if on_sight || self.scenario.on_sight {
+            world.workers[name] = Worker::Right(uid);
+            return (!lost).then_some(());
+        }
+        let (key, text) = (self.key(name), uid_text(uid));
+        let over = world.lease.clone()?;
+        let footprint = self.want_over(&over.ledger, uid).footprint;
+        // As in `activate::activate`; refused changes are not written.
+        let change = |ledger: &mut Ledger| {
+            let mut changed = ledger.clone();
+            if new || changed.entry(&key, &text).is_none_or(|entry| entry.state == State::Reserved) {
+                changed.admit(&key, &text, &footprint, "", &Ask::default())?;
+            }
+            changed.activate(&key, &text)?;
+            *ledger = changed;
+            Ok(())
+        };
+        // Not open: asked again later.
+        let outcome: Result<(), Refusal> = self.update(world, change)?;
+        if lost {
+            outcome.ok()?;
+            world.left.lost_replies -= 1;
+            world.workers[name] = Worker::Idle;
+            return Some(());
+        }
+        world.workers[name] = match outcome {
+            Ok(()) => Worker::Right(uid),
+            Err(Refusal::Conflict(conflict)) if self.clear(world, &conflict.holders) => {
+                Worker::Seen { uid, new }
+            }
+            Err(Refusal::Waiting(conflict)) if self.clear(world, &conflict.holders) => {
+                Worker::Seen { uid, new }
+            }
+            // It waits; the queue comes back to it.
+            Err(Refusal::Waiting(_)) => Worker::Idle,
+            Err(_) => Worker::Refused(uid),
+        };
+        Some(())
+    }
+
+    /// As `activate::clear`: what is over for good is freed. Such facts do not change, so the reads count as one step.
+    fn clear(&self, world: &mut World, holders: &[backup_lock::Claim]) -> bool {
+        let mut over = Vec::new();
+        for holder in holders {
+            let sight = self.sight(world, &holder.key);
+            let known = |_: &backup_lock::Entry| Known::default();
+            let judged = self.judge(holder, &sight, known);
+            let ends = |fate: Fate| matches!(fate, Fate::Ends(_));
+            if judged.len() < holder.entries.len() || !judged.iter().all(|judged| ends(judged.fate)) {
+                return false;
+            }
+            over.extend(judged);
+        }
+        let befall = |ledger: &mut Ledger| {
+            let mut freed = false;
+            for judged in &over {
+                freed |= judged.fate.befall(ledger, &judged.key, &judged.entry.uid, judged.entry.state);
+            }
+            freed
+        };
+        self.update(world, befall) == Some(true)
+    }
+
+    pub(super) fn begin(&self, world: &mut World, name: usize) -> Option<()> {
+        let Worker::Right(uid) = world.workers[name] else { return None };
+        let source = match self.scenario.requests[uid].wish {
+            Wish::Create { source, .. } => source,
+            Wish::Delete { .. } => None,
+        };
+        let has_source = source.is_none_or(|backup| world.objects[backup].is_some());
+        world.workers[name] = match &mut world.objects[name] {
+            Some(object) if object.uid == uid && object.phase != Phase::Over => {
+                if has_source || object.phase == Phase::InProgress {
+                    object.phase = Phase::InProgress;
+                    Worker::Working(uid)
+                } else {
+                    Worker::Refused(uid)
+                }
+            }
+            // The patch is for this uid only.
+            _ => Worker::Ended(uid),
+        };
+        Some(())
+    }
+
+    pub(super) fn release(&self, world: &mut World, name: usize) -> Option<()> {
+        let (uid, next) = match world.workers[name] {
+            Worker::Ended(uid) => (uid, Worker::Idle),
+            Worker::Working(uid) => (uid, Worker::Released(uid)),
+            _ => return None,
+        };
+        world.workers[name] = next;
+        let (key, uid) = (self.key(name), uid_text(uid));
+        let settles = self.scenario.ends.settles && key.kind == ObjectKind::Restore;
+        // As in `activate::release`. A failure is only logged: what is over is collected anyway.
+        self.update(world, |ledger| {
+            let worked = ledger.entry(&key, &uid).is_some_and(|entry| entry.state >= State::Settling);
+            if settles && worked { ledger.settle(&key, &uid) } else { ledger.release(&key, &uid) }
+        });
+        Some(())
+    }
+}
+
+pub(super) fn read(world: &mut World, name: usize) -> Option<()> {
+    let object = world.objects[name].filter(|object| object.phase != Phase::Over)?;
+    let new = object.phase == Phase::New;
+    world.workers[name] = Worker::Seen { uid: object.uid, new };
+    Some(())
+}
+
+pub(super) fn publish(world: &mut World, name: usize) -> Option<()> {
+    let (uid, released) = match world.workers[name] {
+        Worker::Working(uid) | Worker::Refused(uid) => (uid, false),
+        Worker::Released(uid) => (uid, true),
+        _ => return None,
+    };
+    let slot = &mut world.objects[name];
+    if let Some(object) = slot.as_mut().filter(|object| object.uid == uid) {
+        object.phase = Phase::Over;
+        if object.deleting {
+            *slot = None;
+        }
+    }
+    world.workers[name] = if released { Worker::Idle } else { Worker::Ended(uid) };
+    Some(())
+}

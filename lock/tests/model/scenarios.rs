@@ -1,0 +1,270 @@
+//! Small worlds, each explored completely: who asks for what, and which faults may happen.
+
+use backup_lock::{ObjectKind, fate::Ends};
+
+use super::mistakes::Mistake;
+
+/// Namespace a.
+const A: u8 = 1;
+/// Namespace b.
+const B: u8 = 2;
+
+/// The name of objects.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Their kind.
+    pub kind: ObjectKind,
+    /// The name itself.
+    pub text: &'static str,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// An object that touches these namespaces.
+    Create {
+        /// A bit for each namespace.
+        mask: u8,
+        /// The backup that a restore reads.
+        source: Option<usize>,
+        /// Wait for a place.
+        queue: bool,
+        /// A refusal leaves word.
+        intent: bool,
+    },
+    /// The backup that this request created is to be deleted.
+    Delete {
+        /// That request.
+        target: usize,
+    },
+}
+
+/// A request of a client. Its place in the list is the uid of what it creates.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Place of the name in the list of names.
+    pub name: usize,
+    /// What is asked for.
+    pub wish: Wish,
+    /// The replica that is asked.
+    pub replica: usize,
+}
+
+/// A world with bounds.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is called where states are counted.
+    pub title: &'static str,
+    /// Names of objects.
+    pub names: Vec<Name>,
+    /// Requests, in any order in time.
+    pub requests: Vec<Request>,
+    /// Requests that were stored and have ended before the beginning.
+    pub completed: Vec<usize>,
+    /// Replicas of the webhook.
+    pub replicas: usize,
+    /// Crashes of the controller.
+    pub crashes: u8,
+    /// Deletions of the ledger.
+    pub losses: u8,
+    /// Ledger writes whose answers are lost.
+    pub lost_replies: u8,
+    /// Objects that people delete.
+    pub removals: u8,
+    /// The names that they may delete.
+    pub removable: Vec<usize>,
+    /// Whether admitted creations may never be stored.
+    pub drops: bool,
+    /// Whether they may be stored after their claims were collected.
+    pub late: bool,
+    /// Whether claims are collected.
+    pub collector: bool,
+    /// Whether the collector reads a claim and its object in two steps.
+    pub slow_collector: bool,
+    /// Whether a replica decides on several requests together.
+    pub merges: bool,
+    /// Whether blockers can be unreadable.
+    pub blind: bool,
+    /// Whether the webhook, too, knows how long an object has been missing, and collects.
+    pub watchful: bool,
+    /// Whether replicas remember the ledger that they wrote.
+    pub remembers: bool,
+    /// Whether an operator starts on sight, without activation.
+    pub on_sight: bool,
+    /// How entries end.
+    pub ends: Ends,
+    /// What is done wrongly.
+    pub mistake: Option<Mistake>,
+}
+
+impl Scenario {
+    /// The same, with a mistake.
+    pub fn with(self, mistake: Mistake) -> Self {
+        Self { mistake: Some(mistake), ..self }
+    }
+
+    /// Calm: no faults but creations that come late or never, and a collector.
+    fn new(title: &'static str, names: &[(ObjectKind, &'static str)], requests: Vec<Request>) -> Self {
+        Self {
+            title,
+            names: names.iter().map(|(kind, text)| Name { kind: *kind, text }).collect(),
+            requests,
+            completed: Vec::new(),
+            replicas: 2,
+            crashes: 0,
+            losses: 0,
+            lost_replies: 0,
+            removals: 0,
+            removable: Vec::new(),
+            drops: true,
+            late: true,
+            collector: true,
+            slow_collector: false,
+            merges: false,
+            blind: false,
+            watchful: false,
+            remembers: false,
+            on_sight: false,
+            ends: Ends::default(),
+            mistake: None,
+        }
+    }
+}
+
+fn create(name: usize, mask: u8, replica: usize) -> Request {
+    Request { name, wish: Wish::Create { mask, source: None, queue: false, intent: false }, replica }
+}
+
+impl Request {
+    fn queued(mut self) -> Self {
+        if let Wish::Create { queue, .. } = &mut self.wish {
+            *queue = true;
+        }
+        self
+    }
+
+    fn insisting(mut self) -> Self {
+        if let Wish::Create { intent, .. } = &mut self.wish {
+            *intent = true;
+        }
+        self
+    }
+
+    fn from(mut self, backup: usize) -> Self {
+        if let Wish::Create { source, .. } = &mut self.wish {
+            *source = Some(backup);
+        }
+        self
+    }
+}
+
+const BACKUP: (ObjectKind, &str) = (ObjectKind::Backup, "nightly");
+const OTHER: (ObjectKind, &str) = (ObjectKind::Backup, "hourly");
+const RESTORE: (ObjectKind, &str) = (ObjectKind::Restore, "undo");
+const SECOND: (ObjectKind, &str) = (ObjectKind::Restore, "redo");
+
+/// A backup against a restore, through two replicas; the controller crashes, an answer is lost.
+pub fn duel() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1)];
+    let calm = Scenario::new("a backup against a restore", &[BACKUP, RESTORE], requests);
+    Scenario { crashes: 1, lost_replies: 1, slow_collector: true, watchful: true, ..calm }
+}
+
+/// Two backups that may run together against a restore of both.
+pub fn sharing() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
+    let calm = Scenario::new("two backups against a restore", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario { drops: false, ..calm }
+}
+
+/// A name that is used twice, the second time for more, against a restore of what came with it.
+pub fn reuse() -> Scenario {
+    let requests = vec![create(0, A, 0), create(0, A | B, 0), create(1, B, 0)];
+    let calm = Scenario::new("a name used twice", &[BACKUP, RESTORE], requests);
+    Scenario { replicas: 1, late: false, ..calm }
+}
+
+/// Running objects are deleted, and the controller crashes.
+pub fn deletion() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1)];
+    let calm = Scenario::new("objects deleted while they work", &[BACKUP, RESTORE], requests);
+    Scenario { crashes: 1, removals: 2, removable: vec![0, 1], ..calm }
+}
+
+/// A finished backup is deleted while a restore from it is asked for.
+pub fn source() -> Scenario {
+    let delete = Request { name: 0, wish: Wish::Delete { target: 0 }, replica: 0 };
+    let requests = vec![create(0, A, 0), create(1, B, 1).from(0), delete];
+    let calm = Scenario::new("a backup deleted under a restore from it", &[BACKUP, RESTORE], requests);
+    Scenario { completed: vec![0], crashes: 1, lost_replies: 1, removals: 1, removable: vec![1], ..calm }
+}
+
+/// The ledger is deleted under a backup and a restore.
+pub fn loss() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1)];
+    let calm = Scenario::new("a lost ledger", &[BACKUP, RESTORE], requests);
+    Scenario { losses: 1, crashes: 1, watchful: true, ..calm }
+}
+
+/// A restore that queues behind a backup, and a backup that would overtake it.
+pub fn queue() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
+    let calm = Scenario::new("a restore that waits", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario { replicas: 1, late: false, ..calm }
+}
+
+/// Two restores that queue, behind a backup and behind one another.
+pub fn queues() -> Scenario {
+    let requests = vec![create(0, A | B, 0), create(1, A, 1).queued(), create(2, A | B, 0).queued()];
+    let calm = Scenario::new("two restores that wait", &[BACKUP, RESTORE, SECOND], requests);
+    Scenario { drops: false, late: false, ..calm }
+}
+
+/// A refused restore leaves word and tries again, while backups come.
+pub fn intent() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).insisting()];
+    let calm = Scenario::new("a restore that insists", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario { replicas: 1, drops: false, late: false, ..calm }
+}
+
+/// A replica decides on a backup and a restore in one write, another on a backup; blockers can't be read at times.
+pub fn batch() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
+    let calm = Scenario::new("requests merged into one write", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario {
+        watchful: true,
+        merges: true,
+        blind: true,
+        drops: false,
+        late: false,
+        collector: false,
+        ..calm
+    }
+}
+
+/// Replicas that decide on the ledger that they remember.
+pub fn memory() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A, 1)];
+    let calm = Scenario::new("replicas that remember", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario { remembers: true, late: false, drops: false, collector: false, ..calm }
+}
+
+/// What a restore wrote has to settle before it is touched again.
+pub fn settling() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
+    let calm = Scenario::new("a restore that settles", &[BACKUP, RESTORE, SECOND], requests);
+    Scenario { ends: Ends { settles: true, entombs: false }, replicas: 1, drops: false, late: false, ..calm }
+}
+
+/// An operator that starts on sight. Creations come while their claim or its tombstone stands, not later.
+pub fn guarded() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1), create(0, A, 1)];
+    let calm = Scenario::new("an operator that starts on sight", &[BACKUP, RESTORE], requests);
+    Scenario {
+        on_sight: true,
+        late: false,
+        ends: Ends { settles: false, entombs: true },
+        watchful: true,
+        ..calm
+    }
+}

@@ -1,0 +1,205 @@
+//! What the model's world looks like: the ledger in its Lease, its marker, the stored objects, and how far everybody is.
+
+use std::sync::Arc;
+
+use backup_lock::{
+    Claim, Ledger, ObjectKey, State,
+    fate::{Fate, Sight},
+};
+
+/// One state of everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// The ledger, unless somebody deleted it.
+    pub lease: Option<Lease>,
+    /// The marker of the scope.
+    pub marker: Marker,
+    /// The stored object of each name.
+    pub objects: Vec<Option<Object>>,
+    /// How far each request of a client is. A creation's place in this list is the uid of its object.
+    pub requests: Vec<Stage>,
+    /// The webhook's replicas.
+    pub replicas: Vec<Replica>,
+    /// What the controller does for each name.
+    pub workers: Vec<Worker>,
+    /// What the controller's collector does.
+    pub collecting: Collecting,
+    /// What the keeper has listed to fill a lost ledger with.
+    pub listed: Option<Arc<Ledger>>,
+    /// Uids that the collector has seen stored; lost with its process.
+    pub seen: Bits,
+    /// Uids that came into a ledger because they were stored, not because they were admitted.
+    pub adopted: Bits,
+    /// Faults that may still happen.
+    pub left: Left,
+    /// The highest epoch of any ledger so far.
+    pub top: u64,
+    /// What was done that must never be done; stays once set.
+    pub wrong: Wrong,
+}
+
+/// A small set of numbers below eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bits(u8);
+
+impl Bits {
+    /// Whether it is in.
+    pub fn has(self, number: usize) -> bool {
+        self.0 & (1 << number) != 0
+    }
+
+    /// Puts it in.
+    pub fn add(&mut self, number: usize) {
+        self.0 |= 1 << number;
+    }
+}
+
+/// The Lease: what a compare-and-swap compares. Equal ledgers under one uid count as the same version; a write that would
+/// fail for its version alone succeeds here, as it would after a fresh read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Which Lease of this name it is.
+    pub uid: u8,
+    /// The claims.
+    pub ledger: Arc<Ledger>,
+}
+
+/// Outlives the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Marker {
+    /// Uid of the Lease that is the ledger.
+    pub ledger: u8,
+    /// No epoch of that ledger is larger.
+    pub epoch: u64,
+}
+
+/// A stored Backup or Restore. One of the engine bears the finalizer of its work exactly while it is `InProgress`: both
+/// are written by the same patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// Its uid: the creation that it came from.
+    pub uid: usize,
+    /// How far it is.
+    pub phase: Phase,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+}
+
+/// How far an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not begun.
+    New,
+    /// At work, as far as anybody can tell: from the patch that begins to the patch that ends, also while nobody works
+    /// on it because the controller has crashed.
+    InProgress,
+    /// Terminal.
+    Over,
+}
+
+/// How far a request of a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// To be decided.
+    Unsent,
+    /// A replica decides on it.
+    Taken,
+    /// Allowed by us; nobody knows whether and when it is stored.
+    Admitted,
+    /// Stored.
+    Landed,
+    /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our 503.
+    Dropped,
+    /// Denied by us.
+    Refused,
+}
+
+/// One replica of the webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Replica {
+    /// What it decides on.
+    pub deciding: Option<Deciding>,
+    /// The ledger as it wrote it last, where the scenario lets it remember.
+    pub remembered: Option<Lease>,
+}
+
+/// A batch under decision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Deciding {
+    /// The requests, in order.
+    pub wants: Vec<usize>,
+    /// The ledger that was read.
+    pub base: Lease,
+    /// What was seen of the blockers' objects so far, and whether they have been so for their time. None: not readable.
+    pub looks: Vec<Option<(Sight, bool)>>,
+    /// Requests for which something stood in the way at some time since they were taken.
+    pub justified: Bits,
+    /// The verdict of a mistaken replica that looks at the objects instead of claiming.
+    pub looked: Option<bool>,
+}
+
+/// What the controller does for one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Worker {
+    /// Nothing.
+    Idle,
+    /// It has read the object freshly.
+    Seen {
+        /// Uid of the object.
+        uid: usize,
+        /// Whether it was new.
+        new: bool,
+    },
+    /// The ledger gave the right to work.
+    Right(usize),
+    /// It works. The end of the work is its own affair until it is published.
+    Working(usize),
+    /// It has no right to work: to be ended without having started.
+    Refused(usize),
+    /// The terminal phase is written, or the object is gone.
+    Ended(usize),
+    /// Only of the mistake that releases first: the claim is given back, the end not written.
+    Released(usize),
+}
+
+/// What the collector does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Collecting {
+    /// Nothing.
+    Idle,
+    /// It has read a claim, and not yet the object.
+    Read(Arc<Claim>),
+    /// It has judged entries.
+    Judged(Vec<Judgement>),
+}
+
+/// Name, uid and state of an entry as it was found, and what is to become of it.
+pub type Judgement = (ObjectKey, String, State, Fate);
+
+/// Faults that may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Left {
+    /// Crashes of the controller.
+    pub crashes: u8,
+    /// Deletions of the ledger.
+    pub losses: u8,
+    /// Writes of the ledger whose answer is lost.
+    pub lost_replies: u8,
+    /// Objects deleted by people.
+    pub removals: u8,
+}
+
+/// What must never be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wrong {
+    /// Something was granted beside a conflicting claim, or beside conflicting work.
+    pub beside: bool,
+    /// A backup was granted although a restore that it conflicts with waited.
+    pub overtook: bool,
+    /// The claim of a creation in flight was ended as if its object had been there.
+    pub hasty: bool,
+    /// Something was refused although nothing was in its way since it was sent.
+    pub unjustified: bool,
+    /// The epoch went back.
+    pub epoch_back: bool,
+}

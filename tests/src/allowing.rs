@@ -1,0 +1,140 @@
+//! The floor: a webhook that only answers. What is measured beside it says what deciding costs, and not what being asked
+//! costs.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::Context as _;
+use axum::{Json, Router, extract::State, routing::post};
+use axum_server::tls_rustls::RustlsConfig;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::pki::Identity;
+
+/// A running webhook that looks at nothing: `/validate` allows, `/refuse` refuses. It ends when dropped.
+#[derive(Debug)]
+pub struct AllowingWebhook {
+    served: Served,
+    calls: Arc<AtomicU64>,
+}
+
+impl AllowingWebhook {
+    /// Starts it with this serving certificate.
+    pub async fn start(identity: &Identity) -> anyhow::Result<Self> {
+        let calls = Arc::new(AtomicU64::new(0));
+        let state = Arc::clone(&calls);
+        let served = Served::start(identity, async move || {
+            Ok(Router::new().route("/validate", post(allow)).route("/refuse", post(refuse)).with_state(state))
+        })
+        .await?;
+        Ok(Self { served, calls })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.served.address
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+async fn allow(State(calls): State<Arc<AtomicU64>>, Json(review): Json<Review>) -> Json<Value> {
+    calls.fetch_add(1, Ordering::Relaxed);
+    allowed(&review)
+}
+
+async fn refuse(State(calls): State<Arc<AtomicU64>>, Json(review): Json<Review>) -> Json<Value> {
+    calls.fetch_add(1, Ordering::Relaxed);
+    refused(&review, "this webhook refuses everything")
+}
+
+/// The little of a review that an answer needs.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Review {
+    pub(crate) request: Request,
+}
+
+/// The request in a review.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Request {
+    uid: String,
+    #[serde(default)]
+    pub(crate) namespace: String,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) object: Object,
+}
+
+/// The object in a request.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Object {
+    #[serde(default)]
+    pub(crate) spec: Value,
+}
+
+/// "It may pass."
+pub(crate) fn allowed(review: &Review) -> Json<Value> {
+    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": { "uid": review.request.uid, "allowed": true } }))
+}
+
+/// "It may not."
+pub(crate) fn refused(review: &Review, message: &str) -> Json<Value> {
+    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": { "uid": review.request.uid, "allowed": false,
+            "status": { "code": 403, "reason": "Forbidden", "message": message } } }))
+}
+
+/// A TLS server on a runtime of its own, so that the load of whoever measures does not wait in front of its answers. It
+/// ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    handle: axum_server::Handle<SocketAddr>,
+}
+
+impl Served {
+    /// Serves what `app` makes; it is made on the server's own runtime.
+    pub(crate) async fn start<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
+    where
+        F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
+    {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
+        let handle = axum_server::Handle::new();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let server = handle.clone();
+        std::thread::Builder::new().name("kit-webhook".to_owned()).spawn(move || {
+            let result: anyhow::Result<()> = runtime.block_on(async move {
+                let app = app().await?;
+                axum_server::bind_rustls("127.0.0.1:0".parse()?, tls)
+                    .handle(server)
+                    .serve(app.into_make_service())
+                    .await?;
+                Ok(())
+            });
+            if let Err(error) = result {
+                eprintln!("a webhook of the kit ended: {error:#}");
+            }
+        })?;
+        let wait = tokio::time::timeout(std::time::Duration::from_secs(30), handle.listening()).await;
+        let address = wait.ok().flatten().context("a webhook of the kit does not listen")?;
+        Ok(Self { address, handle })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}

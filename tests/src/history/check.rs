@@ -1,0 +1,291 @@
+//! Judges the record of a history by what the design promises, and by nothing of the code under test.
+
+use std::{fmt, time::Duration};
+
+use super::{
+    plan::{Kind, collide},
+    record::{Answer, Attempt, Life, Record, Standing, Work},
+};
+
+/// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// What the checker needs to know of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// How long a claim stands at least before it is collected as an orphan.
+    pub grace: Duration,
+    /// How long after its work has ended, or its object is gone or was never stored, a claim may stand.
+    pub freed_within: Duration,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub promise: Promise,
+    /// What was seen.
+    pub what: String,
+}
+
+/// The promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Promise {
+    /// P1: no two conflicting objects work at the same time.
+    WorkApart,
+    /// P1: of two conflicting creations at most one is admitted while the other's claim stands.
+    AdmittedApart,
+    /// P2: a denied creation is never stored.
+    DeniedNeverStored,
+    /// P2: every claim is freed in bounded time.
+    Freed,
+    /// P3: a refusal names who was there.
+    RefusedForAReason,
+    /// A dry run writes nothing.
+    DryRunWritesNothing,
+    /// What a client was told is so.
+    ToldTheTruth,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.what)
+    }
+}
+
+/// All promises that this history shows to be broken.
+pub fn check(record: &Record, rules: Rules) -> Vec<Violation> {
+    let mut found = Vec::new();
+    work_apart(record, &mut found);
+    admitted_apart(record, rules, &mut found);
+    denied_never_stored(record, &mut found);
+    freed(record, rules, &mut found);
+    refused_for_a_reason(record, &mut found);
+    dry_run_writes_nothing(record, &mut found);
+    told_the_truth(record, &mut found);
+    found
+}
+
+/// How many pairs of creations were in each other's way: they conflict, and the later was sent before the object of the
+/// earlier was over. Without any, a history shows nothing.
+pub fn conflicts(record: &Record) -> usize {
+    let real: Vec<&Attempt> = record.attempts.iter().filter(|attempt| !attempt.dry_run).collect();
+    let over = |attempt: &Attempt| match &attempt.answer {
+        Answer::Done { uid } => record
+            .lives
+            .get(uid)
+            .map_or(attempt.answered, |life| life.over().map_or(record.closed, |at| at.time)),
+        _ => attempt.answered,
+    };
+    let meet = |one: &Attempt, other: &Attempt| one.sent <= over(other) && other.sent <= over(one);
+    pairs(&real)
+        .filter(|(one, other)| {
+            collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
+                && meet(one, other)
+        })
+        .count()
+}
+
+/// Late arrivals: objects that were stored after their claim had been collected.
+pub fn late_arrivals(record: &Record) -> usize {
+    record
+        .lives
+        .values()
+        .filter(|life| {
+            record.standings.get(&life.uid).is_some_and(|standing| {
+                standing
+                    .spans
+                    .first()
+                    .and_then(|span| span.until)
+                    .is_some_and(|until| until.revision < life.created.revision)
+            })
+        })
+        .count()
+}
+
+fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    all.iter().enumerate().flat_map(|(index, one)| all[index + 1..].iter().map(move |other| (one, other)))
+}
+
+/// (1) Intervals of work, on one clock.
+fn work_apart(record: &Record, found: &mut Vec<Violation>) {
+    let before_end = |begin: Duration, of: &Work| of.end.is_none_or(|end| begin < end);
+    for (one, other) in pairs(&record.work) {
+        if one.uid == other.uid
+            || !collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
+        {
+            continue;
+        }
+        if before_end(one.begin, other) && before_end(other.begin, one) {
+            found.push(Violation {
+                promise: Promise::WorkApart,
+                what: format!("{one:?} and {other:?} were at work together"),
+            });
+        }
+        if !fenced(one, other) {
+            found.push(Violation {
+                promise: Promise::WorkApart,
+                what: format!("{one:?} and {other:?} can't be told apart by their tokens"),
+            });
+        }
+    }
+}
+
+/// Whether the tokens of two pieces of work that conflict keep the earlier out once the later has begun. Epochs go forward
+/// with every restore, so two restores never have the same, and nobody has one from before an earlier piece of work.
+fn fenced(one: &Work, other: &Work) -> bool {
+    let (Some((lease, early)), Some((other_lease, late))) = (&one.token, &other.token) else { return true };
+    let (early, late) = if one.begin <= other.begin { (early, late) } else { (late, early) };
+    let both = one.kind == Kind::Restore && other.kind == Kind::Restore;
+    lease != other_lease || early < late || early == late && !both
+}
+
+/// (2) No two conflicting claims in one ledger; and no two conflicting objects stored and not over together, but for one
+/// that landed after its claim had been collected, as an orphan's may.
+fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
+    let standings: Vec<&Standing> = record.standings.values().collect();
+    for (one, other) in pairs(&standings) {
+        let meet = one.spans.iter().any(|span| other.at(span.from.revision))
+            || other.spans.iter().any(|span| one.at(span.from.revision));
+        if meet && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area)) {
+            let what = format!("{one:?} and {other:?} stood in one ledger");
+            found.push(Violation { promise: Promise::AdmittedApart, what });
+        }
+    }
+    let lives: Vec<&Life> = record.lives.values().collect();
+    for life in lives.iter().filter(|life| landed_late(record, life)) {
+        let Some(first) = record.standings.get(&life.uid).and_then(|standing| standing.spans.first()) else {
+            continue;
+        };
+        let stood = first.until.map_or(Duration::MAX, |until| until.time.saturating_sub(first.from.time));
+        // The kit sees both ends a little late, and not equally so.
+        if stood < rules.grace.mul_f64(0.8) {
+            let what = format!("the claim of {life:?} was collected after {stood:?}");
+            found.push(Violation { promise: Promise::AdmittedApart, what });
+        }
+    }
+    for (one, other) in pairs(&lives) {
+        if one.meets(other)
+            && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
+            && !landed_late(record, one)
+            && !landed_late(record, other)
+        {
+            let claims = [record.standings.get(&one.uid), record.standings.get(&other.uid)];
+            let what = format!("{one:?} and {other:?} were stored together, not over; claims: {claims:?}");
+            found.push(Violation { promise: Promise::AdmittedApart, what });
+        }
+    }
+}
+
+/// Whether the first claim of an object had been taken away before the object was stored.
+fn landed_late(record: &Record, life: &Life) -> bool {
+    let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
+    first.and_then(|span| span.until).is_some_and(|until| until.revision < life.created.revision)
+}
+
+/// (3) What our webhook denied is not stored.
+fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
+    for review in record.reviews.iter().filter(|review| review.allowed == Some(false)) {
+        if let Some(life) = record.lives.get(&review.uid) {
+            let what = format!("{review:?} was denied, and stored: {life:?}");
+            found.push(Violation { promise: Promise::DeniedNeverStored, what });
+        }
+    }
+}
+
+/// (3) A claim ends soon after the work, the object, or the hope that it comes.
+fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
+    for standing in record.standings.values() {
+        let Some(last) = standing.spans.last() else { continue };
+        let life = record.lives.get(&standing.uid);
+        let over = match life {
+            Some(life) => life.over().map(|at| at.time),
+            None => Some(last.from.time),
+        };
+        let works = record.work.iter().filter(|work| work.uid == standing.uid);
+        let worked = works.map(|work| work.end.unwrap_or(record.closed)).max();
+        let Some(over) = over else {
+            let what = format!("{life:?} never came to an end");
+            found.push(Violation { promise: Promise::Freed, what });
+            continue;
+        };
+        let begin = over.max(worked.unwrap_or_default()).max(last.from.time);
+        let stood = last.until.map_or(record.closed, |until| until.time).saturating_sub(begin);
+        if last.until.is_none() || stood > rules.freed_within {
+            let what = format!("{standing:?} stood for {stood:?} after the end of {life:?}");
+            found.push(Violation { promise: Promise::Freed, what });
+        }
+    }
+}
+
+/// (4) A refusal names an object of the history, other than its own, that was stored and not over, or had a place in the
+/// ledger, at some time between question and answer.
+fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
+    for attempt in &record.attempts {
+        let Answer::Refused { text } = &attempt.answer else { continue };
+        let began = |time: Duration| time <= attempt.answered + SLACK;
+        let named = |uid: &str, name: &str| names(text, uid) || name != attempt.name && names(text, name);
+        let lives: Vec<&Life> = record.lives.values().filter(|life| named(&life.uid, &life.name)).collect();
+        let claims: Vec<&Standing> = record
+            .standings
+            .values()
+            .chain(record.marks.values())
+            .filter(|standing| named(&standing.uid, &standing.name))
+            .collect();
+        let stored = lives
+            .iter()
+            .any(|life| began(life.created.time) && life.over().is_none_or(|over| over.time >= attempt.sent));
+        let claimed = claims
+            .iter()
+            .flat_map(|standing| &standing.spans)
+            .any(|span| began(span.from.time) && span.until.is_none_or(|until| until.time >= attempt.sent));
+        if !stored && !claimed {
+            let what = format!("{attempt:?} names nobody who was there then; named: {lives:?} {claims:?}");
+            found.push(Violation { promise: Promise::RefusedForAReason, what });
+        }
+    }
+}
+
+/// Whether a name stands in a text, and not as a part of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let part =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    text.match_indices(name)
+        .any(|(at, _)| !part(text[..at].chars().next_back()) && !part(text[at + name.len()..].chars().next()))
+}
+
+/// (5) A uid that was only seen in a dry run is nowhere.
+fn dry_run_writes_nothing(record: &Record, found: &mut Vec<Violation>) {
+    for review in record.reviews.iter().filter(|review| review.dry_run) {
+        let standing = record.standings.get(&review.uid).or_else(|| record.marks.get(&review.uid));
+        let life = record.lives.get(&review.uid);
+        if standing.is_some() || life.is_some() {
+            let what = format!("{review:?} left {standing:?} {life:?}");
+            found.push(Violation { promise: Promise::DryRunWritesNothing, what });
+        }
+    }
+}
+
+/// An object that a client was told of was stored, and was admitted by our webhook.
+fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
+    for attempt in record.attempts.iter().filter(|attempt| !attempt.dry_run) {
+        if let Answer::Done { uid } = &attempt.answer
+            && !record.lives.contains_key(uid)
+        {
+            let what = format!("{attempt:?} was answered, and never stored");
+            found.push(Violation { promise: Promise::ToldTheTruth, what });
+        }
+    }
+    for life in record.lives.values() {
+        let admitted = |review: &super::record::Review| {
+            review.uid == life.uid && !review.dry_run && review.allowed != Some(false)
+        };
+        if !record.reviews.iter().any(admitted) {
+            let what = format!("{life:?} was stored and never admitted");
+            found.push(Violation { promise: Promise::ToldTheTruth, what });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Handmade histories: a good one, and for each rule ones that it must find fault with.
+
+use super::*;
+use crate::history::{
+    plan::{Area, Kind},
+    record::{At, Review, Span},
+};
+
+const RULES: Rules = Rules { grace: Duration::from_secs(2), freed_within: Duration::from_secs(10) };
+
+/// A moment at which revision and seconds go together.
+fn at(moment: u64) -> At {
+    At { revision: moment, time: Duration::from_secs(moment) }
+}
+
+fn seconds(moment: u64) -> Duration {
+    Duration::from_secs(moment)
+}
+
+/// An object as it is told in a test: kind by the first letter of its name, uid `uid-<name>`.
+fn kind(name: &str) -> Kind {
+    if name.starts_with('r') { Kind::Restore } else { Kind::Backup }
+}
+
+fn uid(name: &str) -> String {
+    format!("uid-{name}")
+}
+
+impl Record {
+    fn lived(mut self, name: &str, created: u64, ended: Option<u64>) -> Self {
+        let life = Life {
+            uid: uid(name),
+            kind: kind(name),
+            name: name.to_owned(),
+            area: Area(1),
+            created: at(created),
+            ended: ended.map(at),
+            gone: None,
+            phase: String::new(),
+            deleting: false,
+            finalizer: false,
+            version: created,
+        };
+        self.lives.insert(uid(name), life);
+        self.reviewed(name, false, Some(true))
+    }
+
+    fn reviewed(mut self, name: &str, dry_run: bool, allowed: Option<bool>) -> Self {
+        self.reviews.push(Review { attempt: 0, uid: uid(name), dry_run, allowed, code: 0 });
+        self
+    }
+
+    fn claimed(mut self, name: &str, spans: &[(u64, Option<u64>)]) -> Self {
+        let spans =
+            spans.iter().map(|(from, until)| Span { from: at(*from), until: until.map(at) }).collect();
+        let standing =
+            Standing { uid: uid(name), kind: kind(name), name: name.to_owned(), area: Area(1), spans };
+        self.standings.insert(uid(name), standing);
+        self
+    }
+
+    fn worked(mut self, name: &str, begin: u64, end: u64, epoch: u64) -> Self {
+        self.work.push(Work {
+            uid: uid(name),
+            kind: kind(name),
+            name: name.to_owned(),
+            area: Area(1),
+            token: Some(("lease".to_owned(), epoch)),
+            begin: seconds(begin),
+            end: Some(seconds(end)),
+        });
+        self
+    }
+
+    fn tried(mut self, name: &str, sent: u64, answered: u64, answer: Answer) -> Self {
+        self.attempts.push(Attempt {
+            number: 0,
+            kind: kind(name),
+            name: name.to_owned(),
+            area: Area(1),
+            dry_run: false,
+            sent: seconds(sent),
+            answered: seconds(answered),
+            answer,
+        });
+        self
+    }
+
+    fn refused(self, name: &str, sent: u64, text: &str) -> Self {
+        self.tried(name, sent, sent + 1, Answer::Refused { text: text.to_owned() })
+    }
+
+    fn done(self, name: &str, sent: u64) -> Self {
+        self.tried(name, sent, sent + 1, Answer::Done { uid: uid(name) })
+    }
+
+    fn closed(mut self, at: u64) -> Self {
+        self.closed = seconds(at);
+        self
+    }
+}
+
+/// A backup that ran from 10 to 20, a restore that was refused meanwhile and ran from 30 to 40.
+fn good() -> Record {
+    Record::default()
+        .done("b", 9)
+        .lived("b", 10, Some(20))
+        .claimed("b", &[(9, Some(21))])
+        .worked("b", 12, 19, 0)
+        .refused("r", 15, "Restore velero/r can't be created now: Backup velero/b is running")
+        .done("r", 29)
+        .lived("r", 30, Some(40))
+        .claimed("r", &[(29, Some(41))])
+        .worked("r", 32, 39, 1)
+        .closed(50)
+}
+
+fn broken(record: &Record) -> Vec<Promise> {
+    let mut broken: Vec<_> = check(record, RULES).into_iter().map(|violation| violation.promise).collect();
+    broken.sort();
+    broken.dedup();
+    broken
+}
+
+#[test]
+fn a_good_history_is_good_and_shows_a_conflict() {
+    assert_eq!(check(&good(), RULES), []);
+    assert_eq!(conflicts(&good()), 1);
+}
+
+#[test]
+fn a_history_without_a_conflict_shows_nothing() {
+    let apart = Record::default()
+        .done("b", 1)
+        .lived("b", 2, Some(4))
+        .done("r", 9)
+        .lived("r", 10, Some(12))
+        .closed(20);
+    assert_eq!(conflicts(&apart), 0);
+    let backups = Record::default()
+        .done("b", 1)
+        .lived("b", 2, Some(9))
+        .done("b2", 3)
+        .lived("b2", 4, Some(9))
+        .closed(20);
+    assert_eq!(conflicts(&backups), 0);
+}
+
+#[test]
+fn work_of_two_that_conflict_at_the_same_time_is_found() {
+    assert_eq!(broken(&good().worked("r", 15, 18, 1)), [Promise::WorkApart]);
+    // Without an end it goes on.
+    let mut endless = good();
+    endless.work[0].end = None;
+    assert!(broken(&endless).contains(&Promise::WorkApart));
+    // Two backups may.
+    assert_eq!(broken(&good().worked("b2", 12, 18, 0)), []);
+}
+
+#[test]
+fn restores_with_one_token_and_tokens_that_go_back_are_found() {
+    assert_eq!(broken(&good().worked("r2", 45, 46, 1)), [Promise::WorkApart]);
+    assert_eq!(broken(&good().worked("r2", 45, 46, 0)), [Promise::WorkApart]);
+    assert_eq!(broken(&good().worked("r2", 45, 46, 2)), []);
+}
+
+#[test]
+fn two_claims_that_conflict_in_one_ledger_are_found() {
+    assert_eq!(broken(&good().claimed("r", &[(20, Some(41))])), [Promise::AdmittedApart]);
+    assert_eq!(broken(&good().claimed("b2", &[(12, Some(14))])), []);
+}
+
+#[test]
+fn two_objects_that_conflict_and_are_stored_together_are_found() {
+    // With no claims at all, as behind a webhook that only looks.
+    let mut naive = good().lived("r", 15, Some(40));
+    naive.standings.clear();
+    assert_eq!(broken(&naive), [Promise::AdmittedApart]);
+    // The claim was dropped while its object was at it.
+    let dropped =
+        good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
+    assert!(broken(&dropped).contains(&Promise::AdmittedApart));
+}
+
+/// Stored at 35, when its claim had been collected after the grace, and the restore was there: the one exception.
+fn late() -> Record {
+    good().lived("b3", 35, Some(36)).claimed("b3", &[(22, Some(25))])
+}
+
+#[test]
+fn a_late_arrival_is_no_fault_unless_its_claim_was_collected_too_soon() {
+    assert_eq!(broken(&late()), []);
+    assert_eq!(late_arrivals(&late()), 1);
+    assert_eq!(broken(&late().claimed("b3", &[(22, Some(23))])), [Promise::AdmittedApart]);
+    // It may not work.
+    assert_eq!(broken(&late().worked("b3", 35, 36, 1)), [Promise::WorkApart]);
+}
+
+#[test]
+fn a_denied_creation_that_is_stored_is_found() {
+    assert_eq!(broken(&good().reviewed("b", false, Some(false))), [Promise::DeniedNeverStored]);
+}
+
+#[test]
+fn a_claim_that_stands_too_long_is_found() {
+    // After its object has ended.
+    assert_eq!(broken(&good().claimed("r", &[(29, Some(51))]).closed(60)), [Promise::Freed]);
+    // At the end of all.
+    assert_eq!(broken(&good().claimed("r", &[(29, None)])), [Promise::Freed]);
+    // Of an object that never came.
+    assert_eq!(broken(&good().claimed("b4", &[(42, Some(43))])), []);
+    assert_eq!(broken(&good().claimed("b4", &[(42, Some(55))]).closed(60)), [Promise::Freed]);
+    // The clock begins at the end of the work.
+    assert_eq!(broken(&good().worked("r", 39, 45, 1).claimed("r", &[(29, Some(51))]).closed(60)), []);
+}
+
+#[test]
+fn a_refusal_that_names_nobody_or_somebody_who_was_over_is_found() {
+    for (sent, text) in [
+        (15, "somebody is running"),
+        (15, "Restore velero/r can't be created"),
+        (15, "Backup velero/b9 is running"),
+        (24, "Backup velero/b is running"),
+        (24, "uid uid-b"),
+    ] {
+        assert_eq!(broken(&good().refused("r", sent, text)), [Promise::RefusedForAReason], "{sent} {text}");
+    }
+    // Who has only a place in the ledger may be named, too.
+    let reserved = good().claimed("b4", &[(42, Some(45))]);
+    assert_eq!(broken(&reserved.refused("r", 43, "Backup velero/b4 was admitted and is not stored yet")), []);
+}
+
+#[test]
+fn a_dry_run_that_leaves_something_is_found() {
+    assert_eq!(broken(&good().reviewed("b5", true, Some(true))), []);
+    let left = good().reviewed("b5", true, Some(true)).claimed("b5", &[(42, Some(43))]);
+    assert_eq!(broken(&left), [Promise::DryRunWritesNothing]);
+}
+
+#[test]
+fn what_was_told_and_is_not_so_is_found() {
+    assert_eq!(broken(&good().done("b6", 42)), [Promise::ToldTheTruth]);
+    let mut unasked = good();
+    unasked.reviews.clear();
+    assert_eq!(broken(&unasked), [Promise::ToldTheTruth]);
+}

@@ -1,0 +1,115 @@
+//! What is really stored, in the order in which it was: a watch on etcd itself, past the API servers and their caches.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Where custom resources of Velero lie; Leases of the installation lie before them, and all else between does no harm.
+const FROM: &str = "/registry/leases/velero/";
+const TO: &str = "/registry/velero.io0";
+
+/// A key that was written or deleted.
+#[derive(Debug)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// Revision of the write.
+    pub revision: u64,
+    /// The new value; none: deleted.
+    pub value: Option<Vec<u8>>,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    result: Option<Answer>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    events: Vec<Event>,
+    #[serde(default)]
+    canceled: bool,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    /// Left out for a write.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    kv: KeyValue,
+}
+
+#[derive(Deserialize)]
+struct KeyValue {
+    key: ByteString,
+    mod_revision: String,
+    value: Option<ByteString>,
+}
+
+/// Watches from now on, and calls `tell` for each change, until the connection ends.
+pub async fn watch(url: &str, ready: impl FnOnce(), mut tell: impl FnMut(Change)) -> anyhow::Result<()> {
+    let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
+    let request = json!({ "create_request": { "key": base64(FROM)?, "range_end": base64(TO)? } });
+    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
+    let mut answer = client
+        .post(format!("{url}/v3/watch"))
+        .body(request.to_string())
+        .send()
+        .await
+        .context("watch etcd")?;
+    anyhow::ensure!(answer.status().is_success(), "etcd answers {}", answer.status());
+    let (mut buffer, mut ready) = (Vec::new(), Some(ready));
+    while let Some(piece) = answer.chunk().await.context("the watch on etcd broke")? {
+        buffer.extend_from_slice(&piece);
+        let mut done = 0;
+        // The search begins where the last piece ended, or a long line would be searched again for each piece.
+        while let Some(length) = buffer[done..].iter().position(|byte| *byte == b'\n') {
+            let line: Line = serde_json::from_slice(&buffer[done..done + length])?;
+            done += length + 1;
+            if let Some(error) = line.error {
+                anyhow::bail!("etcd ended the watch: {error}");
+            }
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+            let answer = line.result.context("etcd says nothing")?;
+            anyhow::ensure!(!answer.canceled, "etcd cancelled the watch");
+            for event in answer.events {
+                let deleted = event.kind.as_deref() == Some("DELETE");
+                tell(Change {
+                    key: String::from_utf8_lossy(&event.kv.key.0).into_owned(),
+                    revision: event.kv.mod_revision.parse()?,
+                    value: if deleted {
+                        None
+                    } else {
+                        Some(event.kv.value.map(|value| value.0).unwrap_or_default())
+                    },
+                });
+            }
+        }
+        buffer.drain(..done);
+    }
+    anyhow::bail!("etcd closed the watch")
+}
+
+/// Deletes all objects of this kind whose names begin so, past the API servers.
+pub async fn sweep(url: &str, plural: &str, namespace: &str, names: &str) -> anyhow::Result<()> {
+    let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
+    let from = format!("/registry/velero.io/{plural}/{namespace}/{names}");
+    // The first key that does not begin so: names end with a letter that is not the last one there is.
+    let to = format!("{from}\u{7f}");
+    let request = json!({ "key": base64(&from)?, "range_end": base64(&to)? });
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).no_proxy().build()?;
+    client
+        .post(format!("{url}/v3/kv/deleterange"))
+        .body(request.to_string())
+        .send()
+        .await?
+        .error_for_status()?;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Equal processes behind one address: who is asked next, and what is done to them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::locked;
+use crate::process::Process;
+
+/// Until a load balancer has noticed.
+const NOTICED: Duration = Duration::from_millis(500);
+/// Until a killed process is started again.
+const DOWN: Duration = Duration::from_millis(300);
+
+struct Member {
+    address: SocketAddr,
+    process: Mutex<Option<Process>>,
+    out: AtomicBool,
+}
+
+/// Some equal processes.
+#[derive(Default)]
+pub struct Fleet {
+    members: Vec<Member>,
+    turn: AtomicUsize,
+}
+
+impl Fleet {
+    /// These processes, each listening on its address.
+    pub fn new(members: Vec<(SocketAddr, Option<Process>)>) -> Self {
+        let member = |(address, process)| Member {
+            address,
+            process: Mutex::new(process),
+            out: AtomicBool::new(false),
+        };
+        Self { members: members.into_iter().map(member).collect(), turn: AtomicUsize::new(0) }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Where one listens.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        self.members[index].address
+    }
+
+    /// Takes in the process of one that was only an address.
+    pub fn put(&self, index: usize, process: Process) {
+        *locked(&self.members[index].process) = Some(process);
+    }
+
+    /// Who is asked, and who then, as a load balancer has it.
+    pub fn order(&self) -> Vec<SocketAddr> {
+        self.order_from(self.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The same, beginning with this one if it is well.
+    pub fn order_from(&self, first: usize) -> Vec<SocketAddr> {
+        let count = self.members.len();
+        let all = || (0..count).map(|step| &self.members[(first + step) % count]);
+        let well: Vec<_> =
+            all().filter(|member| !member.out.load(Ordering::SeqCst)).map(|member| member.address).collect();
+        if well.is_empty() { all().map(|member| member.address).collect() } else { well }
+    }
+
+    /// Stops one from running.
+    pub fn stop(&self, index: usize) {
+        self.with(index, |process| {
+            let _ = process.pause();
+        });
+    }
+
+    /// After a stop: it is not asked any more once that was noticed, and goes on after `time`.
+    pub async fn take_out_and_continue(&self, index: usize, time: Duration) {
+        tokio::time::sleep(NOTICED).await;
+        self.members[index].out.store(true, Ordering::SeqCst);
+        tokio::time::sleep(time.saturating_sub(NOTICED)).await;
+        self.with(index, |process| {
+            let _ = process.resume();
+        });
+        tokio::time::sleep(NOTICED).await;
+        self.members[index].out.store(false, Ordering::SeqCst);
+    }
+
+    /// Kills one at once.
+    pub fn kill(&self, index: usize) {
+        self.with(index, |process| {
+            let id = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+            let _ = id.map(|id| kill_process(id, Signal::KILL));
+        });
+    }
+
+    /// Starts one again that was killed; it is asked again when it listens.
+    pub async fn restart(&self, index: usize) {
+        let member = &self.members[index];
+        member.out.store(true, Ordering::SeqCst);
+        tokio::time::sleep(DOWN).await;
+        let taken = locked(&member.process).take();
+        if let Some(mut process) = taken {
+            let _ = process.restart().await;
+            *locked(&member.process) = Some(process);
+        }
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if tokio::net::TcpStream::connect(member.address).await.is_ok() {
+                break;
+            }
+        }
+        tokio::time::sleep(NOTICED).await;
+        member.out.store(false, Ordering::SeqCst);
+    }
+
+    /// The processes, to whom they came from.
+    pub fn give_back(&self) -> Vec<Process> {
+        self.members.iter().filter_map(|member| locked(&member.process).take()).collect()
+    }
+
+    /// The ends of their logs.
+    pub fn logs(&self, lines: usize) -> String {
+        let log = |member: &Member| {
+            locked(&member.process)
+                .as_ref()
+                .map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)))
+        };
+        self.members.iter().filter_map(log).collect()
+    }
+
+    fn with(&self, index: usize, act: impl FnOnce(&mut Process)) {
+        if let Some(member) = self.members.get(index) {
+            locked(&member.process).as_mut().map(act);
+        }
+    }
+}

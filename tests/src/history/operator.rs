@@ -1,0 +1,339 @@
+//! Plays the engine: takes the right to work as the controller does, works, publishes the end, gives the place back. It
+//! can be stopped, and it can be lost at any step and begun anew.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use backup_core::api::{Backup, Restore};
+use backup_lock::{ActivateError, LedgerStore, ObjectKey, Token};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+    core::ApiResource,
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    faults::{Faults, Point},
+    plan::{self, Area, Kind, NAMESPACES},
+    record::{Life, Work},
+    timeline::{FINALIZER, Timeline},
+};
+use crate::install::NAMESPACE;
+
+/// Objects that take or give back their places at the same time.
+const AT_THE_LEDGER: usize = 6;
+const STOPPED: Duration = Duration::from_secs(3);
+const LOST: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_millis(50);
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// What each worker needs.
+#[derive(Clone)]
+pub struct Operator {
+    /// As ServiceAccount backup-controller.
+    pub client: Client,
+    /// None: the operator works on sight, as one without a lock.
+    pub store: Option<LedgerStore>,
+    /// What is stored.
+    pub timeline: Arc<Timeline>,
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// How long to work in each history; the names that shall end now.
+    pub wishes: Arc<Wishes>,
+    ledger: Arc<Semaphore>,
+    gate: watch::Receiver<bool>,
+    crash: mpsc::Sender<Point>,
+}
+
+/// What the clients want of the operator.
+#[derive(Default)]
+pub struct Wishes {
+    work: std::sync::Mutex<std::collections::HashMap<u64, Duration>>,
+    finish: std::sync::Mutex<HashSet<(Kind, String)>>,
+}
+
+impl Wishes {
+    /// How long the work on each object of a history takes; zero ends what is under way.
+    pub fn work(&self, history: u64, time: Duration) {
+        super::locked(&self.work).insert(history, time);
+    }
+
+    /// Nothing more of a history.
+    pub fn forget(&self, history: u64) {
+        super::locked(&self.work).remove(&history);
+        super::locked(&self.finish).retain(|(_, name)| plan::number_of(name) != Some(history));
+    }
+
+    /// The work of this name is to end now.
+    pub fn finish(&self, kind: Kind, name: &str) {
+        super::locked(&self.finish).insert((kind, name.to_owned()));
+    }
+
+    fn time(&self, history: u64) -> Duration {
+        super::locked(&self.work).get(&history).copied().unwrap_or_default()
+    }
+
+    fn finished(&self, kind: Kind, name: &str) -> bool {
+        super::locked(&self.finish).remove(&(kind, name.to_owned()))
+    }
+}
+
+/// Runs for ever: a task for each object that is not over. When it is lost, all tasks end where they are, and it begins
+/// again from what is stored.
+pub async fn run(
+    client: Client,
+    store: Option<LedgerStore>,
+    timeline: Arc<Timeline>,
+    faults: Arc<Faults>,
+    wishes: Arc<Wishes>,
+    mut changes: mpsc::UnboundedReceiver<String>,
+) {
+    let (gate, closed) = watch::channel(true);
+    let (crash, mut crashes) = mpsc::channel(1);
+    let ledger = Arc::new(Semaphore::new(AT_THE_LEDGER));
+    let operator =
+        Operator { client, store, timeline, faults: faults.clone(), wishes, ledger, gate: closed, crash };
+    let mut tasks: JoinSet<String> = JoinSet::new();
+    let mut busy = HashSet::new();
+    loop {
+        let uid = tokio::select! {
+            Some(uid) = changes.recv() => uid,
+            Some(ended) = tasks.join_next() => {
+                // A change that came while the task was ending is looked at again.
+                match ended {
+                    Ok(uid) => { busy.remove(&uid); uid }
+                    Err(_) => continue,
+                }
+            }
+            Some(point) = crashes.recv() => {
+                if point == Point::OperatorStopped {
+                    gate.send_replace(false);
+                    let (gate, faults) = (gate.clone(), faults.clone());
+                    tokio::spawn(async move {
+                        sleep(STOPPED).await;
+                        gate.send_replace(true);
+                        faults.end();
+                    });
+                    continue;
+                }
+                tasks.abort_all();
+                while tasks.join_next().await.is_some() {}
+                busy.clear();
+                sleep(LOST).await;
+                faults.end();
+                for uid in operator.timeline.unfinished() {
+                    if busy.insert(uid.clone()) {
+                        tasks.spawn(operator.clone().work(uid));
+                    }
+                }
+                continue;
+            }
+        };
+        let unfinished = operator.timeline.life(&uid).is_some_and(|(_, life)| life.over().is_none());
+        if unfinished && busy.insert(uid.clone()) {
+            tasks.spawn(operator.clone().work(uid));
+        }
+    }
+}
+
+/// The end of work is written down also when the task is lost.
+struct Working<'a> {
+    timeline: &'a Timeline,
+    history: u64,
+    index: usize,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let now = self.timeline.now();
+        self.timeline.record(self.history, |record| {
+            if let Some(work) = record.work.get_mut(self.index) {
+                work.end = Some(now);
+            }
+        });
+    }
+}
+
+impl Operator {
+    /// All that is done for one object, until it is over.
+    async fn work(self, uid: String) -> String {
+        loop {
+            let Some((history, life)) = self.timeline.life(&uid) else { return uid };
+            if life.over().is_some() {
+                return uid;
+            }
+            let key = key_of(&life);
+            match self.step(history, &life, &key).await {
+                Ok(true) => return uid,
+                Ok(false) => {}
+                Err(error) => {
+                    self.timeline.record(history, |record| record.operator_errors.push(error.to_string()));
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// From the right to work to its end. True: it is over.
+    async fn step(&self, history: u64, life: &Life, key: &ObjectKey) -> anyhow::Result<bool> {
+        self.pass().await;
+        let token = match &self.store {
+            None => None,
+            Some(store) => match self.activate(store, key, &life.uid).await {
+                Ok(token) => Some(token),
+                Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => {
+                    self.release(key, &life.uid).await?;
+                    sleep(AGAIN).await;
+                    return Ok(self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()));
+                }
+                // It waits in the queue for its turn.
+                Err(error) if error.category() == "waiting" => {
+                    sleep(AGAIN).await;
+                    return Ok(false);
+                }
+                Err(error @ ActivateError::Conflict(_)) => {
+                    self.pass().await;
+                    let ended = self
+                        .write(life, &json!({ "phase": "Failed", "failureReason": error.to_string() }), false)
+                        .await?;
+                    self.release(key, &life.uid).await?;
+                    return Ok(ended);
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        self.pass().await;
+        if !self.write(life, &json!({ "phase": "InProgress" }), true).await? {
+            self.release(key, &life.uid).await?;
+            return Ok(false);
+        }
+        self.at_work(history, life, token.as_ref()).await;
+        self.pass().await;
+        while !self.write(life, &json!({ "phase": "Completed" }), false).await? {
+            if self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()) {
+                break;
+            }
+            sleep(AGAIN).await;
+        }
+        self.pass().await;
+        self.release(key, &life.uid).await?;
+        Ok(true)
+    }
+
+    /// The work itself, and what may befall the operator meanwhile.
+    async fn at_work(&self, history: u64, life: &Life, token: Option<&Token>) {
+        let prefix = plan::prefix(history);
+        let bit = |token: &Token, index| {
+            u8::from(token.footprint.includes(&plan::namespace(&prefix, index))) << index
+        };
+        let area =
+            token.map_or(life.area, |token| Area((0..NAMESPACES).map(|index| bit(token, index)).sum()));
+        let begin = self.timeline.now();
+        let index = self.timeline.record(history, |record| {
+            record.work.push(Work {
+                uid: life.uid.clone(),
+                kind: life.kind,
+                name: life.name.clone(),
+                area,
+                token: token.map(|token| (token.lease_uid.clone(), token.epoch)),
+                begin,
+                end: None,
+            });
+            record.work.len() - 1
+        });
+        let _working = Working { timeline: &self.timeline, history, index };
+        if let Some(point) = self.faults.at_work(history) {
+            let _ = self.crash.send(point).await;
+            if point == Point::OperatorCrashed {
+                // Its last step.
+                std::future::pending::<()>().await;
+            }
+            sleep(AGAIN).await;
+        }
+        loop {
+            self.pass().await;
+            let over = self.timeline.now() >= begin + self.wishes.time(history)
+                || self.wishes.finished(life.kind, &life.name)
+                || self
+                    .timeline
+                    .life(&life.uid)
+                    .is_none_or(|(_, life)| life.deleting || life.over().is_some());
+            if over {
+                return;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn activate(
+        &self,
+        store: &LedgerStore,
+        key: &ObjectKey,
+        uid: &str,
+    ) -> Result<Token, ActivateError> {
+        let _turn = self.ledger.acquire().await;
+        backup_lock::activate(store, key, uid).await
+    }
+
+    async fn release(&self, key: &ObjectKey, uid: &str) -> anyhow::Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let _turn = self.ledger.acquire().await;
+        backup_lock::release(store, key, uid).await?;
+        Ok(())
+    }
+
+    /// Waits while the operator is stopped.
+    async fn pass(&self) {
+        let _ = self.gate.clone().wait_for(|open| *open).await;
+    }
+
+    /// Writes the status, and sets or takes off the finalizer, over the version that etcd told of last. False: there is no
+    /// such object any more, it is over, or it is being deleted and can't be begun.
+    async fn write(&self, life: &Life, status: &Value, finalizer: bool) -> anyhow::Result<bool> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(life.kind));
+        for _ in 0..50 {
+            let Some((_, now)) = self.timeline.life(&life.uid) else { return Ok(false) };
+            if now.over().is_some() || finalizer && now.deleting && !now.finalizer {
+                return Ok(false);
+            }
+            if finalizer && now.finalizer {
+                return Ok(true);
+            }
+            let finalizers = if finalizer { json!([FINALIZER]) } else { Value::Null };
+            // With resourceVersion and uid: never over what someone else wrote.
+            let patch = json!({ "status": status, "metadata": { "finalizers": finalizers,
+                "resourceVersion": now.version.to_string(), "uid": life.uid } });
+            let written =
+                timeout(REQUEST, api.patch(&life.name, &PatchParams::default(), &Patch::Merge(patch)))
+                    .await?;
+            match written {
+                Ok(_) => return Ok(true),
+                // Etcd will tell.
+                Err(kube::Error::Api(status)) if status.code == 409 => sleep(AGAIN).await,
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        anyhow::bail!("{} {} is changed all the time", life.kind, life.name)
+    }
+}
+
+fn key_of(life: &Life) -> ObjectKey {
+    match life.kind {
+        Kind::Backup => ObjectKey::backup(NAMESPACE, &life.name),
+        Kind::Restore => ObjectKey::restore(NAMESPACE, &life.name),
+    }
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    match kind {
+        Kind::Backup => ApiResource::erase::<Backup>(&()),
+        Kind::Restore => ApiResource::erase::<Restore>(&()),
+    }
+}

@@ -1,0 +1,315 @@
+//! What the clients of one history will do, made from a seed: the same seed makes the same plan.
+
+use std::{fmt, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{faults::Point, random::Random};
+use crate::sibling;
+
+/// Namespaces that a history's backups and restores are about.
+pub const NAMESPACES: usize = 3;
+
+/// The kinds that the clients create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Reads.
+    Backup,
+    /// Writes.
+    Restore,
+}
+
+impl Kind {
+    /// As it stands in an object.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Backup => "Backup",
+            Self::Restore => "Restore",
+        }
+    }
+
+    /// As it stands in a URL.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Backup => "backups",
+            Self::Restore => "restores",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Some of a history's namespaces, a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Area(pub u8);
+
+impl Area {
+    /// Whether a namespace is in both.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Whether two objects may not be at work together, by the rules of the design and nothing of our code: one is a restore,
+/// and they touch the same namespace. Objects of one name are never in each other's way.
+pub fn collide(one: (Kind, &str, Area), other: (Kind, &str, Area)) -> bool {
+    let same = one.0 == other.0 && one.1 == other.1;
+    !same && (one.0 == Kind::Restore || other.0 == Kind::Restore) && one.2.meets(other.2)
+}
+
+/// How an object is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// POST with a name.
+    Post,
+    /// POST with generateName.
+    Generate,
+    /// Server-side apply.
+    Apply,
+}
+
+/// A creation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its name, or with [`How::Generate`] the first part of it.
+    pub name: String,
+    /// What it reads or writes.
+    pub area: Area,
+    /// How it is sent.
+    pub how: How,
+    /// Whether nothing is to be stored.
+    pub dry_run: bool,
+    /// What shall go wrong.
+    pub fault: Option<Point>,
+}
+
+/// One thing that a client does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Creates an object.
+    Create(Create),
+    /// Asks the operator to end the work of this name now.
+    Finish(Kind, String),
+    /// Deletes the object of this name.
+    Delete(Kind, String),
+}
+
+/// An operation, the pause before it, and the API server that it goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Pause before it.
+    pub after: Duration,
+    /// Which API server is asked.
+    pub server: usize,
+    /// What is done.
+    pub op: Op,
+}
+
+/// A history: clients side by side, each with its steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Number of the history.
+    pub number: u64,
+    /// What all its names begin with.
+    pub prefix: String,
+    /// The steps of each client.
+    pub clients: Vec<Vec<Step>>,
+    /// How long the operator works on an object unless it is asked to end.
+    pub work: Duration,
+}
+
+/// What the names of a history begin with.
+pub fn prefix(number: u64) -> String {
+    format!("h{number:06}-")
+}
+
+/// The history that a name belongs to.
+pub fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix('h')?.get(..6)?.parse().ok().filter(|_| name.as_bytes().get(7) == Some(&b'-'))
+}
+
+/// The name of a history's namespace; it needs not exist.
+pub fn namespace(prefix: &str, index: usize) -> String {
+    format!("{prefix}{}", char::from(b'a' + u8::try_from(index).unwrap_or_default()))
+}
+
+/// What a stored object of this spec touches. A restore touches what it maps to, and not what it maps from.
+pub fn area_of(prefix: &str, spec: &Value) -> Area {
+    let mapping = spec["namespaceMapping"].as_object();
+    let included = spec["includedNamespaces"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let stay = included.filter(|name| mapping.is_none_or(|mapping| !mapping.contains_key(*name)));
+    let targets = mapping.into_iter().flatten().filter_map(|(_, to)| to.as_str());
+    let names: Vec<&str> = stay.chain(targets).collect();
+    let bit = |index: usize| {
+        let namespace = namespace(prefix, index);
+        let is = |name: &&str| {
+            **name == namespace || name.strip_suffix('*').is_some_and(|stem| namespace.starts_with(stem))
+        };
+        u8::from(names.iter().any(is)) << index
+    };
+    Area((0..NAMESPACES).map(bit).sum())
+}
+
+impl Plan {
+    /// The plan of this history. `process` is a fault that stops or kills a process; the first creation of the history
+    /// that gets to its point is hit.
+    pub fn new(seed: u64, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
+        let mut random = Random::of(seed, number);
+        loop {
+            let plan = Self::draw(&mut random, number, servers, faults, process);
+            if plan.may_collide() {
+                return plan;
+            }
+        }
+    }
+
+    fn draw(random: &mut Random, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
+        let prefix = prefix(number);
+        let fixed = [Area(random.area()), Area(random.area())];
+        let clients = 2 + random.below(2);
+        let work = Duration::from_millis(random.below(60));
+        let mut lists = vec![Vec::new(); usize::try_from(clients).unwrap_or(2)];
+        for list in &mut lists {
+            for _ in 0..5 - clients + random.below(3) {
+                let op = draw_op(random, &prefix, fixed, faults);
+                let server = usize::try_from(random.below(servers as u64)).unwrap_or_default();
+                let mut after = Duration::from_millis(random.below(15));
+                // Now and then long enough for an orphan to be collected in between.
+                if faults && random.one_in(100) {
+                    after += Duration::from_millis(2500 + random.below(2000));
+                }
+                list.push(Step { after, server, op });
+            }
+        }
+        let mut plan = Self { number, prefix, clients: lists, work };
+        if process == Some(Point::ApiServerStopped) {
+            plan.play_late_landing();
+        }
+        plan
+    }
+
+    /// One client's creation is held up behind a server that stands still. Another asks again and again for what
+    /// collides with it, until its orphaned claim is collected; then the first may land late.
+    fn play_late_landing(&mut self) {
+        let full = |what: &str| format!("{}{what}", self.prefix);
+        let create = |kind, what: &str| {
+            Op::Create(Create {
+                kind,
+                name: full(what),
+                area: Area(1),
+                how: How::Post,
+                dry_run: false,
+                fault: None,
+            })
+        };
+        let late = Step { after: Duration::ZERO, server: 0, op: create(Kind::Backup, "late") };
+        let mut asking =
+            vec![Step { after: Duration::from_millis(1500), server: 1, op: create(Kind::Restore, "asks-0") }];
+        for number in 1..12 {
+            let op = create(Kind::Restore, &format!("asks-{number}"));
+            asking.push(Step { after: Duration::from_millis(350), server: 1, op });
+        }
+        self.work = Duration::from_millis(1500);
+        self.clients = vec![vec![late], asking];
+    }
+
+    /// Lets the same go wrong in every creation.
+    pub fn hit_all(&mut self, fault: Point) {
+        for step in self.clients.iter_mut().flatten() {
+            if let Op::Create(create) = &mut step.op
+                && !create.dry_run
+            {
+                create.fault = Some(fault);
+            }
+        }
+    }
+
+    /// Whether two clients ask for what collides.
+    fn may_collide(&self) -> bool {
+        let creations = |list: &[Step]| -> Vec<Create> {
+            let create =
+                |step: &Step| if let Op::Create(create) = &step.op { Some(create.clone()) } else { None };
+            list.iter().filter_map(create).filter(|create| !create.dry_run).collect()
+        };
+        let lists: Vec<_> = self.clients.iter().map(|list| creations(list)).collect();
+        lists.iter().enumerate().any(|(index, list)| {
+            let others = || lists[index + 1..].iter().flatten();
+            let parts = |create: &'_ Create| (create.kind, create.name.clone(), create.area);
+            list.iter().any(|one| {
+                let (kind, name, area) = parts(one);
+                others().any(|other| collide((kind, &name, area), (other.kind, &other.name, other.area)))
+            })
+        })
+    }
+}
+
+/// Names are few, so that they are used again. The second of each kind is always for the same area, because it may be
+/// applied: an apply to what exists is an update.
+fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], faults: bool) -> Op {
+    let kind = if random.one_in(2) { Kind::Backup } else { Kind::Restore };
+    let which = random.below(2);
+    let letter = if kind == Kind::Backup { 'b' } else { 'r' };
+    let name = format!("{prefix}{letter}{which}");
+    match random.below(20) {
+        0..=2 => Op::Delete(kind, name),
+        3..=4 => Op::Finish(kind, name),
+        sort => {
+            let how = match (sort, which) {
+                (5..=7, _) => How::Generate,
+                (8..=12, 1) => How::Apply,
+                _ => How::Post,
+            };
+            let fixed = fixed[usize::from(kind == Kind::Restore)];
+            let area = if which == 1 && how != How::Generate { fixed } else { Area(random.area()) };
+            let dry_run = random.one_in(8);
+            let name = if how == How::Generate { format!("{name}-") } else { name };
+            let hit = faults && !dry_run && random.one_in(10);
+            let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST));
+            Op::Create(Create { kind, name, area, how, dry_run, fault })
+        }
+    }
+}
+
+impl Create {
+    /// The object as it is sent. `attempt` is how the kit knows it again behind the API server.
+    pub fn object(&self, prefix: &str, attempt: u64) -> Value {
+        let mut names: Vec<String> = (0..NAMESPACES)
+            .filter(|index| self.area.0 & 1 << index != 0)
+            .map(|index| namespace(prefix, index))
+            .collect();
+        if names.len() == NAMESPACES {
+            names = vec![format!("{prefix}*")];
+        }
+        let mut spec = json!({ "includedNamespaces": names });
+        if self.kind == Kind::Restore {
+            // Perhaps there is one of this name: then it can't be deleted meanwhile.
+            spec["backupName"] = json!(format!("{prefix}b{}", self.area.0 & 1));
+            // A restore writes where it maps to.
+            if names.len() == 2 {
+                let from = format!("{prefix}mapped");
+                spec["includedNamespaces"] = json!([&names[0], from]);
+                spec["namespaceMapping"] = json!({ &from: &names[1] });
+            }
+        }
+        let mut annotations = json!({ ATTEMPT: attempt.to_string() });
+        if self.fault == Some(Point::SiblingDenies) {
+            // A little later than we need for our claim; whether it was later is looked at.
+            annotations[sibling::ANNOTATION] = json!("delay-60,403");
+        }
+        let name = if self.how == How::Generate { "generateName" } else { "name" };
+        json!({ "apiVersion": "velero.io/v1", "kind": self.kind.as_str(), "spec": spec,
+            "metadata": { name: self.name, "annotations": annotations } })
+    }
+}
+
+/// Annotation with the number of the attempt.
+pub const ATTEMPT: &str = "history/attempt";
+
+#[cfg(test)]
+mod tests;

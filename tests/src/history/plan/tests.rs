@@ -1,0 +1,56 @@
+use super::*;
+
+#[test]
+fn the_same_seed_makes_the_same_plan() {
+    for number in 0..50 {
+        assert_eq!(Plan::new(7, number, 2, true, None), Plan::new(7, number, 2, true, None));
+        assert_ne!(Plan::new(7, number, 2, true, None), Plan::new(8, number, 2, true, None));
+    }
+}
+
+#[test]
+fn every_plan_has_clients_that_may_collide() {
+    for number in 0..500 {
+        assert!(Plan::new(1, number, 2, true, None).may_collide());
+    }
+}
+
+#[test]
+fn the_area_of_an_object_is_what_was_planned() {
+    for number in 0..300 {
+        for step in Plan::new(3, number, 2, false, None).clients.into_iter().flatten() {
+            if let Op::Create(create) = step.op {
+                let prefix = prefix(number);
+                assert_eq!(area_of(&prefix, &create.object(&prefix, 1)["spec"]), create.area);
+                assert_eq!(number_of(&create.name), Some(number));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_backup_and_a_restore_of_one_namespace_collide_and_backups_do_not() {
+    let (one, other) = (Area(0b011), Area(0b110));
+    for (left, right, expected) in [
+        ((Kind::Backup, "x", one), (Kind::Restore, "x", other), true),
+        ((Kind::Restore, "x", one), (Kind::Restore, "y", other), true),
+        ((Kind::Backup, "x", one), (Kind::Backup, "y", other), false),
+        ((Kind::Restore, "x", one), (Kind::Restore, "x", other), false),
+        ((Kind::Backup, "x", Area(1)), (Kind::Restore, "y", other), false),
+    ] {
+        assert_eq!(collide(left, right), expected, "{left:?} {right:?}");
+    }
+}
+
+#[test]
+fn every_fault_of_a_request_is_planned_about_as_often_as_every_other() {
+    let mut planned = std::collections::BTreeMap::<Point, u32>::new();
+    for step in (0..1000).flat_map(|number| Plan::new(1, number, 2, true, None).clients.concat()) {
+        if let Op::Create(Create { fault: Some(point), .. }) = step.op {
+            *planned.entry(point).or_default() += 1;
+        }
+    }
+    assert_eq!(planned.len(), Point::OF_ONE_REQUEST.len());
+    let (least, most) = (planned.values().min().unwrap(), planned.values().max().unwrap());
+    assert!(*least > 50 && *most < 2 * least, "{planned:?}");
+}

@@ -1,0 +1,159 @@
+//! What a run of histories has shown, as numbers.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use super::{
+    check::{self, Promise, Rules, Violation},
+    faults::Point,
+    record::{Answer, Record},
+};
+
+/// Violations shown at most.
+const SHOWN: usize = 10;
+
+/// The figures of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The seed of its plans.
+    pub seed: u64,
+    /// Histories that were played.
+    pub histories: u64,
+    /// Histories with a conflict: only they count.
+    pub counted: u64,
+    /// Pairs of creations that were in each other's way.
+    pub conflicts: u64,
+    /// Operations of the clients.
+    pub operations: u64,
+    /// Creations that were made.
+    pub admitted: u64,
+    /// Creations that our webhook refused because of others.
+    pub refused: u64,
+    /// Dry runs.
+    pub dry_runs: u64,
+    /// Creations that failed in another way, by code; 0 is no answer.
+    pub failed: BTreeMap<u16, u64>,
+    /// What stood in an answer of each such code.
+    pub examples: BTreeMap<u16, String>,
+    /// Pieces of work.
+    pub works: u64,
+    /// Objects that were stored after their claim had been collected.
+    pub late: u64,
+    /// Objects that were stored after their history had been judged.
+    pub strays: u64,
+    /// Errors that the operator met and lived through.
+    pub operator_errors: u64,
+    /// One of them.
+    pub operator_error: String,
+    /// How often each point was reached.
+    pub reached: BTreeMap<Point, u64>,
+    /// Points that should have been reached and were not.
+    pub missed: Vec<Point>,
+    /// Broken promises, with the number of the history.
+    pub violations: Vec<(u64, Violation)>,
+    /// What the kit itself could not do.
+    pub trouble: Vec<String>,
+    /// Versions of the ledger, and the size of the largest.
+    pub ledger: (u64, usize),
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// Adds a history that is over.
+    pub fn add(&mut self, history: u64, record: &Record, rules: Rules) {
+        self.histories += 1;
+        let conflicts = check::conflicts(record) as u64;
+        self.counted += u64::from(conflicts > 0);
+        self.conflicts += conflicts;
+        self.operations += record.attempts.len() as u64 + record.other_operations;
+        for attempt in &record.attempts {
+            match &attempt.answer {
+                _ if attempt.dry_run => self.dry_runs += 1,
+                Answer::Done { .. } => self.admitted += 1,
+                Answer::Refused { .. } => self.refused += 1,
+                Answer::Other { code, text } => {
+                    *self.failed.entry(*code).or_default() += 1;
+                    self.examples.entry(*code).or_insert_with(|| text.clone());
+                }
+                Answer::Lost => *self.failed.entry(0).or_default() += 1,
+            }
+        }
+        self.works += record.work.len() as u64;
+        self.late += check::late_arrivals(record) as u64;
+        self.operator_errors += record.operator_errors.len() as u64;
+        if let Some(error) = record.operator_errors.first() {
+            self.operator_error.clone_from(error);
+        }
+        self.violations.extend(check::check(record, rules).into_iter().map(|violation| (history, violation)));
+    }
+
+    /// How often each promise was broken.
+    pub fn broken(&self) -> BTreeMap<Promise, usize> {
+        let mut broken = BTreeMap::new();
+        for (_, violation) in &self.violations {
+            *broken.entry(violation.promise).or_default() += 1;
+        }
+        broken
+    }
+
+    /// Fails when a promise was broken, a point was not reached, or nothing was shown.
+    pub fn verdict(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.violations.is_empty(),
+            "promises were broken (seed {}): {:?}",
+            self.seed,
+            self.broken()
+        );
+        anyhow::ensure!(self.trouble.is_empty(), "the kit had trouble: {:?}", self.trouble);
+        anyhow::ensure!(self.missed.is_empty(), "points that were never reached: {:?}", self.missed);
+        anyhow::ensure!(self.counted > 0, "no history had a conflict");
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.elapsed.as_secs_f64();
+        let count = u32::try_from(self.histories).map_or(f64::MAX, f64::from);
+        let speed = count / seconds.max(0.001);
+        writeln!(
+            f,
+            "seed {}: {} histories in {seconds:.1} s ({speed:.1} in a second)",
+            self.seed, self.histories
+        )?;
+        writeln!(f, "  {} of them with {} conflicts", self.counted, self.conflicts)?;
+        writeln!(
+            f,
+            "  {} operations: {} admitted, {} refused, {} dry runs; {} pieces of work, {} late arrivals, {} strays",
+            self.operations, self.admitted, self.refused, self.dry_runs, self.works, self.late, self.strays
+        )?;
+        for (code, count) in &self.failed {
+            let example = self.examples.get(code).map(String::as_str).unwrap_or_default();
+            let what =
+                if *code == 0 { "no answer".to_owned() } else { format!("{code}, such as {example:.160}") };
+            writeln!(f, "  {count} otherwise: {what}")?;
+        }
+        writeln!(f, "  {} versions of the ledger, the largest {} bytes", self.ledger.0, self.ledger.1)?;
+        if self.operator_errors > 0 {
+            writeln!(
+                f,
+                "  {} errors met by the operator, such as {:.200}",
+                self.operator_errors, self.operator_error
+            )?;
+        }
+        for (point, count) in &self.reached {
+            writeln!(f, "  {point:<50} {count}")?;
+        }
+        for point in &self.missed {
+            writeln!(f, "  {point:<50} NOT REACHED")?;
+        }
+        for trouble in self.trouble.iter().take(SHOWN) {
+            writeln!(f, "  trouble: {trouble}")?;
+        }
+        writeln!(f, "  {} violations {:?}", self.violations.len(), self.broken())?;
+        for (history, violation) in self.violations.iter().take(SHOWN) {
+            writeln!(f, "  history {history}: {violation}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Plays histories side by side, cleans up after each, and judges it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, future::join_all, stream};
+use tokio::{
+    sync::{Mutex as Turn, Semaphore},
+    time::sleep,
+};
+
+use super::{
+    check::Rules,
+    faults::Point,
+    locked,
+    plan::{self, Plan},
+    record::Record,
+    report::Report,
+    stage::{GRACE, Stage},
+};
+use crate::{World, binaries::target};
+
+/// Histories whose clients are at work.
+const AT_ONCE: usize = 12;
+/// Histories that are not over yet: their claims are waited for.
+const OPEN: usize = 120;
+/// One history in so many has the fault of a process: in a short run, and in a long one.
+const PROCESS_FAULT_EVERY: [u64; 2] = [32, 60];
+/// From here on a run is long.
+const LONG: u64 = 1000;
+/// Histories that are added at most to get to the points that were missed.
+const EXTRA: u64 = 60;
+/// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
+const TOLD_EVERY: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What to play.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many histories.
+    pub count: u64,
+    /// Seed of their plans.
+    pub seed: u64,
+    /// Whether things go wrong.
+    pub faults: bool,
+    /// The webhook that looks and then allows takes the place of ours, and the operator works on sight.
+    pub naive: bool,
+    /// The cargo profile of the webhook: `dev` or `release`.
+    pub profile: String,
+    /// Whether progress is printed.
+    pub progress: bool,
+}
+
+/// Plays them in a world without webhooks and controllers.
+pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report> {
+    let stage = Arc::new(Stage::start(world, options).await?);
+    let start = Instant::now();
+    let run = Run {
+        stage: stage.clone(),
+        options: options.clone(),
+        slots: Semaphore::new(AT_ONCE),
+        process_fault: Turn::new(()),
+        wanted: Mutex::default(),
+        doing: Mutex::default(),
+        report: Mutex::new(Report { seed: options.seed, ..Report::default() }),
+        rules: Rules { freed_within: ENDS_WITHIN, grace: GRACE },
+    };
+    if options.progress {
+        tokio::select! {
+            () = run.all() => {}
+            () = run.tell() => {}
+        }
+    } else {
+        run.all().await;
+    }
+    let missed = if options.faults { run.missed() } else { Vec::new() };
+    let Run { stage: of_the_run, report, .. } = run;
+    drop(of_the_run);
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report.elapsed = start.elapsed();
+    report.missed = missed;
+    report.reached = stage.faults.reached();
+    for history in stage.timeline.open() {
+        report.strays += stage.timeline.close(history).lives.len() as u64;
+    }
+    let (versions, largest, trouble) = stage.timeline.ledger_seen();
+    report.ledger = (versions, largest);
+    report.trouble.extend(trouble);
+    keep_logs(&stage)?;
+    let stage = Arc::try_unwrap(stage).map_err(|_| anyhow::anyhow!("a history is still at it"))?;
+    stage.end(world).await?;
+    Ok(report)
+}
+
+/// The replicas' logs outlive the run, for who looks into what it found.
+fn keep_logs(stage: &Stage) -> anyhow::Result<()> {
+    let folder = target().join("histories");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("webhooks.log"), stage.faults.webhooks.logs(usize::MAX))?;
+    Ok(())
+}
+
+struct Run {
+    stage: Arc<Stage>,
+    options: Options,
+    slots: Semaphore,
+    process_fault: Turn<()>,
+    /// What the histories that are added at the end are for.
+    wanted: Mutex<HashMap<u64, Point>>,
+    /// What each history is at.
+    doing: Mutex<BTreeMap<u64, &'static str>>,
+    report: Mutex<Report>,
+    rules: Rules,
+}
+
+impl Run {
+    /// All histories, and then those that are added for the points that were missed.
+    async fn all(&self) {
+        let Options { count, faults, .. } = self.options;
+        self.play(0..count).await;
+        let mut extra = count;
+        while faults && !self.missed().is_empty() && extra < count + EXTRA {
+            let missed = self.missed();
+            let end = extra + missed.len() as u64;
+            *locked(&self.wanted) = (extra..end).zip(missed).collect();
+            self.play(extra..end).await;
+            extra = end;
+        }
+    }
+
+    async fn play(&self, numbers: Range<u64>) {
+        let histories = stream::iter(numbers).map(|number| self.history(number));
+        histories.buffer_unordered(OPEN).for_each(async |()| {}).await;
+    }
+
+    fn missed(&self) -> Vec<Point> {
+        let reached = self.stage.faults.reached();
+        let all = Point::OF_ONE_REQUEST.into_iter().chain(Point::OF_A_PROCESS);
+        all.filter(|point| !reached.contains_key(point)).collect()
+    }
+
+    /// The fault of a process that is planned for a history.
+    fn planned(&self, number: u64) -> Option<Point> {
+        let every = PROCESS_FAULT_EVERY[usize::from(self.options.count >= LONG)];
+        let due = self.options.faults && number % every == every / 4;
+        let turn = usize::try_from(number / every).unwrap_or_default();
+        due.then(|| Point::OF_A_PROCESS[turn % Point::OF_A_PROCESS.len()])
+    }
+
+    /// Says now and then how far it is.
+    async fn tell(&self) {
+        loop {
+            sleep(TOLD_EVERY).await;
+            let faults = &self.stage.faults;
+            let report = locked(&self.report);
+            println!(
+                "{} histories, {} conflicts, {} violations; open: {:?}; {} at a fault of a process{}",
+                report.histories,
+                report.conflicts,
+                report.violations.len(),
+                locked(&self.doing).iter().take(20).collect::<Vec<_>>(),
+                if faults.busy() { "now" } else { "not" },
+                if report.trouble.is_empty() {
+                    String::new()
+                } else {
+                    format!("; {} troubles", report.trouble.len())
+                },
+            );
+        }
+    }
+
+    fn doing(&self, number: u64, what: &'static str) {
+        locked(&self.doing).insert(number, what);
+    }
+
+    async fn history(&self, number: u64) {
+        let Stage { clients, timeline, faults, wishes, .. } = &*self.stage;
+        let planned = self.planned(number);
+        let mut plan =
+            Plan::new(self.options.seed, number, faults.servers.len(), self.options.faults, planned);
+        let wanted = locked(&self.wanted).get(&number).copied();
+        let of_a_process = wanted.filter(|point| Point::OF_A_PROCESS.contains(point));
+        if let Some(point) = wanted.filter(|_| of_a_process.is_none()) {
+            plan.hit_all(point);
+        }
+        let point = planned.or(of_a_process).or_else(|| faults.take_owed());
+        // One after another, or they would keep each other from happening.
+        let turn = if point.is_some() { Some(self.process_fault.lock().await) } else { None };
+        {
+            // Those that hold the turn don't wait for a slot as well, or the turn would be idle.
+            let _slot = if turn.is_none() { Some(self.slots.acquire().await) } else { None };
+            self.doing(number, "its clients act");
+            wishes.work(number, plan.work);
+            if let Some(point) = point {
+                faults.begin_history(number, point);
+            }
+            join_all(plan.clients.iter().map(|steps| clients.play(&plan, steps))).await;
+        }
+        if point.is_some() {
+            self.doing(number, "a fault of a process");
+            // The operator may still be on its way to its point.
+            self.until(Duration::from_secs(3), || faults.busy() || self.all_over(number)).await;
+            faults.end_history(number);
+            self.until(ENDS_WITHIN, || !faults.busy()).await;
+        }
+        drop(turn);
+        self.doing(number, "objects end");
+        self.clean_up(number).await;
+        let record = timeline.close(number);
+        wishes.forget(number);
+        self.judge(number, &record);
+    }
+
+    fn all_over(&self, number: u64) -> bool {
+        self.stage.timeline.left(number).1 == 0
+    }
+
+    /// Ends what is left, waits until the ledger knows nothing of it, and sweeps it away.
+    async fn clean_up(&self, number: u64) {
+        let Stage { timeline, faults, wishes, .. } = &*self.stage;
+        let prefix = plan::prefix(number);
+        // What was on its way through a process that stood still may still come.
+        if faults.busy() && timeline.record(number, |record| record.is_unsure()) {
+            self.until(ENDS_WITHIN, || !faults.busy()).await;
+            sleep(Duration::from_secs(1)).await;
+        }
+        wishes.work(number, Duration::ZERO);
+        if !self.until(ENDS_WITHIN, || self.all_over(number)).await {
+            self.trouble(&format!("history {number}: some objects never ended"));
+        }
+        self.doing(number, "claims are freed");
+        // Whether it was in time is the checker's to say; here the text says whether anything is left at all.
+        if !self.until(ENDS_WITHIN, || !timeline.in_ledger(&prefix)).await {
+            self.trouble(&format!("history {number}: the ledger still names it"));
+        }
+        if let Err(error) = self.stage.sweep(&prefix).await {
+            self.trouble(&format!("history {number} is not swept away: {error:#}"));
+        }
+    }
+
+    fn judge(&self, number: u64, record: &Record) {
+        let mut report = locked(&self.report);
+        let before = report.violations.len();
+        report.add(number, record, self.rules);
+        for (_, violation) in &report.violations[before..] {
+            if self.options.progress {
+                println!("history {number}: {violation}");
+            }
+        }
+        locked(&self.doing).remove(&number);
+    }
+
+    fn trouble(&self, what: &str) {
+        locked(&self.report).trouble.push(what.to_owned());
+    }
+
+    /// Waits until it is so. False: not in time.
+    async fn until(&self, time: Duration, so: impl Fn() -> bool) -> bool {
+        let end = Instant::now() + time;
+        while !so() {
+            if Instant::now() > end {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+        true
+    }
+}

@@ -1,0 +1,320 @@
+//! Puts everything in its place: taps before and behind the webhook replicas, the second webhook, the operator, the watch
+//! on etcd; and takes it away at the end.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::Router;
+use backup_lock::LedgerStore;
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ServiceAccount,
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::{
+    clients::Clients,
+    etcd,
+    faults::Faults,
+    fleet::Fleet,
+    operator::{self, Wishes},
+    plan::Kind,
+    run::Options,
+    tap::{self, Served},
+    timeline::Timeline,
+};
+use crate::{
+    World,
+    binaries::Programs,
+    control_plane::{client_from, free_port},
+    install::{self, NAMESPACE},
+    naive::NaiveWebhook,
+    pki::Identity,
+    process::{Process, Spec},
+    sibling::Sibling,
+    wait::{eventually, when},
+};
+
+mod taps;
+
+use taps::{ToApi, ToWebhook, Writer};
+
+/// Grace of the replicas for orphans.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// How long a refused restore keeps backups out.
+const INTENT: Duration = Duration::from_millis(500);
+const REPLICAS: usize = 3;
+const START: Duration = Duration::from_mins(1);
+/// Account of the clients.
+const CLIENTS: &str = "history-clients";
+
+/// Everything that runs for the histories.
+pub struct Stage {
+    /// The clients.
+    pub clients: Arc<Clients>,
+    /// What is stored.
+    pub timeline: Arc<Timeline>,
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// What the operator is asked for.
+    pub wishes: Arc<Wishes>,
+    etcd_url: String,
+    tasks: Vec<JoinHandle<()>>,
+    _served: Vec<Served>,
+    _naive: Option<NaiveWebhook>,
+    sibling: Option<Sibling>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+struct Making<'w> {
+    world: &'w mut World,
+    pki_ca: String,
+    identity: Identity,
+    http: reqwest::Client,
+    served: Vec<Served>,
+}
+
+impl Stage {
+    /// Starts it in a world without webhooks and controllers.
+    pub async fn start(world: &mut World, options: &Options) -> anyhow::Result<Self> {
+        let pki = world.plane.pki().context("the histories need a control plane of their own")?;
+        let (pki_ca, identity) = (pki.ca_pem(), pki.server("histories")?);
+        let http = tap::client(&pki_ca)?;
+        let etcd_url = world.plane.etcd_url.clone().context("no etcd")?;
+        let mut making = Making { world, pki_ca, identity, http, served: Vec::new() };
+        let (timeline, changes) = Timeline::new();
+        let timeline = Arc::new(timeline);
+
+        let servers = std::mem::take(&mut making.world.plane.api_servers);
+        let addresses = making.world.plane.addresses.clone();
+        let servers = Fleet::new(addresses.iter().copied().zip(servers.into_iter().map(Some)).collect());
+        let (replicas, naive) = if options.naive {
+            let naive = NaiveWebhook::start(making.world.client.clone(), &making.identity).await?;
+            (Fleet::new(vec![(naive.address(), None)]), Some(naive))
+        } else {
+            // Where their taps are is known before they run, and the taps need the fleet; so the addresses come first.
+            (Fleet::new((0..REPLICAS).map(|_| Ok((loopback()?, None))).collect::<anyhow::Result<_>>()?), None)
+        };
+        let faults = Arc::new(Faults::new(servers, replicas));
+        let mut tasks = Vec::new();
+
+        let to_api = making.tap_to_api(&faults, Writer::Operator).await?;
+        let account = making.account("backup-controller", to_api).await?;
+        if !options.naive {
+            for replica in 0..REPLICAS {
+                let to_api = making.tap_to_api(&faults, Writer::Webhook(replica)).await?;
+                let process =
+                    making.replica(replica, &faults.webhooks.order_from(0), to_api, &options.profile).await?;
+                faults.webhooks.put(replica, process);
+            }
+        }
+        let (url, asked) = making.tap_to_webhook(&faults, &timeline).await?;
+        install::register_webhook(&making.world.client, &url, &making.pki_ca).await?;
+        let sibling = if options.faults {
+            Some(Sibling::start(&making.world.client, making.world.folder()).await?)
+        } else {
+            None
+        };
+
+        let token = making.clients_token().await?;
+        let wishes = Arc::new(Wishes::default());
+        let tap = making.tap_for_clients(&faults).await?;
+        let clients =
+            Clients::new(making.http.clone(), token, tap, timeline.clone(), faults.clone(), wishes.clone());
+        making.asked_by_all(&clients, &asked).await?;
+
+        let (ready, watching) = tokio::sync::oneshot::channel();
+        let (told, url) = (timeline.clone(), etcd_url.clone());
+        tasks.push(tokio::spawn(async move {
+            let ready = move || {
+                let _ = ready.send(());
+            };
+            if let Err(error) = etcd::watch(&url, ready, |change| told.take(&change)).await {
+                told.broke(&format!("{error:#}"));
+            }
+        }));
+        tokio::time::timeout(START, watching)
+            .await
+            .context("etcd does not answer")?
+            .context("the watch on etcd broke")?;
+        let client = client_from(&account).await?;
+        let store = (!options.naive).then(|| LedgerStore::new(client.clone(), NAMESPACE));
+        let running = operator::run(client, store, timeline.clone(), faults.clone(), wishes.clone(), changes);
+        tasks.push(tokio::spawn(running));
+        let served = making.served;
+        Ok(Self {
+            clients: Arc::new(clients),
+            timeline,
+            faults,
+            wishes,
+            etcd_url,
+            tasks,
+            _served: served,
+            _naive: naive,
+            sibling,
+        })
+    }
+
+    /// Deletes the objects whose names begin so: they have ended, and would only weigh on those that follow.
+    pub async fn sweep(&self, prefix: &str) -> anyhow::Result<()> {
+        for kind in [Kind::Backup, Kind::Restore] {
+            etcd::sweep(&self.etcd_url, kind.plural(), NAMESPACE, prefix).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes it away and gives the API servers back.
+    pub async fn end(mut self, world: &mut World) -> anyhow::Result<()> {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        world.plane.api_servers = self.faults.servers.give_back();
+        drop(self.faults.webhooks.give_back());
+        let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+        registrations.delete("backup-webhook", &DeleteParams::default()).await?;
+        if let Some(sibling) = self.sibling.take() {
+            sibling.remove().await?;
+        }
+        Ok(())
+    }
+}
+
+fn loopback() -> anyhow::Result<SocketAddr> {
+    Ok(format!("127.0.0.1:{}", free_port()?).parse()?)
+}
+
+impl Making<'_> {
+    async fn serve(&mut self, app: Router) -> anyhow::Result<SocketAddr> {
+        let served = Served::start(&self.identity, app).await?;
+        let address = served.address();
+        self.served.push(served);
+        Ok(address)
+    }
+
+    async fn tap_to_api(&mut self, faults: &Arc<Faults>, writer: Writer) -> anyhow::Result<SocketAddr> {
+        let state = ToApi { http: tap::client(&self.pki_ca)?, faults: faults.clone(), writer };
+        self.serve(taps::to_api(state)).await
+    }
+
+    async fn tap_for_clients(&mut self, faults: &Arc<Faults>) -> anyhow::Result<SocketAddr> {
+        self.serve(taps::for_clients(tap::client(&self.pki_ca)?, faults.clone())).await
+    }
+
+    async fn tap_to_webhook(
+        &mut self,
+        faults: &Arc<Faults>,
+        timeline: &Arc<Timeline>,
+    ) -> anyhow::Result<(String, Arc<AtomicU64>)> {
+        let asked = Arc::new(AtomicU64::new(0));
+        let http = tap::client(&self.pki_ca)?;
+        let state =
+            ToWebhook { http, faults: faults.clone(), timeline: timeline.clone(), asked: asked.clone() };
+        let address = self.serve(taps::to_webhook(state)).await?;
+        Ok((format!("https://{address}"), asked))
+    }
+
+    /// A kubeconfig of a ServiceAccount through a tap.
+    async fn account(&self, name: &str, tap: SocketAddr) -> anyhow::Result<PathBuf> {
+        let path = self.world.plane.service_account_kubeconfig(NAMESPACE, name).await?;
+        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path)?)?;
+        config["clusters"][0]["cluster"]["server"] = json!(format!("https://{tap}"));
+        let own = self.world.folder().join(format!("{name}-{}.kubeconfig", tap.port()));
+        std::fs::write(&own, config.to_string())?;
+        Ok(own)
+    }
+
+    async fn replica(
+        &self,
+        number: usize,
+        all: &[SocketAddr],
+        tap: SocketAddr,
+        profile: &str,
+    ) -> anyhow::Result<Process> {
+        let address = all[number];
+        let kubeconfig = self.account("backup-webhook", tap).await?;
+        let health = loopback()?;
+        let program = Programs::build(profile)?.webhook;
+        let mut args = vec![
+            format!("--listen={address}"),
+            format!("--health-listen={health}"),
+            format!("--tls-cert={}", self.identity.cert.display()),
+            format!("--tls-key={}", self.identity.key.display()),
+            format!("--namespace={NAMESPACE}"),
+            format!("--orphan-grace={}ms", GRACE.as_millis()),
+        ];
+        if backup_lock::ledger::FORMAT_VERSION > 1 {
+            args.push(format!("--intent={}ms", INTENT.as_millis()));
+            // A burst is handed to one replica, also to one that stands still.
+            let peers: Vec<String> = all.iter().map(ToString::to_string).collect();
+            args.extend([
+                format!("--peers={}", peers.join(",")),
+                format!("--identity={}", address.ip()),
+                "--peer-name=localhost".to_owned(),
+                format!("--peer-ca={}", self.world.plane.pki().context("no authority")?.ca().display()),
+            ]);
+        }
+        let env = [("KUBECONFIG".to_owned(), kubeconfig.display().to_string())].into();
+        let spec = Spec { name: format!("history-webhook-{number}"), program, args, env };
+        let mut process = Process::start(spec, self.world.folder())?;
+        let url = format!("http://{health}/readyz");
+        eventually("a webhook replica is ready", START, async || {
+            process.check()?;
+            let answer = reqwest::get(&url).await?;
+            anyhow::Ok(when(answer.status().is_success(), answer.status().to_string()))
+        })
+        .await
+        .map_err(|error| error.context(process.tail(20)))?;
+        Ok(process)
+    }
+
+    /// A token of an account that may do everything that a person may.
+    async fn clients_token(&self) -> anyhow::Result<String> {
+        let (client, apply) = (self.world.client.clone(), PatchParams::apply("backup-tests").force());
+        let account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CLIENTS } });
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+        accounts.patch(CLIENTS, &apply, &Patch::Apply(&account)).await?;
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": CLIENTS },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "kind": "ServiceAccount", "name": CLIENTS, "namespace": NAMESPACE }] });
+        let bindings: Api<ClusterRoleBinding> = Api::all(client);
+        bindings.patch(CLIENTS, &apply, &Patch::Apply(&binding)).await?;
+        let path = self.world.plane.service_account_kubeconfig(NAMESPACE, CLIENTS).await?;
+        let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+        Ok(config["users"][0]["user"]["token"].as_str().context("no token")?.to_owned())
+    }
+
+    /// Waits until each API server asks the webhook about creations.
+    async fn asked_by_all(&self, clients: &Clients, asked: &AtomicU64) -> anyhow::Result<()> {
+        for address in &self.world.plane.addresses {
+            eventually("the webhook is asked", START, async || {
+                let before = asked.load(Ordering::SeqCst);
+                let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+                    "metadata": { "name": "is-the-webhook-there" }, "spec": { "includedNamespaces": ["nowhere"] } });
+                let url = format!("https://{address}/apis/velero.io/v1/namespaces/{NAMESPACE}/backups?dryRun=All");
+                let request = self.http.post(url).bearer_auth(&clients.token).header("content-type", "application/json");
+                let answer = request.body(object.to_string()).send().await?.text().await?;
+                anyhow::Ok(when(asked.load(Ordering::SeqCst) > before, answer))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! The three places where single requests are watched and hit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::State,
+    http::Method,
+    response::{IntoResponse as _, Response},
+};
+use serde_json::Value;
+
+use crate::history::{
+    clients::SERVER,
+    faults::{Faults, Point},
+    plan::{self, ATTEMPT},
+    record::Review,
+    tap,
+    timeline::Timeline,
+};
+
+/// Who writes the ledger through a tap.
+#[derive(Clone, Copy)]
+pub enum Writer {
+    /// The webhook replica of this number.
+    Webhook(usize),
+    /// The operator.
+    Operator,
+}
+
+/// Between a writer of the ledger and the API servers.
+#[derive(Clone)]
+pub struct ToApi {
+    /// Speaks to the API servers.
+    pub http: reqwest::Client,
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// Who is behind it.
+    pub writer: Writer,
+}
+
+/// Between the API servers and the webhook replicas.
+#[derive(Clone)]
+pub struct ToWebhook {
+    /// Speaks to the replicas.
+    pub http: reqwest::Client,
+    /// What goes wrong.
+    pub faults: Arc<Faults>,
+    /// Where reviews are written down.
+    pub timeline: Arc<Timeline>,
+    /// How often the webhook was asked.
+    pub asked: Arc<AtomicU64>,
+}
+
+/// Passes a writer's requests on, and may lose the answer to a write of the ledger.
+pub fn to_api(state: ToApi) -> Router {
+    Router::new().fallback(between_writer_and_api).with_state(state)
+}
+
+/// Passes a client's requests on, and loses the answer to what was done.
+pub fn for_clients(http: reqwest::Client, faults: Arc<Faults>) -> Router {
+    Router::new().fallback(between_client_and_api).with_state((http, faults))
+}
+
+/// Passes reviews on, writes down what was asked and answered, and may lose the answer.
+pub fn to_webhook(state: ToWebhook) -> Router {
+    Router::new().fallback(between_api_and_webhook).with_state(state)
+}
+
+async fn between_writer_and_api(State(state): State<ToApi>, request: axum::extract::Request) -> Response {
+    let request = match tap::Request::of(request).await {
+        Ok(request) => request,
+        Err(status) => return status.into_response(),
+    };
+    let Ok(answer) = request.send(&state.http, &state.faults.servers.order()).await else {
+        return tap::cut();
+    };
+    let writes = request.method == Method::PUT && request.path.contains("/leases/backup-lock-");
+    if writes && answer.status().is_success() {
+        let text = String::from_utf8_lossy(&request.body);
+        let lost = match state.writer {
+            Writer::Operator => state.faults.operator_wrote(&text),
+            Writer::Webhook(replica) => {
+                let point = state.faults.ledger_written(replica, &text);
+                matches!(point, Some(Point::LedgerReplyLost | Point::WebhookKilled))
+            }
+        };
+        if lost {
+            return tap::cut();
+        }
+    }
+    tap::pass(answer)
+}
+
+async fn between_client_and_api(
+    State((http, faults)): State<(reqwest::Client, Arc<Faults>)>,
+    request: axum::extract::Request,
+) -> Response {
+    let server =
+        request.headers().get(SERVER).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let request = match tap::Request::of(request).await {
+        Ok(request) => request,
+        Err(status) => return status.into_response(),
+    };
+    match request.send(&http, &faults.servers.order_from(server)).await {
+        Ok(answer) if answer.status().is_success() => {
+            faults.count(Point::ClientReplyCut);
+            tap::cut()
+        }
+        Ok(answer) => tap::pass(answer),
+        Err(_) => tap::cut(),
+    }
+}
+
+async fn between_api_and_webhook(
+    State(state): State<ToWebhook>,
+    request: axum::extract::Request,
+) -> Response {
+    let request = match tap::Request::of(request).await {
+        Ok(request) => request,
+        Err(status) => return status.into_response(),
+    };
+    state.asked.fetch_add(1, Ordering::SeqCst);
+    let review = created(&request.body);
+    let index = review.as_ref().map(|(history, review)| {
+        state.faults.reviewed(review.attempt, &review.uid);
+        state.timeline.record(*history, |record| {
+            record.reviews.push(review.clone());
+            record.reviews.len() - 1
+        })
+    });
+    let Ok(answer) = request.send(&state.http, &state.faults.webhooks.order()).await else {
+        return tap::cut();
+    };
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let Ok(body) = answer.bytes().await else { return tap::cut() };
+    let (Some((history, review)), Some(index)) = (review, index) else {
+        return tap::pass_read(status, &headers, body);
+    };
+    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let allowed = said["response"]["allowed"].as_bool();
+    state.timeline.record(history, |record| {
+        if let Some(review) = record.reviews.get_mut(index) {
+            review.allowed = allowed;
+            review.code = said["response"]["status"]["code"]
+                .as_u64()
+                .and_then(|code| u16::try_from(code).ok())
+                .unwrap_or(0);
+        }
+    });
+    if allowed == Some(true) && !review.dry_run {
+        match state.faults.admitted(review.attempt) {
+            Some(Point::WebhookReplyCut | Point::ApiServerKilled) => return tap::cut(),
+            // Time to go away.
+            Some(Point::ClientGone) => tokio::time::sleep(Duration::from_millis(10)).await,
+            _ => {}
+        }
+    }
+    tap::pass_read(status, &headers, body)
+}
+
+/// What a review of a creation is about, if it is one of a history.
+fn created(body: &[u8]) -> Option<(u64, Review)> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let request = &body["request"];
+    if request["operation"] != "CREATE" {
+        return None;
+    }
+    let metadata = &request["object"]["metadata"];
+    let review = Review {
+        attempt: metadata["annotations"][ATTEMPT].as_str()?.parse().ok()?,
+        uid: metadata["uid"].as_str()?.to_owned(),
+        dry_run: request["dryRun"].as_bool().unwrap_or(false),
+        allowed: None,
+        code: 0,
+    };
+    Some((plan::number_of(request["name"].as_str()?)?, review))
+}

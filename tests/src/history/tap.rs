@@ -1,0 +1,144 @@
+//! A reverse proxy that ends TLS on both sides, so that it can tell one request from another and lose the answer to exactly
+//! one of them.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{HeaderMap, Method, StatusCode},
+    response::{IntoResponse as _, Response},
+};
+use axum_server::tls_rustls::RustlsConfig;
+use futures::stream;
+
+use crate::pki::Identity;
+
+/// Largest body that is passed on.
+pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
+/// Longest time to an answer, longer than any time-out of who asks.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A running server on a loopback port; ends when dropped.
+pub struct Served {
+    address: SocketAddr,
+    handle: axum_server::Handle<SocketAddr>,
+}
+
+impl Served {
+    /// Serves these routes with this certificate.
+    pub async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
+        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
+        let handle = axum_server::Handle::new();
+        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
+        tokio::spawn(server.serve(app.into_make_service()));
+        let address = handle.listening().await.context("a tap does not listen")?;
+        Ok(Self { address, handle })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}
+
+/// A client that trusts this authority and never asks twice by itself.
+pub fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {
+    Ok(reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(ca_pem.as_bytes())?])
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build()?)
+}
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Request {
+    /// Takes one in.
+    pub async fn of(request: axum::extract::Request) -> Result<Self, StatusCode> {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let mut headers = parts.headers;
+        for hop in ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"] {
+            headers.remove(hop);
+        }
+        Ok(Self { method: parts.method, path, headers, body })
+    }
+
+    /// Passes it on to the first of these that accepts a connection.
+    pub async fn send(
+        &self,
+        client: &reqwest::Client,
+        to: &[SocketAddr],
+    ) -> reqwest::Result<reqwest::Response> {
+        let mut last = None;
+        for address in to {
+            let request = client
+                .request(self.method.clone(), format!("https://{address}{}", self.path))
+                .headers(self.headers.clone())
+                .body(self.body.clone());
+            match request.send().await {
+                Err(error) if error.is_connect() => last = Some(error),
+                answer => return answer,
+            }
+        }
+        match last {
+            Some(error) => Err(error),
+            // Nobody to ask: as if there were no such host.
+            None => client.get("https://127.0.0.1:1/").send().await,
+        }
+    }
+}
+
+/// Passes an answer back, piece by piece.
+pub fn pass(answer: reqwest::Response) -> Response {
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let pieces = stream::unfold(answer, |mut answer: reqwest::Response| async move {
+        let piece = answer.chunk().await.transpose()?;
+        Some((piece, answer))
+    });
+    with_headers(status, &headers, Body::from_stream(pieces))
+}
+
+/// Passes back an answer whose body was read.
+pub fn pass_read(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
+    with_headers(status, headers, Body::from(body))
+}
+
+/// Answers with nothing: the stream, or the connection, breaks.
+pub fn cut() -> Response {
+    let broken =
+        stream::once(async { Err::<Bytes, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset)) });
+    Body::from_stream(broken).into_response()
+}
+
+fn with_headers(status: StatusCode, headers: &HeaderMap, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    for (name, value) in headers {
+        if !["connection", "transfer-encoding", "content-length"].contains(&name.as_str()) {
+            response.headers_mut().append(name, value.clone());
+        }
+    }
+    response
+}

@@ -1,0 +1,273 @@
+//! The stored objects and the ledger, through all their versions, sorted by history.
+
+use std::{
+    collections::HashMap,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use backup_lock::{Ledger, ObjectKind};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{
+    etcd::Change,
+    locked,
+    plan::{self, Area, Kind, NAMESPACES},
+    record::{At, Life, Record, Span, Standing},
+};
+
+const OBJECTS: &str = "/registry/velero.io/";
+const LEDGER: &str = "/registry/leases/velero/backup-lock-velero";
+/// Phases that end the work, of both kinds (Velero `pkg/apis/velero/v1`, v1.18).
+const OVER: [&str; 5] = ["FailedValidation", "Completed", "PartiallyFailed", "Failed", "Deleting"];
+/// States of an entry that keeps others out for the sake of its object.
+const PLACES: [&str; 3] = ["Reserved", "Active", "Settling"];
+/// The finalizer of what is worked on.
+pub const FINALIZER: &str = "backup-controller.velero.io/work";
+
+/// All that was seen in etcd.
+pub struct Timeline {
+    start: Instant,
+    seen: Mutex<Seen>,
+    /// Uids of objects that changed, for the operator.
+    changed: mpsc::UnboundedSender<String>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The stored objects: key in etcd to history and uid.
+    stored: HashMap<String, (u64, String)>,
+    /// Every object that was ever stored: uid to history.
+    histories: HashMap<String, u64>,
+    /// Open spans: uid, and whether it is a place, to history.
+    standing: HashMap<(String, bool), u64>,
+    /// The newest text of the ledger.
+    ledger: String,
+    /// Versions of the ledger.
+    versions: u64,
+    largest: usize,
+    trouble: Vec<String>,
+    records: HashMap<u64, Record>,
+}
+
+impl Timeline {
+    /// Nothing seen yet. The receiver hears of every object that changes.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (tell, changes) = mpsc::unbounded_channel();
+        let timeline = Self { start: Instant::now(), seen: Mutex::default(), changed: tell };
+        (timeline, changes)
+    }
+
+    /// Time since the start of the run: the one clock of all records.
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Takes a change in.
+    pub fn take(&self, change: &Change) {
+        let at = At { revision: change.revision, time: self.now() };
+        {
+            let mut seen = locked(&self.seen);
+            if change.key == LEDGER {
+                seen.ledger(change.value.as_deref(), at);
+            } else if let Some(rest) = change.key.strip_prefix(OBJECTS)
+                && let Some(uid) = seen.object(&change.key, rest, change.value.as_deref(), at)
+            {
+                let _ = self.changed.send(uid);
+            }
+        }
+    }
+
+    /// Nothing more is seen.
+    pub fn broke(&self, why: &str) {
+        locked(&self.seen).trouble.push(why.to_owned());
+    }
+
+    /// Adds to the record of a history.
+    pub fn record<T>(&self, history: u64, add: impl FnOnce(&mut Record) -> T) -> T {
+        add(locked(&self.seen).records.entry(history).or_default())
+    }
+
+    /// Takes the record of a history out, to judge it.
+    pub fn close(&self, history: u64) -> Record {
+        let now = self.now();
+        let mut seen = locked(&self.seen);
+        seen.histories.retain(|_, of| *of != history);
+        let mut record = seen.records.remove(&history).unwrap_or_default();
+        record.closed = now;
+        record
+    }
+
+    /// The object of this uid, and its history.
+    pub fn life(&self, uid: &str) -> Option<(u64, Life)> {
+        let seen = locked(&self.seen);
+        let history = seen.histories.get(uid)?;
+        Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
+    }
+
+    /// All objects that are stored and not over.
+    pub fn unfinished(&self) -> Vec<String> {
+        let seen = locked(&self.seen);
+        let unfinished = |(history, uid): &&(u64, String)| {
+            seen.records
+                .get(history)
+                .and_then(|record| record.lives.get(uid))
+                .is_some_and(|life| life.over().is_none())
+        };
+        seen.stored.values().filter(unfinished).map(|(_, uid)| uid.clone()).collect()
+    }
+
+    /// How many objects of a history are stored, and how many of them are not over.
+    pub fn left(&self, history: u64) -> (usize, usize) {
+        let seen = locked(&self.seen);
+        let Some(record) = seen.records.get(&history) else { return (0, 0) };
+        let stored = || record.lives.values().filter(|life| life.gone.is_none());
+        (stored().count(), stored().filter(|life| life.ended.is_none()).count())
+    }
+
+    /// The histories of which there are records.
+    pub fn open(&self) -> Vec<u64> {
+        locked(&self.seen).records.keys().copied().collect()
+    }
+
+    /// Whether anything in the ledger names this history.
+    pub fn in_ledger(&self, prefix: &str) -> bool {
+        locked(&self.seen).ledger.contains(prefix)
+    }
+
+    /// Versions of the ledger seen, its largest size, and what could not be understood.
+    pub fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
+        let seen = locked(&self.seen);
+        (seen.versions, seen.largest, seen.trouble.clone())
+    }
+}
+
+impl Seen {
+    fn object(&mut self, key: &str, rest: &str, value: Option<&[u8]>, at: At) -> Option<String> {
+        let mut parts = rest.split('/');
+        let kind = match parts.next()? {
+            "backups" => Kind::Backup,
+            "restores" => Kind::Restore,
+            _ => return None,
+        };
+        let name = parts.nth(1)?;
+        let Some(value) = value else {
+            let (history, uid) = self.stored.remove(key)?;
+            let life = self.records.get_mut(&history)?.lives.get_mut(&uid)?;
+            life.gone = Some(at);
+            return Some(uid);
+        };
+        let history = plan::number_of(name)?;
+        let object: Value = serde_json::from_slice(value).ok()?;
+        let uid = object["metadata"]["uid"].as_str()?.to_owned();
+        let phase = object["status"]["phase"].as_str().unwrap_or_default();
+        self.stored.insert(key.to_owned(), (history, uid.clone()));
+        self.histories.insert(uid.clone(), history);
+        let life =
+            self.records.entry(history).or_default().lives.entry(uid.clone()).or_insert_with(|| Life {
+                uid: uid.clone(),
+                kind,
+                name: name.to_owned(),
+                area: plan::area_of(&plan::prefix(history), &object["spec"]),
+                created: at,
+                ended: None,
+                gone: None,
+                phase: String::new(),
+                deleting: false,
+                finalizer: false,
+                version: 0,
+            });
+        life.version = at.revision;
+        phase.clone_into(&mut life.phase);
+        life.deleting = object["metadata"]["deletionTimestamp"].is_string();
+        life.finalizer = object["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one == FINALIZER));
+        if life.ended.is_none() && OVER.contains(&phase) {
+            life.ended = Some(at);
+        }
+        Some(uid)
+    }
+
+    /// The entries of a version of the ledger against those of the one before.
+    fn ledger(&mut self, value: Option<&[u8]>, at: At) {
+        self.versions += 1;
+        let text = value.and_then(ledger_text).unwrap_or_default();
+        self.largest = self.largest.max(text.len());
+        let entries = match entries(&text) {
+            Ok(entries) => entries,
+            Err(error) => return self.trouble.push(format!("revision {}: {error}", at.revision)),
+        };
+        self.ledger = text;
+        let mut gone = std::mem::take(&mut self.standing);
+        for Seat { history, place, mut standing } in entries {
+            let seat = (standing.uid.clone(), place);
+            let stood = gone.remove(&seat).is_some();
+            let record = self.records.entry(history).or_default();
+            let known = if place { &mut record.standings } else { &mut record.marks };
+            if let Some(known) = known.get_mut(&standing.uid) {
+                known.area = standing.area;
+                if !stood {
+                    known.spans.push(Span { from: at, until: None });
+                }
+            } else {
+                standing.spans.push(Span { from: at, until: None });
+                known.insert(standing.uid.clone(), standing);
+            }
+            self.standing.insert(seat, history);
+        }
+        for ((uid, place), history) in gone {
+            let Some(record) = self.records.get_mut(&history) else { continue };
+            let known = if place { &mut record.standings } else { &mut record.marks };
+            if let Some(span) = known.get_mut(&uid).and_then(|standing| standing.spans.last_mut()) {
+                span.until = Some(at);
+            }
+        }
+    }
+}
+
+/// The annotation, out of the API server's own encoding (protobuf, which has texts as they are).
+fn ledger_text(value: &[u8]) -> Option<String> {
+    let begin = value.windows(5).position(|window| window == b"{\"v\":")?;
+    let mut values =
+        serde_json::Deserializer::from_slice(&value[begin..]).into_iter::<&serde_json::value::RawValue>();
+    Some(values.next()?.ok()?.get().to_owned())
+}
+
+/// An entry of the ledger; `place`: it keeps others out for the sake of its object.
+struct Seat {
+    history: u64,
+    place: bool,
+    standing: Standing,
+}
+
+/// What a version of the ledger says of histories. Intents, who waits, tombstones, holds and deletions are no places: they
+/// may stand beside others.
+fn entries(text: &str) -> anyhow::Result<Vec<Seat>> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ledger = Ledger::from_json(text)?;
+    let mut all = Vec::new();
+    for claim in &ledger.claims {
+        let Some(history) = plan::number_of(&claim.key.name) else { continue };
+        let kind = if claim.key.kind == ObjectKind::Restore { Kind::Restore } else { Kind::Backup };
+        let of_object = matches!(claim.key.kind, ObjectKind::Backup | ObjectKind::Restore);
+        let prefix = plan::prefix(history);
+        for entry in &claim.entries {
+            let bit =
+                |index: usize| u8::from(entry.footprint.includes(&plan::namespace(&prefix, index))) << index;
+            let standing = Standing {
+                uid: entry.uid.clone(),
+                kind,
+                name: claim.key.name.clone(),
+                area: Area((0..NAMESPACES).map(bit).sum()),
+                spans: Vec::new(),
+            };
+            let place = of_object && PLACES.contains(&entry.state.to_string().as_str());
+            all.push(Seat { history, place, standing });
+        }
+    }
+    Ok(all)
+}

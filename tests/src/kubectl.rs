@@ -1,0 +1,87 @@
+//! The clients that people and pipelines use: kubectl as it is published, and a client-go program.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::plugin::Ran;
+
+/// kubectl and the client-go program, with the kubeconfig that they use.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    folder: PathBuf,
+}
+
+/// What a client-go program saw of one creation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientGo {
+    /// Name of what was created; empty when nothing was.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// How long the call took.
+    pub elapsed_seconds: f64,
+    /// Requests that were sent for the one call.
+    pub attempts: u32,
+    /// The error in words; empty for success.
+    pub error: String,
+    /// HTTP status of the error.
+    pub code: u16,
+    /// Its reason, such as Forbidden.
+    pub reason: String,
+    /// Seconds after which the server says that trying again makes sense.
+    pub retry_after_seconds: u32,
+    /// Its causes.
+    pub causes: Vec<Value>,
+    /// Warnings that came with the answer.
+    pub warnings: Vec<String>,
+}
+
+impl Kubectl {
+    /// Manifests and caches go into `folder`.
+    pub(crate) fn new(program: PathBuf, kubeconfig: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.join("kubectl");
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { program, kubeconfig: kubeconfig.to_owned(), folder })
+    }
+
+    /// Writes an object to a file, for `-f`.
+    pub fn manifest(&self, object: &impl serde::Serialize) -> anyhow::Result<String> {
+        let text = serde_json::to_vec(object)?;
+        let path = tempfile::Builder::new().suffix(".json").tempfile_in(&self.folder)?.keep()?.1;
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
+    /// Runs kubectl with these arguments.
+    pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
+        Ran::of(self.command("kubectl", args)).await
+    }
+
+    /// Creates the object of a manifest by client-go, with the retries that it does by itself.
+    pub async fn client_go(
+        &self,
+        manifest: &str,
+        resource: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<ClientGo> {
+        let mut command = self.command("client-go-create", &["--file", manifest, "--resource", resource]);
+        command.args(flags);
+        let ran = Ran::of(command).await?;
+        serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))
+    }
+
+    fn command(&self, name: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(name).args(args).env("KUBECONFIG", &self.kubeconfig);
+        // What is known of one world must not be told about the next one on the same port.
+        command.env("KUBECACHEDIR", self.folder.join("cache")).env("HOME", &self.folder);
+        command
+    }
+}

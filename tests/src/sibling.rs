@@ -1,0 +1,206 @@
+//! Somebody else's validating webhook for Backups and Restores, which runs beside ours. What it does to a creation is
+//! said by the object itself, so that one of them serves any number of clients at once.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::{Json, Router, extract::State, routing::post};
+use axum_server::tls_rustls::RustlsConfig;
+use backup_core::api::{Backup, BackupSpec};
+use k8s_openapi::{ByteString, api::admissionregistration::v1::ValidatingWebhookConfiguration};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    core::{
+        DynamicObject, Status,
+        admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+        response::StatusDetails,
+    },
+};
+use serde_json::json;
+
+use crate::{
+    install::NAMESPACE,
+    pki::Pki,
+    wait::{Probe, eventually},
+};
+
+/// The annotation that says what is done to the creation of an object, as words with commas between them: `delay-500`
+/// waits so many milliseconds first, a number (`403`) denies with that code, any other word (`AlreadyExists`) denies with
+/// that reason, `retry-1` adds so many seconds to a denial. Objects without it are not even shown to this webhook.
+pub const ANNOTATION: &str = "test/deny";
+const NAME: &str = "sibling-webhook";
+const START: Duration = Duration::from_secs(30);
+
+/// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also takes its registration away.
+pub struct Sibling {
+    client: Client,
+    handle: axum_server::Handle<SocketAddr>,
+    calls: Arc<AtomicU64>,
+}
+
+/// What the annotation asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    delay: Duration,
+    denial: Option<(u16, String)>,
+    retry: u32,
+}
+
+impl Sibling {
+    /// Starts and registers it, and waits until the API server asks it. Its certificates go into `folder`.
+    pub async fn start(client: &Client, folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.join(NAME);
+        std::fs::create_dir_all(&folder)?;
+        let pki = Pki::new(&folder)?;
+        let identity = pki.server(NAME)?;
+        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
+        let calls = Arc::new(AtomicU64::new(0));
+        let app = Router::new().route("/validate", post(validate)).with_state(calls.clone());
+        let handle = axum_server::Handle::new();
+        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
+        tokio::spawn(server.serve(app.into_make_service()));
+        let address = handle.listening().await.context("the sibling webhook does not listen")?;
+        let sibling = Self { client: client.clone(), handle, calls };
+        sibling.register(address, &pki).await?;
+        Ok(sibling)
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Takes its registration away. The API server may ask it for a moment longer, and refuse what it would have been
+    /// asked about.
+    pub async fn remove(self) -> anyhow::Result<()> {
+        self.registrations().delete(NAME, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn register(&self, address: SocketAddr, pki: &Pki) -> anyhow::Result<()> {
+        let ca = serde_json::to_value(ByteString(pki.ca_pem().into_bytes()))?;
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": { "name": NAME },
+            "webhooks": [{
+                "name": "sibling.webhook.test", "admissionReviewVersions": ["v1"],
+                "clientConfig": { "url": format!("https://{address}/validate"), "caBundle": ca },
+                "rules": [{ "apiGroups": ["velero.io"], "apiVersions": ["*"],
+                    "resources": ["backups", "restores"], "operations": ["CREATE"] }],
+                "matchConditions": [{ "name": "wants-it",
+                    "expression": format!("'{ANNOTATION}' in object.metadata.?annotations.orValue({{}})") }],
+                "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,
+            }],
+        });
+        let patch = Patch::Apply(&configuration);
+        self.registrations().patch(NAME, &PatchParams::apply("backup-tests").force(), &patch).await?;
+        let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let mut probe = Backup::new("is-the-sibling-there", BackupSpec::default());
+        probe.metadata.annotations = Some([(ANNOTATION.to_owned(), "403".to_owned())].into());
+        eventually("the sibling webhook is asked", START, async || {
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            let before = self.calls();
+            let answer = backups.create(&dry, &probe).await;
+            anyhow::Ok(match answer {
+                Err(_) if self.calls() > before => Probe::Ready(()),
+                other => Probe::NotYet(format!("{:?}", other.map(|_| ()))),
+            })
+        })
+        .await
+    }
+
+    fn registrations(&self) -> Api<ValidatingWebhookConfiguration> {
+        Api::all(self.client.clone())
+    }
+}
+
+impl Drop for Sibling {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}
+
+impl Wish {
+    fn of(text: &str) -> Self {
+        let mut wish = Self::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if let Some(millis) = word.strip_prefix("delay-") {
+                wish.delay = Duration::from_millis(millis.parse().unwrap_or_default());
+            } else if let Some(seconds) = word.strip_prefix("retry-") {
+                wish.retry = seconds.parse().unwrap_or_default();
+            } else if let Ok(code) = word.parse() {
+                wish.denial = Some((code, if code == 403 { "Forbidden" } else { "" }.to_owned()));
+            } else {
+                wish.denial = Some((409, word.to_owned()));
+            }
+        }
+        wish
+    }
+}
+
+async fn validate(
+    State(calls): State<Arc<AtomicU64>>,
+    Json(review): Json<AdmissionReview<DynamicObject>>,
+) -> Json<serde_json::Value> {
+    calls.fetch_add(1, Ordering::Relaxed);
+    let answer = match TryInto::<AdmissionRequest<DynamicObject>>::try_into(review) {
+        Err(error) => AdmissionResponse::invalid(error),
+        Ok(request) => {
+            let annotations = request.object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
+            let text = annotations.and_then(|all| all.get(ANNOTATION)).cloned().unwrap_or_default();
+            let wish = Wish::of(&text);
+            tokio::time::sleep(wish.delay).await;
+            let mut response = AdmissionResponse::from(&request);
+            if let Some((code, reason)) = wish.denial {
+                response.allowed = false;
+                response.result = Status::failure("the sibling webhook denies this", &reason).with_code(code);
+                if wish.retry > 0 {
+                    response.result.details =
+                        Some(StatusDetails { retry_after_seconds: wish.retry, ..no_details() });
+                }
+            }
+            response
+        }
+    };
+    Json(serde_json::to_value(answer.into_review()).unwrap_or_default())
+}
+
+fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_annotation_add_up() {
+        let denial = |code, reason: &str| Some((code, reason.to_owned()));
+        for (text, delay, expected, retry) in [
+            ("", 0, None, 0),
+            ("403", 0, denial(403, "Forbidden"), 0),
+            ("AlreadyExists", 0, denial(409, "AlreadyExists"), 0),
+            ("delay-250", 250, None, 0),
+            ("delay-250, 429, retry-1", 250, denial(429, ""), 1),
+        ] {
+            let wish = Wish { delay: Duration::from_millis(delay), denial: expected, retry };
+            assert_eq!(Wish::of(text), wish, "{text:?}");
+        }
+    }
+}

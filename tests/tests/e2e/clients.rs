@@ -1,0 +1,458 @@
+//! What clients see and do when a creation is refused, and when the webhook is in trouble. The measurements are printed;
+//! `docs/clients.md` is made of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::Backup;
+use backup_tests::{
+    World,
+    kubectl::{ClientGo, Kubectl},
+    plugin::Ran,
+    proxy::Fault,
+    sibling::{ANNOTATION, Sibling},
+    wait::{eventually, when},
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, PostParams},
+    core::Status,
+};
+
+use crate::{
+    lock::{Stopped, clean, create_restore, refusal},
+    main_job::{backups, create_backup, of_namespaces, restores},
+};
+
+crate::tests! {
+    every_client_prints_who_is_in_the_way_and_stores_nothing,
+    a_restore_is_refused_to_kubectl_with_the_backup_in_its_way,
+    replace_of_what_is_not_there_never_asks_the_webhook,
+    replace_with_force_deletes_before_it_is_refused,
+    trouble_of_the_webhook_is_waited_out_by_clients_themselves,
+    without_any_webhook_creations_fail_at_once_and_say_why,
+    who_asks_to_wait_is_created_when_the_holder_has_ended,
+}
+
+/// In a world with a low grace, because every try leaves a claim behind.
+pub const BESIDE_A_SIBLING: &[crate::Test] =
+    &[("clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries", |world| {
+        Box::pin(clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(world))
+    })];
+
+/// A refusal that takes longer counts as a hang.
+const PROMPT: Duration = Duration::from_secs(5);
+/// How long a restore is held back from ending.
+const HELD: Duration = Duration::from_millis(2500);
+/// How long the webhook is in trouble.
+const TROUBLE: Duration = Duration::from_secs(4);
+
+/// What one client saw of one attempt.
+struct Seen {
+    client: String,
+    /// Exit code, where it is a program.
+    code: Option<i32>,
+    printed: String,
+    elapsed: Duration,
+    /// Requests that the client sent, where that can be seen.
+    attempts: Option<u32>,
+}
+
+impl Seen {
+    fn ran(client: &str, ran: &Ran) -> Self {
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
+        Self {
+            client: client.to_owned(),
+            code: Some(ran.code),
+            printed,
+            elapsed: ran.elapsed,
+            attempts: None,
+        }
+    }
+
+    fn client_go(client: &str, seen: &ClientGo) -> Self {
+        let printed = if seen.error.is_empty() {
+            format!("{} created", seen.name)
+        } else {
+            let causes = serde_json::Value::from(seen.causes.clone());
+            format!("{} {}: {} (causes {causes})", seen.code, seen.reason, seen.error)
+        };
+        Self {
+            client: client.to_owned(),
+            code: None,
+            printed,
+            elapsed: Duration::from_secs_f64(seen.elapsed_seconds),
+            attempts: Some(seen.attempts),
+        }
+    }
+
+    fn kube_rs(client: &str, start: Instant, answer: &Result<Backup, kube::Error>) -> Self {
+        let printed = match answer {
+            Ok(_) => "created".to_owned(),
+            Err(kube::Error::Api(status)) => format!("{} {}: {status}", status.code, status.reason),
+            Err(error) => error.to_string(),
+        };
+        Self { client: client.to_owned(), code: None, printed, elapsed: start.elapsed(), attempts: None }
+    }
+
+    /// One line of the table in `docs/clients.md`.
+    fn print(&self, calls: impl Into<Option<u64>>) {
+        let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+        println!(
+            "    | {} | exit {} | {:.2} s | sent {} | webhook calls {} | {}",
+            self.client,
+            or_none(self.code.map(|code| code.to_string())),
+            self.elapsed.as_secs_f64(),
+            or_none(self.attempts.map(|attempts| attempts.to_string())),
+            or_none(calls.into().map(|calls| calls.to_string())),
+            self.printed.trim(),
+        );
+    }
+}
+
+/// The ways of kubectl to create something.
+const CREATING: [(&str, &[&str]); 5] = [
+    ("kubectl create", &["create"]),
+    ("kubectl apply", &["apply"]),
+    ("kubectl apply --server-side", &["apply", "--server-side"]),
+    ("kubectl create --dry-run=server", &["create", "--dry-run=server"]),
+    ("kubectl apply --server-side --dry-run=server", &["apply", "--server-side", "--dry-run=server"]),
+];
+
+async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let kubectl = kubectl(world)?;
+    let holder = create_restore(world, "holder", "clients-a").await?;
+    let since = holder.metadata.creation_timestamp.context("no creation time")?.0.to_string();
+    let refused = Backup::new("refused", of_namespaces(&["clients-a"]));
+    let manifest = kubectl.manifest(&named(&refused))?;
+
+    // Discovery is cached from here on, as it is for a person who has used kubectl before.
+    kubectl.run(&["get", "backups", "-n", "velero"]).await?;
+    for (client, args) in CREATING {
+        let before = world.admissions("").await?;
+        let ran = kubectl.run(&[args, &["-f", &manifest]].concat()).await?;
+        let seen = Seen::ran(client, &ran);
+        seen.print(world.admissions("").await? - before);
+        ensure!(ran.code == 1 && ran.stdout.is_empty(), "{ran:?}");
+        ensure!(ran.stderr.contains("(Forbidden)"), "{client}: not shown as forbidden: {}", ran.stderr);
+        ensure!(!ran.stderr.contains("--force-conflicts"), "advises force: {}", ran.stderr);
+        stands_alone(&seen, &since)?;
+        ensure!(world.admissions("").await? - before == 1, "{client}: the webhook was asked more than once");
+        not_stored(world, "refused").await?;
+    }
+
+    for (client, flags) in [("client-go", &[][..]), ("client-go, dry run", &["--dry-run"])] {
+        let before = world.admissions("").await?;
+        let answer = kubectl.client_go(&manifest, "backups", flags).await?;
+        let seen = Seen::client_go(client, &answer);
+        seen.print(world.admissions("").await? - before);
+        ensure!(answer.code == 403 && answer.reason == "Forbidden" && answer.attempts == 1, "{answer:?}");
+        ensure!(!answer.causes.is_empty() && answer.retry_after_seconds > 0, "{answer:?}");
+        stands_alone(&seen, &since)?;
+        not_stored(world, "refused").await?;
+    }
+
+    for dry_run in [false, true] {
+        let (before, start) = (world.admissions("").await?, Instant::now());
+        let answer = backups(world).create(&PostParams { dry_run, ..PostParams::default() }, &refused).await;
+        let seen = Seen::kube_rs(if dry_run { "kube-rs, dry run" } else { "kube-rs" }, start, &answer);
+        let calls = world.admissions("").await? - before;
+        seen.print(calls);
+        stands_alone(&seen, &since)?;
+        ensure!(calls == 1, "the webhook was asked {calls} times");
+        let status = api_error(answer)?;
+        ensure!(status.code == 403 && status.reason == "Forbidden", "{status:?}");
+        not_stored(world, "refused").await?;
+    }
+    clean(world).await
+}
+
+async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let kubectl = kubectl(world)?;
+    create_backup(world, "holder", of_namespaces(&["clients-b"])).await?;
+    let restore = serde_json::json!({ "apiVersion": "velero.io/v1", "kind": "Restore",
+        "metadata": { "name": "refused", "namespace": "velero" },
+        "spec": { "backupName": "there-is-none", "includedNamespaces": ["clients-b"] } });
+    let ran = kubectl.run(&["create", "-f", &kubectl.manifest(&restore)?]).await?;
+    Seen::ran("kubectl create (a Restore)", &ran).print(None);
+    ensure!(ran.code == 1 && ran.stderr.contains("(Forbidden)") && ran.stderr.contains("holder"), "{ran:?}");
+    ensure!(ran.stderr.contains("kubectl backup") && ran.elapsed < PROMPT, "{ran:?}");
+    ensure!(restores(world).get_opt("refused").await?.is_none(), "stored although it was refused");
+    clean(world).await
+}
+
+/// kubectl reads before it replaces, and the API server makes no custom resource by PUT.
+async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let kubectl = kubectl(world)?;
+    create_restore(world, "holder", "clients-c").await?;
+    let manifest = kubectl.manifest(&named(&Backup::new("missing", of_namespaces(&["clients-c"]))))?;
+    let before = world.admissions("").await?;
+    let ran = kubectl.run(&["replace", "-f", &manifest]).await?;
+    let calls = world.admissions("").await? - before;
+    Seen::ran("kubectl replace (nothing there)", &ran).print(calls);
+    ensure!(ran.code == 1 && ran.stderr.contains("(NotFound)") && ran.elapsed < PROMPT, "{ran:?}");
+    ensure!(calls == 0, "the webhook was asked {calls} times");
+    not_stored(world, "missing").await?;
+
+    // With --force and nothing there it is a plain creation.
+    let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
+    Seen::ran("kubectl replace --force (nothing there)", &ran).print(world.admissions("").await? - before);
+    ensure!(ran.code == 1 && ran.stderr.contains("holder") && ran.elapsed < PROMPT, "{ran:?}");
+    not_stored(world, "missing").await?;
+    clean(world).await
+}
+
+/// The old object is gone when the new one is refused: nobody who could forbid that is asked in between. What is in the
+/// bucket stays.
+async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
+    create_backup(world, "replaced", of_namespaces(&["clients-d"])).await?;
+    world.backup_ended("replaced").await?;
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let kubectl = kubectl(world)?;
+    create_restore(world, "holder", "clients-d").await?;
+    let manifest = kubectl.manifest(&named(&Backup::new("replaced", of_namespaces(&["clients-d"]))))?;
+    let before = world.admissions("denied").await?;
+    let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
+    Seen::ran("kubectl replace --force (an ended Backup)", &ran)
+        .print(world.admissions("denied").await? - before);
+    ensure!(ran.code == 1 && ran.elapsed < PROMPT, "{ran:?}");
+    ensure!(ran.stderr.contains("holder") && ran.stderr.contains("kubectl backup"), "{ran:?}");
+    let left = backups(world).get_opt("replaced").await?;
+    ensure!(left.is_none_or(|backup| backup.phase().is_terminal()), "a refused Backup is stored");
+    clean(world).await
+}
+
+/// The webhook can't reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
+/// when the trouble is over.
+async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
+    let front = world.plane.front.as_ref();
+    let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
+    let kubectl = kubectl(world)?;
+    let create: Backup = Backup::new("trouble", of_namespaces(&["clients-e"]));
+    let manifest = kubectl.manifest(&named(&create))?;
+
+    for (client, args) in &CREATING[..3] {
+        let ran = in_trouble(front, kubectl.run(&[args, &["-f", &manifest][..]].concat())).await?;
+        Seen::ran(client, &ran).print(None);
+        ensure!(ran.code == 0, "{ran:?}");
+        waited(ran.elapsed)?;
+        gone(world, "trouble").await?;
+    }
+    let answer = in_trouble(front, kubectl.client_go(&manifest, "backups", &[])).await?;
+    Seen::client_go("client-go", &answer).print(None);
+    ensure!(answer.error.is_empty() && answer.attempts > 1, "{answer:?}");
+    waited(Duration::from_secs_f64(answer.elapsed_seconds))?;
+    gone(world, "trouble").await?;
+
+    let start = Instant::now();
+    let api = backups(world);
+    let answer = in_trouble(front, async { Ok(api.create(&PostParams::default(), &create).await) }).await?;
+    Seen::kube_rs("kube-rs", start, &answer).print(None);
+    waited(start.elapsed())?;
+    answer?;
+    gone(world, "trouble").await
+}
+
+async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut World) -> anyhow::Result<()> {
+    for webhook in &mut world.webhooks {
+        webhook.kill().await?;
+    }
+    let result = without_webhook(world).await;
+    world.restart_webhooks().await?;
+    result?;
+    let name = "after-the-webhook";
+    create_backup(world, name, of_namespaces(&["clients-f"])).await.context("the webhook is back")?;
+    gone(world, name).await
+}
+
+async fn without_webhook(world: &World) -> anyhow::Result<()> {
+    let kubectl = kubectl(world)?;
+    let backup = Backup::new("no-webhook", of_namespaces(&["clients-f"]));
+    let manifest = kubectl.manifest(&named(&backup))?;
+    let mut all = Vec::new();
+    for (client, args) in &CREATING[..3] {
+        all.push(Seen::ran(client, &kubectl.run(&[args, &["-f", &manifest][..]].concat()).await?));
+    }
+    all.push(Seen::client_go("client-go", &kubectl.client_go(&manifest, "backups", &[]).await?));
+    let start = Instant::now();
+    all.push(Seen::kube_rs("kube-rs", start, &backups(world).create(&PostParams::default(), &backup).await));
+    for seen in all {
+        seen.print(None);
+        ensure!(seen.code.is_none_or(|code| code == 1), "{}: exit code {:?}", seen.client, seen.code);
+        ensure!(seen.printed.contains("failed calling webhook"), "{}: {}", seen.client, seen.printed);
+        ensure!(seen.elapsed < PROMPT, "{}: {:?}", seen.client, seen.elapsed);
+    }
+    not_stored(world, "no-webhook").await
+}
+
+/// The wish is an annotation; the answer is 429 with seconds, and the client does the waiting.
+async fn who_asks_to_wait_is_created_when_the_holder_has_ended(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let kubectl = kubectl(world)?;
+    create_restore(world, "held", "clients-g").await?;
+    let waiting = |name: &str| {
+        let mut backup = Backup::new(name, of_namespaces(&["clients-g"]));
+        let wish = [("backup-lock/on-conflict".to_owned(), "wait".to_owned())];
+        backup.metadata.annotations = Some(wish.into());
+        backup
+    };
+    let by_kubectl = async |(client, args): (&str, &[&str]), name: &str| {
+        let manifest = kubectl.manifest(&named(&waiting(name)))?;
+        let ran = kubectl.run(&[args, &["-f", &manifest]].concat()).await?.expect_code(0)?;
+        anyhow::Ok(Seen::ran(client, &ran))
+    };
+    let by_client_go = async |name: &str| {
+        let manifest = kubectl.manifest(&named(&waiting(name)))?;
+        let answer = kubectl.client_go(&manifest, "backups", &[]).await?;
+        ensure!(answer.error.is_empty() && answer.attempts > 1, "{answer:?}");
+        Ok(Seen::client_go("client-go", &answer))
+    };
+    let by_kube_rs = async |name: &str| {
+        let start = Instant::now();
+        let answer = backups(world).create(&PostParams::default(), &waiting(name)).await;
+        let seen = Seen::kube_rs("kube-rs", start, &answer);
+        answer?;
+        anyhow::Ok(seen)
+    };
+    let (create, apply, server_side, client_go, kube_rs, held) = tokio::join!(
+        by_kubectl(CREATING[0], "waits-1"),
+        by_kubectl(CREATING[1], "waits-2"),
+        by_kubectl(CREATING[2], "waits-3"),
+        by_client_go("waits-4"),
+        by_kube_rs("waits-5"),
+        async {
+            tokio::time::sleep(HELD).await;
+            let stored = backups(world).list(&ListParams::default()).await?.items;
+            let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
+            ensure!(!early, "created beside the restore");
+            world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
+        },
+    );
+    held?;
+    for seen in [create?, apply?, server_side?, client_go?, kube_rs?] {
+        seen.print(None);
+        ensure!(seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40), "{:?}", seen.elapsed);
+    }
+    for number in 1..=5 {
+        gone(world, &format!("waits-{number}")).await?;
+    }
+    Ok(())
+}
+
+/// kube-rs has no place here: it tries 16 times with pauses that double, which takes over four minutes.
+async fn clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let kubectl = kubectl(world)?;
+    let told = |wish: &str| {
+        let mut backup = Backup::new("told", of_namespaces(&["clients-h"]));
+        backup.metadata.annotations = Some([(ANNOTATION.to_owned(), wish.to_owned())].into());
+        backup
+    };
+    for (wish, tries) in
+        [("429,retry-1", 11), ("503,retry-1", 11), ("429", 1), ("503", 1), ("403,retry-1", 1)]
+    {
+        let manifest = kubectl.manifest(&named(&told(wish)))?;
+        let before = sibling.calls();
+        let creating = async |args: &[&str]| kubectl.run(&[args, &["-f", &manifest]].concat()).await;
+        let (create, apply, server_side, client_go) = tokio::join!(
+            creating(CREATING[0].1),
+            creating(CREATING[1].1),
+            creating(CREATING[2].1),
+            kubectl.client_go(&manifest, "backups", &[]),
+        );
+        let calls = sibling.calls() - before;
+        for ((client, _), ran) in CREATING.iter().zip([create?, apply?, server_side?]) {
+            Seen::ran(&format!("{client} told {wish}"), &ran).print(calls / 4);
+            ensure!(ran.code == 1, "{ran:?}");
+        }
+        let client_go = client_go?;
+        Seen::client_go(&format!("client-go told {wish}"), &client_go).print(calls / 4);
+        ensure!(client_go.attempts == tries, "{client_go:?}");
+        ensure!(calls == 4 * u64::from(tries), "{calls} calls of four clients told {wish}");
+    }
+    // The one flag that shortens it: it bounds all tries together.
+    let manifest = kubectl.manifest(&named(&told("429,retry-1")))?;
+    let before = sibling.calls();
+    let ran = kubectl.run(&["create", "--request-timeout=3s", "-f", &manifest]).await?;
+    Seen::ran("kubectl create --request-timeout=3s told 429,retry-1", &ran).print(sibling.calls() - before);
+    ensure!(ran.code == 1 && ran.elapsed < PROMPT, "{ran:?}");
+    sibling.remove().await
+}
+
+/// The message is all that people get to see: who, in which phase, since when, and what to type next.
+fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
+    for part in ["holder", "New", since, "kubectl backup"] {
+        ensure!(seen.printed.contains(part), "{}: {part:?} is missing in: {}", seen.client, seen.printed);
+    }
+    ensure!(seen.elapsed < PROMPT, "{} took {:?}", seen.client, seen.elapsed);
+    Ok(())
+}
+
+fn api_error<T>(answer: Result<T, kube::Error>) -> anyhow::Result<Status> {
+    refusal(answer.map_err(Into::into))
+}
+
+async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
+    ensure!(backups(world).get_opt(name).await?.is_none(), "{name} is stored although it was refused");
+    Ok(())
+}
+
+/// Runs a client while the webhook can't reach the API server, which ends after a while.
+async fn in_trouble<T>(
+    front: &backup_tests::proxy::Proxy,
+    client: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    front.set(Fault::Refuse);
+    let (answer, ()) = tokio::join!(client, async {
+        tokio::time::sleep(TROUBLE).await;
+        front.set(Fault::None);
+    });
+    answer
+}
+
+fn waited(elapsed: Duration) -> anyhow::Result<()> {
+    ensure!(elapsed > TROUBLE / 2, "there was no trouble: {elapsed:?}");
+    ensure!(elapsed < TROUBLE + Duration::from_secs(15), "took {elapsed:?}");
+    Ok(())
+}
+
+/// Lets a Backup that was created end, one way or another, deletes it, and waits until it is gone.
+///
+/// One that were deleted before anybody has seen it stored would keep its place for a whole grace.
+async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
+    world.backup_ended(name).await?;
+    let api: Api<Backup> = backups(world);
+    api.delete(name, &DeleteParams::default()).await?;
+    eventually(&format!("{name} is gone"), Duration::from_secs(30), async || {
+        Ok::<_, kube::Error>(when(api.get_opt(name).await?.is_none(), "still there"))
+    })
+    .await
+}
+
+/// kubectl and the client-go program, where they can be had.
+pub fn kubectl(world: &World) -> anyhow::Result<Kubectl> {
+    if backup_tests::binaries::s3_available() {
+        world.kubectl()
+    } else {
+        Err(crate::Skip("there is no kubectl of ours without Go").into())
+    }
+}
+
+/// A Backup with its kind and its namespace, as in a file.
+pub fn named(backup: &Backup) -> serde_json::Value {
+    let mut object = serde_json::to_value(backup).unwrap_or_default();
+    object["apiVersion"] = "velero.io/v1".into();
+    object["kind"] = "Backup".into();
+    object["metadata"]["namespace"] = "velero".into();
+    object
+}

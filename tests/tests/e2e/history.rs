@@ -1,0 +1,55 @@
+//! Histories, a few hundred of them; `cargo xtask histories` plays ten thousand.
+
+use anyhow::ensure;
+use backup_tests::{
+    World,
+    history::{self, Options, check::Promise},
+};
+
+use crate::Skip;
+
+crate::tests! {
+    in_histories_full_of_faults_no_promise_is_broken,
+    histories_catch_the_naive_webhook,
+}
+
+/// Enough for each fault of a process to happen once.
+const HISTORIES: u64 = 200;
+const SEED: u64 = 1;
+
+fn options() -> Options {
+    let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned());
+    Options { count: HISTORIES, seed: SEED, faults: true, naive: false, profile, progress: false }
+}
+
+async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {
+    if world.plane.api_servers.is_empty() {
+        return Err(Skip("needs API servers that may be killed").into());
+    }
+    let report = history::run(world, &options()).await?;
+    print!("{report}");
+    report.verdict()
+}
+
+/// What shows that the histories would see a collision.
+async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<()> {
+    if world.plane.api_servers.is_empty() {
+        return Err(Skip("needs etcd and API servers of its own").into());
+    }
+    let options = Options { count: 40, faults: false, naive: true, ..options() };
+    let report = history::run(world, &options).await?;
+    println!(
+        "    {} histories, {} conflicts, broken: {:?}",
+        report.histories,
+        report.conflicts,
+        report.broken()
+    );
+    let broken = report.broken();
+    for promise in [Promise::WorkApart, Promise::AdmittedApart] {
+        ensure!(
+            broken.contains_key(&promise),
+            "not caught: the histories prove nothing about ours\n{report}"
+        );
+    }
+    Ok(())
+}

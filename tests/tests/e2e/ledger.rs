@@ -1,0 +1,339 @@
+//! The ledger through everything that can happen to it: who waits, what is deleted, broken glass, and a ledger that is lost.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{
+        Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase, RestoreSpec,
+        delete_backup_request::DeleteBackupRequestSpec,
+    },
+    labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION, ON_CONFLICT_ANNOTATION, SERIAL_ANNOTATION},
+};
+use backup_tests::{
+    World,
+    install::{NAMESPACE, ensure_namespace},
+    wait::{eventually, when},
+};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace},
+    events::v1::Event,
+};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+use crate::{
+    lock::{Stopped, clean, create_restore, ledger, refusal},
+    main_job::{backups, config_maps, create_backup, of_namespaces, restores},
+};
+
+crate::tests! {
+    a_restore_that_waits_has_the_next_turn_and_then_runs,
+    a_backup_that_is_restored_from_is_deleted_by_nobody,
+    a_backup_goes_with_its_namespace_also_while_it_is_restored_from,
+    whoever_breaks_the_glass_is_admitted_and_named,
+    what_was_created_without_the_webhook_never_works_beside_another,
+    an_object_that_arrives_ended_needs_no_claim,
+    a_running_object_can_not_come_to_touch_more,
+    a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then,
+    a_ledger_that_was_edited_by_hand_is_rebuilt,
+}
+
+const SOON: Duration = Duration::from_mins(1);
+
+async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World) -> anyhow::Result<()> {
+    config_maps(world, "turn", 3).await?;
+    create_backup(world, "turn-source", of_namespaces(&["turn"])).await?;
+    world.backup_ended("turn-source").await?;
+    {
+        let stopped = Stopped::controllers(world)?;
+        let world = &*stopped.0;
+        create_backup(world, "turn-first", of_namespaces(&["turn"])).await?;
+        let mut restore = Restore::new("turn-waits", restore_of("turn-source"));
+        restore.metadata.annotations = Some([(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned())].into());
+        restores(world).create(&PostParams::default(), &restore).await.context("it may wait")?;
+        let late = refusal(create_backup(world, "turn-late", of_namespaces(&["turn"])).await)?;
+        ensure!(late.message.contains("turn-"), "{}", late.message);
+        let text = claims(&ledger(world).await?)?;
+        ensure!(text.contains("Waiting"), "{text}");
+    }
+    let first = world.backup_ended("turn-first").await?;
+    let restore = world.restore_ended("turn-waits").await?;
+    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    let (ended, began) = (first.status.completion_timestamp, restore.status.start_timestamp);
+    ensure!(began >= ended, "the restore began at {began:?}, the backup ended at {ended:?}");
+    create_backup(world, "turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
+    world.backup_ended("turn-after").await.map(drop)
+}
+
+async fn a_backup_that_is_restored_from_is_deleted_by_nobody(world: &mut World) -> anyhow::Result<()> {
+    config_maps(world, "kept", 2).await?;
+    for name in ["kept-source", "kept-other"] {
+        create_backup(world, name, of_namespaces(&["kept"])).await?;
+        world.backup_ended(name).await?;
+    }
+    let requests: Api<DeleteBackupRequest> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let request = |name: &str| {
+        let spec = DeleteBackupRequestSpec { backup_name: name.to_owned(), ..Default::default() };
+        DeleteBackupRequest::new(&format!("delete-{name}"), spec)
+    };
+    {
+        let stopped = Stopped::controllers(world)?;
+        let world = &*stopped.0;
+        let restore = Restore::new("kept-restore", restore_of("kept-source"));
+        restores(world).create(&PostParams::default(), &restore).await?;
+        let deleted = backups(world).delete("kept-source", &DeleteParams::default()).await;
+        let error = refusal(deleted.map_err(Into::into))?;
+        ensure!(error.message.contains("kept-restore") && error.code == 403, "{error:?}");
+        let requested = requests.create(&PostParams::default(), &request("kept-source")).await;
+        let error = refusal(requested.map_err(Into::into))?;
+        ensure!(error.message.contains("kept-restore"), "{error:?}");
+        // A collection goes on without it, or stops at it; it never goes.
+        let both = ListParams::default().labels("velero.io/storage-location=default");
+        let _ = backups(world).delete_collection(&DeleteParams::default(), &both).await;
+        ensure!(backups(world).get_opt("kept-source").await?.is_some(), "deleted with the collection");
+    }
+    let ended = world.restore_ended("kept-restore").await?;
+    ensure!(ended.phase() == RestorePhase::Completed, "{:?}", ended.status);
+    requests
+        .create(&PostParams::default(), &request("kept-source"))
+        .await
+        .context("nobody restores from it")?;
+    eventually("the backup is gone", SOON, async || {
+        let left = backups(world).get_opt("kept-source").await?;
+        Ok::<_, kube::Error>(when(left.is_none(), format!("{:?}", left.map(|backup| backup.phase()))))
+    })
+    .await
+}
+
+/// The namespace controller's deletions are not asked about, and nothing in the namespace waits for anything in it.
+async fn a_backup_goes_with_its_namespace_also_while_it_is_restored_from(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "another-velero";
+    ensure_namespace(&world.client, name).await?;
+    let (backups, restores): (Api<Backup>, Api<Restore>) =
+        (Api::namespaced(world.client.clone(), name), Api::namespaced(world.client.clone(), name));
+    let mut backup = Backup::new("old", of_namespaces(&["nowhere"]));
+    backup.status.phase = Some(BackupPhase::Completed);
+    backups.create(&PostParams::default(), &backup).await?;
+    restores.create(&PostParams::default(), &Restore::new("running", restore_of("old"))).await?;
+    let deleted = backups.delete("old", &DeleteParams::default()).await;
+    ensure!(refusal(deleted.map_err(Into::into))?.code == 403, "it is restored from");
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    eventually("the namespace is gone", SOON, async || {
+        let left = namespaces.get_opt(name).await?;
+        Ok::<_, kube::Error>(when(left.is_none(), format!("{:?}", left.map(|left| left.status))))
+    })
+    .await
+}
+
+async fn whoever_breaks_the_glass_is_admitted_and_named(world: &mut World) -> anyhow::Result<()> {
+    {
+        let stopped = Stopped::controllers(world)?;
+        let world = &*stopped.0;
+        create_restore(world, "glass-holder", "glass").await?;
+        let mut backup = Backup::new("glass-breaker", of_namespaces(&["glass"]));
+        let reason = (BREAK_GLASS_ANNOTATION.to_owned(), "the disk dies tonight".to_owned());
+        backup.metadata.annotations = Some([reason].into());
+        backups(world).create(&PostParams::default(), &backup).await.context("an administrator may")?;
+        let nobody = world.plane.impersonate("nobody-special").await?;
+        let api: Api<Backup> = Api::namespaced(nobody, NAMESPACE);
+        ensure!(api.create(&PostParams::default(), &backup).await.is_err(), "and not just anybody");
+        let events: Api<Event> = Api::all(world.client.clone());
+        eventually("an event says who broke the glass", SOON, async || {
+            let notes: Vec<String> = events
+                .list(&ListParams::default())
+                .await?
+                .into_iter()
+                .filter(|event| event.reason.as_deref() == Some("BreakGlass"))
+                .filter_map(|event| event.note)
+                .collect();
+            let said = notes.iter().any(|note| note.contains("glass-holder") && note.contains(" by "));
+            Ok::<_, kube::Error>(when(said, format!("{notes:?}")))
+        })
+        .await?;
+        clean(world).await?;
+    }
+    Ok(())
+}
+
+async fn what_was_created_without_the_webhook_never_works_beside_another(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    config_maps(world, "unguarded", 2).await?;
+    create_backup(world, "unguarded-source", of_namespaces(&["unguarded"])).await?;
+    world.backup_ended("unguarded-source").await?;
+    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    let mut registration = registrations.get("backup-webhook").await?;
+    {
+        let stopped = Stopped::controllers(world)?;
+        let world = &*stopped.0;
+        registrations.delete("backup-webhook", &DeleteParams::default()).await?;
+        let created = async {
+            let mut n = 0;
+            // Until every API server has seen that the registration is gone.
+            loop {
+                n += 1;
+                let restore = Restore::new(&format!("unguarded-{n}"), restore_of("unguarded-source"));
+                let backup = Backup::new(&format!("unguarded-{n}"), of_namespaces(&["unguarded"]));
+                let restored = restores(world).create(&PostParams::default(), &restore).await;
+                if restored.is_ok() && backups(world).create(&PostParams::default(), &backup).await.is_ok() {
+                    return anyhow::Ok(format!("unguarded-{n}"));
+                }
+                ensure!(n < 50, "the registration does not go away");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        .await;
+        registration.metadata.resource_version = None;
+        registration.metadata.uid = None;
+        registrations.create(&PostParams::default(), &registration).await?;
+        created?
+    };
+    eventually("all have ended", SOON, async || {
+        let active = restores(world).list(&ListParams::default()).await?.items.into_iter();
+        let active = active.filter(|restore| restore.phase().is_active()).count();
+        let running = backups(world).list(&ListParams::default()).await?.items.into_iter();
+        let running = running.filter(|backup| backup.phase().is_active()).count();
+        Ok::<_, kube::Error>(when(active + running == 0, format!("{active} restores, {running} backups")))
+    })
+    .await?;
+    let all = restores(world).list(&ListParams::default()).await?.items;
+    let unguarded =
+        all.iter().filter(|restore| restore.metadata.name.as_deref().unwrap_or("").starts_with("unguarded-"));
+    let mut spans: Vec<(i64, i64, String)> = Vec::new();
+    for restore in unguarded {
+        if let (Some(from), Some(to)) =
+            (&restore.status.start_timestamp, &restore.status.completion_timestamp)
+            && restore.phase() != RestorePhase::Failed
+        {
+            spans.push((
+                from.0.as_second(),
+                to.0.as_second(),
+                restore.metadata.name.clone().unwrap_or_default(),
+            ));
+        }
+    }
+    ensure!(!spans.is_empty(), "no restore worked");
+    // Whoever came second has ended without having started, and says why.
+    let failed = all.iter().filter_map(|restore| restore.status.failure_reason.clone());
+    let backups = backups(world).list(&ListParams::default()).await?.items;
+    let failed: Vec<String> = failed
+        .chain(backups.iter().filter_map(|backup| backup.status.failure_reason.clone()))
+        .filter(|reason| reason.contains("conflicts with"))
+        .collect();
+    println!("    ended without having started: {}", failed.len());
+    Ok(())
+}
+
+async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    create_restore(world, "sync-holder", "synced").await?;
+    let mut backup = Backup::new("synced", of_namespaces(&["synced"]));
+    backup.status.phase = Some(BackupPhase::Completed);
+    backups(world).create(&PostParams::default(), &backup).await.context("it does not run")?;
+    backups(world).delete("synced", &DeleteParams::default()).await?;
+    clean(world).await
+}
+
+async fn a_running_object_can_not_come_to_touch_more(world: &mut World) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    create_backup(world, "grows", of_namespaces(&["grows-a"])).await?;
+    let merge = |spec: serde_json::Value| Patch::Merge(json!({ "spec": spec }));
+    let more = merge(json!({ "includedNamespaces": ["grows-a", "grows-b"] }));
+    let refused = backups(world).patch("grows", &PatchParams::default(), &more).await;
+    let error = refusal(refused.map_err(Into::into))?;
+    ensure!(error.message.contains("grows-b"), "{error:?}");
+    let same = merge(json!({ "ttl": "1h0m0s" }));
+    backups(world).patch("grows", &PatchParams::default(), &same).await.context("this touches no more")?;
+    clean(world).await
+}
+
+async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let before = ledger(world).await?;
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    create_restore(world, "lost-holder", "lost").await?;
+    let epoch =
+        |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    let held = epoch(&ledger(world).await?);
+    // An administrator may; everybody else is kept off by policy.
+    leases.delete("backup-lock-velero", &DeleteParams::default()).await?;
+    // Clients that get a 503 with a delay come again by themselves: this one does not.
+    let once = once(world).await?;
+    let early = Backup::new("lost-early", of_namespaces(&["elsewhere-lost"]));
+    let early = refusal(once.create(&PostParams::default(), &early).await.map_err(Into::into))?;
+    ensure!(early.code == 503 && early.message.contains("being rebuilt"), "{early:?}");
+    let late = eventually("the ledger is rebuilt", SOON, async || {
+        let outcome = create_backup(world, "lost-late", of_namespaces(&["elsewhere-lost"])).await;
+        anyhow::Ok(when(outcome.is_ok(), format!("{:?}", outcome.err())))
+    })
+    .await;
+    late?;
+    let after = ledger(world).await?;
+    ensure!(after.metadata.uid != before.metadata.uid, "it is another Lease");
+    ensure!(epoch(&after) > held, "the epoch goes on: {} after {held}", epoch(&after));
+    let error = refusal(create_backup(world, "lost-collides", of_namespaces(&["lost"])).await)?;
+    ensure!(error.message.contains("lost-holder"), "who holds a place keeps it: {error:?}");
+    clean(world).await
+}
+
+async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let markers: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    create_restore(world, "edited-holder", "edited").await?;
+    let once = once(world).await?;
+    let mut lease = ledger(world).await?;
+    let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
+    let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
+    // Every claim is taken out, as someone might who wants to run a backup now.
+    annotations.insert(
+        LEDGER_ANNOTATION.to_owned(),
+        r#"{"v":2,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#.to_owned(),
+    );
+    annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
+    leases.replace("backup-lock-velero", &PostParams::default(), &lease).await?;
+    let outcome = eventually("the ledger is rebuilt", SOON, async || {
+        let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
+        let refused = refusal(once.create(&PostParams::default(), &collides).await.map_err(Into::into))?;
+        ensure!(refused.code == 503 || refused.message.contains("edited-holder"), "{refused:?}");
+        anyhow::Ok(when(refused.code == 403, refused.message))
+    })
+    .await;
+    outcome?;
+    ensure!(
+        markers.get("backup-lock-velero").await?.data.is_some_and(|data| data.contains_key("ledger")),
+        "no marker"
+    );
+    clean(world).await
+}
+
+/// Backups, by a client that does not try again by itself.
+async fn once(world: &World) -> anyhow::Result<Api<Backup>> {
+    let kubeconfig = Kubeconfig::read_from(world.plane.admin_kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Api::namespaced(Client::try_from(config)?, NAMESPACE))
+}
+
+fn claims(lease: &Lease) -> anyhow::Result<String> {
+    let annotations = lease.metadata.annotations.as_ref().context("no annotations")?;
+    annotations.get(LEDGER_ANNOTATION).cloned().context("no ledger")
+}
+
+fn restore_of(backup: &str) -> RestoreSpec {
+    RestoreSpec { backup_name: Some(backup.to_owned()), ..RestoreSpec::default() }
+}

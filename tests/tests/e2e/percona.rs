@@ -1,0 +1,228 @@
+//! The race that Percona's operator for MySQL has between its backups and restores, step by step, on definitions of that
+//! shape: without us, and with us.
+//!
+//! Its operator is played here by what it does at each step: a backup looks whether a restore holds the Lease of the cluster,
+//! and then starts; a restore takes the Lease, looks whether a backup has started, and then starts.
+
+use anyhow::{Context as _, ensure};
+use backup_tests::{
+    World,
+    install::{ensure_namespace, install_profile, install_test_crds},
+    wait::{eventually, when},
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::ApiResource,
+};
+use serde_json::json;
+
+use crate::lock::refusal;
+
+crate::tests! {
+    in_no_order_of_steps_do_perconas_backup_and_restore_work_together,
+    a_restore_that_comes_back_from_error_claims_again,
+    perconas_own_lease_is_honoured_while_its_holder_runs,
+}
+
+const NAMESPACE: &str = "db";
+const BACKUP: &str = "PerconaServerMySQLBackup";
+const RESTORE: &str = "PerconaServerMySQLRestore";
+const SOON: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Who makes the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Backup,
+    Restore,
+}
+
+async fn in_no_order_of_steps_do_perconas_backup_and_restore_work_together(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    install_test_crds(&world.client, "percona-ps").await?;
+    ensure_namespace(&world.client, NAMESPACE).await?;
+    let (mut alone, mut refused) = (0, 0);
+    for (number, order) in orders().into_iter().enumerate() {
+        let (both, _) = play(world, &format!("alone-{number}"), &order).await?;
+        alone += usize::from(both);
+    }
+    ensure!(alone > 0, "the race as it was reported was not seen without us: this proves nothing");
+    guard(world).await?;
+    for (number, order) in orders().into_iter().enumerate() {
+        let (both, turned_away) = play(world, &format!("guarded-{number}"), &order).await?;
+        ensure!(!both, "both worked in {order:?}");
+        ensure!(turned_away, "nobody was refused in {order:?}, although both were there");
+        refused += 1;
+    }
+    println!(
+        "    without us both worked in {alone} of 20 orders, with us in none; {refused} creations were refused"
+    );
+    Ok(())
+}
+
+async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) -> anyhow::Result<()> {
+    guard(world).await?;
+    create(world, RESTORE, "erring", "revived").await?;
+    set_state(world, RESTORE, "erring", "Error").await?;
+    create(world, BACKUP, "meanwhile", "revived").await.context("the restore has ended, for now")?;
+    let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
+    ensure!(error.message.contains("meanwhile"), "{error:?}");
+    set_state(world, BACKUP, "meanwhile", "Succeeded").await?;
+    set_state(world, RESTORE, "erring", "New").await.context("nothing is in its way any more")?;
+    let error = refusal(create(world, BACKUP, "later", "revived").await)?;
+    ensure!(error.message.contains("erring"), "{error:?}");
+    set_state(world, RESTORE, "erring", "Failed").await?;
+    let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
+    ensure!(error.message.contains("has ended"), "{error:?}");
+    Ok(())
+}
+
+async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> anyhow::Result<()> {
+    install_test_crds(&world.client, "percona-ps").await?;
+    ensure_namespace(&world.client, NAMESPACE).await?;
+    guard(world).await?;
+    create(world, RESTORE, "leased", "leased").await?;
+    let uid = api(world, RESTORE).get("leased").await?.metadata.uid.context("no uid")?;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    take_lease(world, "leased", &format!("leased|{uid}")).await?;
+    let before = leases.get("restore-lock-leased").await?;
+    ensure!(refusal(create(world, BACKUP, "leased", "leased").await)?.message.contains("leased"), "admitted");
+    set_state(world, RESTORE, "leased", "Succeeded").await?;
+    create(world, BACKUP, "leased", "leased").await.context("whoever holds it has ended")?;
+    ensure!(leases.get("restore-lock-leased").await? == before, "the operator's Lease was written");
+    Ok(())
+}
+
+/// Every order of three steps of each side.
+fn orders() -> Vec<Vec<Turn>> {
+    let of =
+        |bits: u32| (0..6).map(|n| if bits >> n & 1 == 1 { Turn::Backup } else { Turn::Restore }).collect();
+    (0..64_u32).filter(|bits| bits.count_ones() == 3).map(of).collect()
+}
+
+/// Plays one order of steps on a database cluster of its own: whether both worked at the same time, and whether somebody
+/// was refused.
+async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(bool, bool)> {
+    let mut backup = Actor::default();
+    let mut restore = Actor::default();
+    let mut turned_away = false;
+    for turn in order {
+        match turn {
+            Turn::Backup => match backup.step() {
+                Some(1) => backup.go(create(world, BACKUP, cluster, cluster).await, &mut turned_away)?,
+                Some(2) => backup.stands = !lease_is_held(world, cluster).await?,
+                Some(_) => backup.start(set_state(world, BACKUP, cluster, "Running").await)?,
+                None => {}
+            },
+            Turn::Restore => match restore.step() {
+                Some(1) => restore.go(create(world, RESTORE, cluster, cluster).await, &mut turned_away)?,
+                Some(2) => {
+                    let uid = api(world, RESTORE).get(cluster).await?.metadata.uid.unwrap_or_default();
+                    take_lease(world, cluster, &format!("{cluster}|{uid}")).await?;
+                    restore.stands = !backup_has_started(world, cluster).await?;
+                }
+                Some(_) => restore.start(set_state(world, RESTORE, cluster, "Running").await)?,
+                None => {}
+            },
+        }
+    }
+    Ok((backup.works && restore.works, turned_away))
+}
+
+/// How far one side has come.
+#[derive(Default)]
+struct Actor {
+    steps: usize,
+    /// Refused at the door, or by its own look.
+    stopped: bool,
+    stands: bool,
+    works: bool,
+}
+
+impl Actor {
+    /// The number of the next step, while it goes on.
+    fn step(&mut self) -> Option<usize> {
+        self.steps += 1;
+        let looked_in_vain = self.steps == 3 && !self.stands;
+        (!self.stopped && !looked_in_vain).then_some(self.steps)
+    }
+
+    fn go(&mut self, created: anyhow::Result<()>, turned_away: &mut bool) -> anyhow::Result<()> {
+        if created.is_err() {
+            let error = refusal(created)?;
+            ensure!(error.code == 403, "{error:?}");
+            (self.stopped, *turned_away) = (true, true);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, started: anyhow::Result<()>) -> anyhow::Result<()> {
+        started?;
+        self.works = true;
+        Ok(())
+    }
+}
+
+/// Registers our webhook for the operator's kinds, and waits until it is asked.
+async fn guard(world: &World) -> anyhow::Result<()> {
+    let front = world.webhook_front.as_ref().context("no webhook")?;
+    let url = format!("https://{}", front.address());
+    install_profile(&world.client, "percona-ps", &url, &world.webhook_ca).await?;
+    eventually("the webhook is asked", SOON, async || {
+        let nameless = json!({ "apiVersion": "ps.percona.com/v1", "kind": BACKUP,
+            "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let answer = api(world, BACKUP).create(&dry, &serde_json::from_value(nameless)?).await;
+        let text = answer.err().map(|error| error.to_string()).unwrap_or_default();
+        anyhow::Ok(when(text.contains("spec.clusterName"), text))
+    })
+    .await
+}
+
+fn api(world: &World, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "ps.percona.com".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "ps.percona.com/v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: format!("{}s", kind.to_lowercase()),
+    };
+    Api::namespaced_with(world.client.clone(), NAMESPACE, &resource)
+}
+
+async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
+    let object = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind,
+        "metadata": { "name": name }, "spec": { "clusterName": cluster } });
+    api(world, kind).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
+    let status = json!({ "status": { "state": state } });
+    api(world, kind).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let name = format!("restore-lock-{cluster}");
+    let _ = leases.delete(&name, &DeleteParams::default()).await;
+    let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": holder } });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    Ok(())
+}
+
+async fn lease_is_held(world: &World, cluster: &str) -> anyhow::Result<bool> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    Ok(leases.get_opt(&format!("restore-lock-{cluster}")).await?.is_some())
+}
+
+async fn backup_has_started(world: &World, cluster: &str) -> anyhow::Result<bool> {
+    let all = api(world, BACKUP).list(&ListParams::default()).await?;
+    let runs = |backup: &DynamicObject| {
+        backup.data["spec"]["clusterName"] == cluster && backup.data["status"]["state"] == "Running"
+    };
+    Ok(all.items.iter().any(runs))
+}

@@ -1,0 +1,339 @@
+//! What the API server refuses by itself: forged ledgers, forged phases, a broken glass; and what it must not refuse. The
+//! world has no programs of ours, only what `deploy/` installs.
+
+pub mod cast;
+pub mod phases;
+pub mod registration;
+
+use anyhow::{Context as _, ensure};
+use backup_tests::{
+    World, install,
+    wait::{Probe, eventually, when},
+};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use self::cast::{CONTROLLER, Cast, EDITOR, OPERATOR, SOON, STRANGER, VIEWER, WEBHOOK, refused};
+
+crate::tests! {
+    the_policies_have_no_warnings,
+    ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may,
+    an_editor_deletes_no_ledger_by_deleting_a_collection,
+    other_leases_and_config_maps_are_everybodys,
+    a_ledger_that_is_written_as_it_is_stays_as_it_is,
+    the_webhook_writes_nothing_but_ledgers_and_markers,
+    a_ledger_only_goes_forward_whoever_writes_it,
+    a_namespace_is_deleted_with_its_ledgers_and_markers,
+    the_roles_for_people_give_what_they_say,
+}
+
+/// The API server has compiled the policies against the kinds that they are about, and has nothing to say.
+async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
+    Cast::of(world).await?;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
+    for name in
+        ["backup-lock-writers", "backup-lock-ledger", "backup-lock-break-glass", "backup-engine-phases"]
+    {
+        let warnings = eventually(&format!("policy {name} is checked"), SOON, async || {
+            let policy = policies.get(name).await?;
+            let status = policy.status.unwrap_or_default();
+            Ok::<_, kube::Error>(match status.type_checking {
+                Some(checked) if status.observed_generation == policy.metadata.generation => {
+                    Probe::Ready(checked.expression_warnings.unwrap_or_default())
+                }
+                _ => Probe::NotYet("not checked".into()),
+            })
+        })
+        .await?;
+        ensure!(warnings.is_empty(), "{name}: {warnings:?}");
+    }
+    Ok(())
+}
+
+async fn ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    for writer in [WEBHOOK, CONTROLLER, OPERATOR] {
+        let (leases, markers) = (cast.leases(writer).await?, cast.config_maps(writer).await?);
+        let post = PostParams::default();
+        let lease = leases.create(&post, &ledger("backup-lock-written", 1)?).await.context(writer)?;
+        markers.create(&post, &marker("backup-lock-written")?).await.context(writer)?;
+        for stranger in [EDITOR, STRANGER] {
+            let (leases, markers) = (cast.leases(stranger).await?, cast.config_maps(stranger).await?);
+            let needle = "kubectl backup locks";
+            refused(leases.create(&post, &ledger("backup-lock-forged", 1)?).await, needle)?;
+            refused(markers.create(&post, &marker("backup-lock-forged")?).await, needle)?;
+            let next =
+                changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
+            refused(leases.replace("backup-lock-written", &post, &next).await, needle)?;
+            let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+            refused(leases.patch("backup-lock-written", &PatchParams::default(), &label).await, needle)?;
+            let data = Patch::Merge(json!({ "data": { "epoch": "0" } }));
+            refused(markers.patch("backup-lock-written", &PatchParams::default(), &data).await, needle)?;
+            let frozen = Patch::Merge(json!({ "immutable": true }));
+            refused(markers.patch("backup-lock-written", &PatchParams::default(), &frozen).await, needle)?;
+            refused(leases.delete("backup-lock-written", &DeleteParams::default()).await, needle)?;
+            refused(markers.delete("backup-lock-written", &DeleteParams::default()).await, needle)?;
+        }
+        let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
+        leases.replace("backup-lock-written", &post, &next).await.context(writer)?;
+        leases.delete("backup-lock-written", &DeleteParams::default()).await.context(writer)?;
+        markers.delete("backup-lock-written", &DeleteParams::default()).await.context(writer)?;
+    }
+    Ok(())
+}
+
+async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let ours = cast.leases(WEBHOOK).await?;
+    ours.create(&PostParams::default(), &ledger("backup-lock-collected", 1)?).await?;
+    let labelled = ListParams::default().labels("test=collected");
+    let theirs = cast.leases(EDITOR).await?;
+    refused(theirs.delete_collection(&DeleteParams::default(), &labelled).await, "kubectl backup locks")?;
+    ensure!(ours.get_opt("backup-lock-collected").await?.is_some(), "it is gone");
+    ours.delete("backup-lock-collected", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn other_leases_and_config_maps_are_everybodys(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let (leases, maps) = (cast.leases(EDITOR).await?, cast.config_maps(EDITOR).await?);
+    for name in ["backup-controller-copy", "a-backup-lock"] {
+        leases.create(&PostParams::default(), &bare_lease(name)?).await.context(name)?;
+        leases.delete(name, &DeleteParams::default()).await.context(name)?;
+        maps.create(&PostParams::default(), &marker(name)?).await.context(name)?;
+        maps.delete(name, &DeleteParams::default()).await.context(name)?;
+    }
+    // Nor does a prefix mean anything in another namespace.
+    install::ensure_namespace(&world.client, "elsewhere").await?;
+    let elsewhere: Api<ConfigMap> = Api::namespaced(world.client.clone(), "elsewhere");
+    elsewhere.create(&PostParams::default(), &marker("backup-lock-elsewhere")?).await?;
+    Ok(())
+}
+
+/// As when encryption keys are rotated.
+async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let post = PostParams::default();
+    let (leases, markers) = (cast.leases(WEBHOOK).await?, cast.config_maps(WEBHOOK).await?);
+    leases.create(&post, &ledger("backup-lock-same", 1)?).await?;
+    markers.create(&post, &marker("backup-lock-same")?).await?;
+    for who in [EDITOR, WEBHOOK] {
+        let (theirs, maps) = (cast.leases(who).await?, cast.config_maps(who).await?);
+        theirs
+            .replace("backup-lock-same", &post, &theirs.get("backup-lock-same").await?)
+            .await
+            .context(who)?;
+        maps.replace("backup-lock-same", &post, &maps.get("backup-lock-same").await?).await.context(who)?;
+    }
+    leases.delete("backup-lock-same", &DeleteParams::default()).await?;
+    markers.delete("backup-lock-same", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let (leases, maps) = (cast.leases(WEBHOOK).await?, cast.config_maps(WEBHOOK).await?);
+    let needle = "writes no Leases and ConfigMaps but";
+    refused(leases.create(&PostParams::default(), &bare_lease("who-leads")?).await, needle)?;
+    refused(maps.create(&PostParams::default(), &marker("settings")?).await, needle)?;
+    let admin: Api<Lease> = cast.leases_of_admin();
+    let lease = admin.create(&PostParams::default(), &bare_lease("who-leads")?).await?;
+    let stolen = changed(&lease, &json!({ "spec": { "holderIdentity": "webhook" } }))?;
+    refused(leases.replace("who-leads", &PostParams::default(), &stolen).await, needle)?;
+    refused(leases.delete("who-leads", &DeleteParams::default()).await, needle)?;
+    admin.delete("who-leads", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let annotation = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+    let with_serial = |mut change: Value| {
+        change["metadata"]["annotations"]["backup-lock/serial"] = json!("8");
+        change
+    };
+    let of_size = |bytes: usize| format!("{{\"v\":2,\"x\":\"{}\"}}", "x".repeat(bytes - 14));
+    let at_most = of_size(245_760);
+    ensure!(at_most.len() == 245_760, "{}", at_most.len());
+    // What is changed, and what is said; none if it passes. The ledger before: format 2, epoch 5, serial 7.
+    let table: Vec<(&str, Value, Option<&str>)> = vec![
+        ("the next serial", with_serial(json!({})), None),
+        ("a far serial", annotation("backup-lock/serial", json!("700")), None),
+        ("the next epoch", with_serial(json!({ "spec": { "leaseTransitions": 6 } })), None),
+        ("a newer format", with_serial(annotation("backup-lock/ledger", json!("{\"v\":10,\"c\":[]}"))), None),
+        ("the largest ledger", with_serial(annotation("backup-lock/ledger", json!(at_most))), None),
+        (
+            "too large",
+            with_serial(annotation("backup-lock/ledger", json!(of_size(245_761)))),
+            Some("larger than the 245760 bytes"),
+        ),
+        // Five two-byte letters in place of one: as many letters as are allowed, and more bytes.
+        (
+            "too many bytes",
+            with_serial(annotation("backup-lock/ledger", json!(at_most.replacen("xxxxx", "ééééé", 1)))),
+            Some("larger than the 245760 bytes"),
+        ),
+        (
+            "an older format",
+            with_serial(annotation("backup-lock/ledger", json!("{\"v\":1,\"c\":[]}"))),
+            Some("newer format"),
+        ),
+        ("no ledger", with_serial(annotation("backup-lock/ledger", Value::Null)), Some("lose its claims")),
+        (
+            "an emptied ledger",
+            with_serial(annotation("backup-lock/ledger", json!(""))),
+            Some("lose its claims"),
+        ),
+        (
+            "no format",
+            with_serial(annotation("backup-lock/ledger", json!("{\"c\":[]}"))),
+            Some("lose its claims"),
+        ),
+        ("an older epoch", with_serial(json!({ "spec": { "leaseTransitions": 4 } })), Some("would go back")),
+        ("no epoch", with_serial(json!({ "spec": { "leaseTransitions": null } })), Some("would go back")),
+        ("no spec", with_serial(json!({ "spec": null })), Some("would go back")),
+        ("the same serial", json!({ "spec": { "holderIdentity": "me" } }), Some("serial")),
+        ("an older serial", annotation("backup-lock/serial", json!("6")), Some("serial")),
+        ("no serial", annotation("backup-lock/serial", Value::Null), Some("serial")),
+        ("a serial that is no number", annotation("backup-lock/serial", json!("8a")), Some("serial")),
+        ("another scope", with_serial(annotation("backup-lock/scope", json!("other"))), Some("scope")),
+        ("no scope", with_serial(annotation("backup-lock/scope", Value::Null)), Some("scope")),
+        ("a label with the same serial", json!({ "metadata": { "labels": { "x": "y" } } }), Some("serial")),
+    ];
+    for writer in [WEBHOOK, CONTROLLER, OPERATOR] {
+        let leases = cast.leases(writer).await?;
+        let post = PostParams::default();
+        let first = leases.create(&post, &ledger("backup-lock-forward", 7)?).await?;
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        for (what, change, expected) in &table {
+            let result = leases.replace("backup-lock-forward", &dry, &changed(&first, change)?).await;
+            match expected {
+                None => result.map(|_| ()).with_context(|| format!("{writer}: {what}"))?,
+                Some(needle) => {
+                    refused(result, needle).with_context(|| format!("{writer}: {what}"))?;
+                }
+            }
+        }
+        leases.delete("backup-lock-forward", &DeleteParams::default()).await?;
+    }
+    // A first ledger has to be one.
+    let leases = cast.leases(WEBHOOK).await?;
+    refused(
+        leases.create(&PostParams::default(), &bare_lease("backup-lock-empty")?).await,
+        "lose its claims",
+    )?;
+    Ok(())
+}
+
+/// The bindings name the namespace; here they are bound to another one, as an overlay would.
+async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let namespace = "goes-with-its-ledgers";
+    cast.bind_policies_to(namespace).await?;
+    let writer = format!("system:serviceaccount:{namespace}:backup-webhook");
+    let client = cast.client(&writer).await?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let markers: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let others: Api<ConfigMap> = Api::namespaced(cast.client(WEBHOOK).await?, namespace);
+    let probe = eventually("the policies hold in the other namespace", SOON, async || {
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        anyhow::Ok(
+            match refused(others.create(&dry, &marker("backup-lock-x")?).await, "kubectl backup locks") {
+                Ok(_) => Probe::Ready(()),
+                Err(error) => Probe::NotYet(error.to_string()),
+            },
+        )
+    });
+    probe.await?;
+    for name in ["backup-lock-one", "backup-lock-two", "backup-lock-three"] {
+        leases.create(&PostParams::default(), &ledger(name, 1)?).await.context(name)?;
+        markers.create(&PostParams::default(), &marker(name)?).await.context(name)?;
+    }
+    // Foreground deletion puts a finalizer on the Lease, which the garbage collector takes off.
+    leases.delete("backup-lock-one", &DeleteParams::foreground()).await?;
+    eventually("deleted in the foreground", SOON, async || {
+        Ok::<_, kube::Error>(when(leases.get_opt("backup-lock-one").await?.is_none(), "still there"))
+    })
+    .await?;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete(namespace, &DeleteParams::background()).await?;
+    backup_tests::app::gone(&namespaces, namespace).await
+}
+
+async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let leases = cast.leases(WEBHOOK).await?;
+    let lease = leases.create(&PostParams::default(), &ledger("backup-lock-roles", 1)?).await?;
+    let viewer = cast.leases(VIEWER).await?;
+    ensure!(viewer.list(&ListParams::default()).await?.items.iter().any(|seen| seen == &lease), "not listed");
+    let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
+    refused(viewer.replace("backup-lock-roles", &PostParams::default(), &next).await, "cannot update")?;
+    // What `kubectl backup locks hold` does, with nothing but the role; it can neither patch nor delete.
+    let operator = cast.leases(cast::BARE_OPERATOR).await?;
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
+    refused(operator.patch("backup-lock-roles", &PatchParams::default(), &label).await, "cannot patch")?;
+    refused(operator.delete("backup-lock-roles", &DeleteParams::default()).await, "cannot delete")?;
+    operator.replace("backup-lock-roles", &PostParams::default(), &next).await?;
+    leases.delete("backup-lock-roles", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// A ledger: format 2, epoch 5.
+fn ledger(name: &str, serial: u32) -> anyhow::Result<Lease> {
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": { "test": "collected" }, "annotations": {
+            "backup-lock/ledger": "{\"v\":2,\"c\":[]}", "backup-lock/scope": "velero.io",
+            "backup-lock/serial": serial.to_string() } },
+        "spec": { "leaseTransitions": 5 } }))?)
+}
+
+fn bare_lease(name: &str) -> anyhow::Result<Lease> {
+    Ok(serde_json::from_value(json!({ "metadata": { "name": name } }))?)
+}
+
+fn marker(name: &str) -> anyhow::Result<ConfigMap> {
+    Ok(serde_json::from_value(
+        json!({ "metadata": { "name": name }, "data": { "scope": "velero.io", "epoch": "5" } }),
+    )?)
+}
+
+/// The object with a JSON merge patch applied.
+fn changed(lease: &Lease, patch: &Value) -> anyhow::Result<Lease> {
+    let mut value = serde_json::to_value(lease)?;
+    merge(&mut value, patch);
+    Ok(serde_json::from_value(value)?)
+}
+
+fn merge(value: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *value = patch.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, field) in fields {
+        if field.is_null() {
+            value.as_object_mut().map(|object| object.remove(name));
+        } else {
+            merge(&mut value[name], field);
+        }
+    }
+}
+
+/// An object of a kind as the API takes it.
+fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
+    let mut value = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
+    merge(&mut value, rest);
+    Ok(serde_json::from_value(value)?)
+}

@@ -1,0 +1,260 @@
+//! The phase of an engine's object is its controller's to write; a glass can be broken, by those who may, for a reason.
+
+use anyhow::{Context as _, ensure};
+use backup_tests::World;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    cast::{BREAKER, CONTROLLER, Cast, EDITOR, OPERATOR, WEBHOOK, refused},
+    object,
+};
+
+crate::tests! {
+    the_phase_of_an_object_is_its_controllers_to_move,
+    what_arrives_ended_or_new_passes_and_what_arrives_at_work_does_not,
+    everything_but_phase_and_work_finalizer_is_everybodys,
+    a_work_finalizer_is_taken_off_by_the_controller,
+    a_glass_is_broken_by_those_who_may_and_for_a_reason,
+    the_reason_for_breaking_a_glass_is_written_by_those_who_may,
+}
+
+const KINDS: [&str; 2] = ["Backup", "Restore"];
+const REASON: &str = "backup-lock/break-glass";
+
+async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    // From, to, and whether anybody may.
+    let table = [
+        ("", "New", true),
+        ("New", "", true),
+        ("New", "InProgress", false),
+        ("", "InProgress", false),
+        ("", "Completed", false),
+        ("New", "FailedValidation", false),
+        ("InProgress", "Completed", false),
+        ("InProgress", "Failed", false),
+        ("InProgress", "Finalizing", false),
+        ("InProgress", "New", false),
+        ("InProgress", "", false),
+        ("Finalizing", "PartiallyFailed", false),
+        ("Completed", "InProgress", false),
+        ("Completed", "", false),
+        ("Completed", "Failed", false),
+        ("Completed", "Completed", true),
+        ("InProgress", "InProgress", true),
+    ];
+    for kind in KINDS {
+        let ours = cast.objects(CONTROLLER, kind).await?;
+        for (from, to, anybody) in table {
+            let what = format!("{kind} from {from:?} to {to:?}");
+            stored(&ours, kind, "moved", from).await.with_context(|| what.clone())?;
+            // Neither operators of the lock nor the webhook are the controller.
+            for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
+                let theirs = cast.objects(who, kind).await?;
+                let result = theirs.patch("moved", &dry(), &phase(to)).await;
+                match (who, anybody) {
+                    (WEBHOOK, _) => refused(result, "cannot patch").map(|_| ()),
+                    (_, true) => result.map(|_| ()).map_err(Into::into),
+                    (_, false) => refused(result, "only backup-controller moves the phase").map(|_| ()),
+                }
+                .with_context(|| format!("{who}: {what}"))?;
+            }
+            ours.patch("moved", &dry(), &phase(to))
+                .await
+                .with_context(|| format!("the controller: {what}"))?;
+            gone(&ours, "moved").await?;
+        }
+    }
+    Ok(())
+}
+
+async fn what_arrives_ended_or_new_passes_and_what_arrives_at_work_does_not(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    for kind in KINDS {
+        let theirs = cast.objects(EDITOR, kind).await?;
+        for arrives in ["", "New", "Completed", "PartiallyFailed", "Failed", "FailedValidation"] {
+            let result = theirs.create(&dry, &with_phase(kind, "arrives", arrives)?).await;
+            result.with_context(|| format!("{kind} in {arrives}"))?;
+        }
+        for arrives in ["InProgress", "WaitingForPluginOperations", "Finalizing", "FinalizingPartiallyFailed"]
+        {
+            let result = theirs.create(&dry, &with_phase(kind, "arrives", arrives)?).await;
+            refused(result, "only backup-controller moves the phase")
+                .with_context(|| format!("{kind} in {arrives}"))?;
+        }
+        // Server-side apply creates and changes with one verb.
+        let apply = PatchParams { dry_run: true, ..PatchParams::apply("pipeline") };
+        let running = with_phase(kind, "arrives", "InProgress")?;
+        refused(theirs.patch("arrives", &apply, &Patch::Apply(&running)).await, "only backup-controller")?;
+        theirs.patch("arrives", &apply, &Patch::Apply(&with_phase(kind, "arrives", "")?)).await?;
+    }
+    Ok(())
+}
+
+async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    for kind in KINDS {
+        let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
+        for at in ["", "InProgress", "Completed"] {
+            stored(&ours, kind, "touched", at).await?;
+            for (what, patch) in [
+                ("a label", json!({ "metadata": { "labels": { "a": "b" } } })),
+                ("another finalizer", json!({ "metadata": { "finalizers": [finalizer(kind), "a/b"] } })),
+                ("no other finalizer", json!({ "metadata": { "finalizers": [finalizer(kind)] } })),
+                ("spec", json!({ "spec": { "includedNamespaces": ["another"] } })),
+                ("progress", json!({ "status": { "progress": { "totalItems": 5 } } })),
+            ] {
+                let result = theirs.patch("touched", &PatchParams::default(), &Patch::Merge(patch)).await;
+                result.with_context(|| format!("{what} of a {kind} in {at:?}"))?;
+            }
+            theirs.delete("touched", &DeleteParams::default()).await.context("an editor deletes")?;
+            gone(&ours, "touched").await?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    for kind in KINDS {
+        let ours = cast.objects(CONTROLLER, kind).await?;
+        for (at, free) in [("", false), ("InProgress", false), ("Finalizing", false), ("Completed", true)] {
+            stored(&ours, kind, "worked-on", at).await?;
+            for who in [EDITOR, OPERATOR, BREAKER] {
+                let theirs = cast.objects(who, kind).await?;
+                let result = theirs.patch("worked-on", &dry(), &off).await;
+                if free {
+                    result.with_context(|| format!("{who}: {kind} in {at:?}"))?;
+                } else {
+                    refused(result, "only backup-controller takes its finalizer off")
+                        .with_context(|| format!("{who}: {kind} in {at:?}"))?;
+                }
+            }
+            ours.patch("worked-on", &dry(), &off).await.context("the controller")?;
+            gone(&ours, "worked-on").await?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    for kind in KINDS {
+        let ours = cast.objects(CONTROLLER, kind).await?;
+        stored(&ours, kind, "broken", "InProgress").await?;
+        let breaker = cast.objects(BREAKER, kind).await?;
+        let editor = cast.objects(EDITOR, kind).await?;
+        for (what, change) in [
+            ("an end", json!({ "status": { "phase": "Failed" } })),
+            ("another phase", json!({ "status": { "phase": "Finalizing" } })),
+            ("no finalizer", json!({ "metadata": { "finalizers": null } })),
+        ] {
+            let with = |reason: &str| {
+                let mut change = change.clone();
+                change["metadata"]["annotations"] = json!({ REASON: reason });
+                Patch::Merge(change)
+            };
+            for nothing in ["", "  "] {
+                refused(breaker.patch("broken", &dry(), &with(nothing)).await, "only backup-controller")
+                    .with_context(|| format!("{what} for {nothing:?}"))?;
+            }
+            breaker.patch("broken", &dry(), &with("the worker is gone")).await.context(what)?;
+            refused(editor.patch("broken", &dry(), &with("the worker is gone")).await, REASON)
+                .with_context(|| format!("{what} by an editor"))?;
+        }
+        // The reason alone, left there by somebody who may, lets nobody else through.
+        let reason = Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
+        breaker.patch("broken", &PatchParams::default(), &reason).await?;
+        refused(editor.patch("broken", &dry(), &phase("Failed")).await, "only backup-controller")?;
+        breaker.patch("broken", &PatchParams::default(), &phase("Failed")).await?;
+        gone(&ours, "broken").await?;
+        // At the door, too.
+        let post = PostParams { dry_run: true, ..PostParams::default() };
+        let mut arrives = with_phase(kind, "arrives", "InProgress")?;
+        arrives.metadata.annotations = Some([(REASON.to_owned(), "moved by hand".to_owned())].into());
+        breaker.create(&post, &arrives).await?;
+        refused(editor.create(&post, &arrives).await, REASON)?;
+    }
+    Ok(())
+}
+
+async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let needle = "set, changed and removed only by those";
+    let reason = |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
+    let post = PostParams { dry_run: true, ..PostParams::default() };
+    for kind in KINDS {
+        let (breaker, editor) = (cast.objects(BREAKER, kind).await?, cast.objects(EDITOR, kind).await?);
+        stored(&cast.objects(CONTROLLER, kind).await?, kind, "reasoned", "").await?;
+        refused(editor.patch("reasoned", &dry(), &reason(json!("mine"))).await, needle)?;
+        breaker.patch("reasoned", &PatchParams::default(), &reason(json!("hers"))).await?;
+        refused(editor.patch("reasoned", &dry(), &reason(json!("mine"))).await, needle)?;
+        refused(editor.patch("reasoned", &dry(), &reason(Value::Null)).await, needle)?;
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+        editor.patch("reasoned", &dry(), &label).await.context("what else is there is everybody's")?;
+        breaker.patch("reasoned", &dry(), &reason(Value::Null)).await?;
+        gone(&cast.objects(CONTROLLER, kind).await?, "reasoned").await?;
+
+        let mut new = with_phase(kind, "reasoned", "")?;
+        new.metadata.annotations = Some([(REASON.to_owned(), "mine".to_owned())].into());
+        refused(editor.create(&post, &new).await, needle)?;
+        breaker.create(&post, &new).await?;
+        // What a sync finds in a bucket comes as it is.
+        new.data["status"] = json!({ "phase": "Completed" });
+        editor.create(&post, &new).await.context("arrives ended")?;
+    }
+    // In other namespaces as well: their Backups are guarded, too.
+    let elsewhere: Api<DynamicObject> =
+        Api::namespaced_with(cast.client(OPERATOR).await?, "elsewhere", &super::cast::velero("Backup"));
+    let mut new = with_phase("Backup", "reasoned", "")?;
+    new.metadata.annotations = Some([(REASON.to_owned(), "mine".to_owned())].into());
+    cast.grant("elsewhere", &[OPERATOR]).await?;
+    refused(elsewhere.create(&post, &new).await, needle)?;
+    Ok(())
+}
+
+fn dry() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
+}
+
+fn phase(name: &str) -> Patch<Value> {
+    Patch::Merge(json!({ "status": { "phase": if name.is_empty() { Value::Null } else { json!(name) } } }))
+}
+
+fn finalizer(kind: &str) -> &'static str {
+    if kind == "Backup" { "backup-controller.velero.io/work" } else { "backup-controller/work" }
+}
+
+fn with_phase(kind: &str, name: &str, phase: &str) -> anyhow::Result<DynamicObject> {
+    let status = if phase.is_empty() { json!({}) } else { json!({ "phase": phase }) };
+    let spec = if kind == "Restore" { json!({ "backupName": "some" }) } else { json!({}) };
+    object(kind, name, &json!({ "spec": spec, "status": status }))
+}
+
+/// An object in this phase, as the controller would have left it.
+async fn stored(api: &Api<DynamicObject>, kind: &str, name: &str, phase: &str) -> anyhow::Result<()> {
+    let mut object = with_phase(kind, name, phase)?;
+    object.metadata.finalizers = Some(vec![finalizer(kind).to_owned()]);
+    let stored = api.create(&PostParams::default(), &object).await?;
+    ensure!(stored.data["status"]["phase"].as_str().unwrap_or_default() == phase, "{:?}", stored.data);
+    Ok(())
+}
+
+async fn gone(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
+    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    api.patch(name, &PatchParams::default(), &off).await?;
+    if api.get_opt(name).await?.is_some() {
+        api.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}

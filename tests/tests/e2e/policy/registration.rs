@@ -1,0 +1,325 @@
+//! What the webhook is asked about, and what never depends on it: the registrations of `deploy/`, with a webhook that counts.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_tests::{
+    World,
+    binaries::root,
+    install::{self, NAMESPACE},
+    naive::NaiveWebhook,
+    pki::Pki,
+    wait::{eventually, when},
+};
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+
+use super::cast::{CONTROLLER, SOON, velero};
+
+crate::tests! {
+    only_what_may_begin_or_grow_is_asked_about,
+    only_deletions_of_what_can_be_restored_from_are_asked_about,
+    nothing_but_beginnings_waits_for_a_webhook_that_is_down,
+    a_profiles_kinds_are_asked_about_when_they_begin,
+}
+
+async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow::Result<()> {
+    let asked = Asked::register(world, "deploy/base").await?;
+    for kind in ["Backup", "Restore"] {
+        let api = by_controller(world, kind).await?;
+        let spec = if kind == "Restore" {
+            json!({ "backupName": "some" })
+        } else {
+            json!({ "includedNamespaces": ["a"] })
+        };
+        let new = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": "asked" }, "spec": spec });
+        let mut ended = new.clone();
+        ended["status"] = json!({ "phase": "Completed" });
+        asked.times(0, "arrives ended", asked.create(&api, &ended)).await?;
+        asked
+            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "b" } } })))
+            .await?;
+        asked
+            .times(0, "its spec", asked.patch(&api, json!({ "spec": { "includedNamespaces": ["b"] } })))
+            .await?;
+        asked.times(1, "comes back", asked.patch(&api, json!({ "status": { "phase": "New" } }))).await?;
+        asked
+            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "c" } } })))
+            .await?;
+        asked
+            .times(0, "a finalizer", asked.patch(&api, json!({ "metadata": { "finalizers": ["a/b"] } })))
+            .await?;
+        asked.times(0, "none", asked.patch(&api, json!({ "metadata": { "finalizers": null } }))).await?;
+        asked.times(0, "begins", asked.patch(&api, json!({ "status": { "phase": "InProgress" } }))).await?;
+        asked
+            .times(0, "progress", asked.patch(&api, json!({ "status": { "progress": { "totalItems": 3 } } })))
+            .await?;
+        asked
+            .times(1, "wants more", asked.patch(&api, json!({ "spec": { "includedNamespaces": ["c"] } })))
+            .await?;
+        asked.times(0, "ends", asked.patch(&api, json!({ "status": { "phase": "Failed" } }))).await?;
+        asked.times(1, "comes back", asked.patch(&api, json!({ "status": null }))).await?;
+        asked.times(0, "is deleted", asked.delete(&api)).await?;
+        asked.times(1, "is created", asked.create(&api, &new)).await?;
+        asked.times(0, "a copy in the same words", asked.patch(&api, json!({ "spec": spec }))).await?;
+        asked.times(0, "is deleted", asked.delete(&api)).await?;
+        let apply = PatchParams::apply("pipeline").force();
+        asked
+            .times(1, "is applied", async {
+                seen(&api, &api.patch("asked", &apply, &Patch::Apply(&new)).await?).await
+            })
+            .await?;
+        asked.times(0, "is deleted", asked.delete(&api)).await?;
+    }
+    asked.end().await
+}
+
+async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let asked = Asked::register(world, "deploy/base").await?;
+    let api = by_controller(world, "Backup").await?;
+    let by_admin: Api<DynamicObject> =
+        Api::namespaced_with(world.client.clone(), NAMESPACE, &velero("Backup"));
+    for (phase, times) in
+        [("Completed", 1), ("PartiallyFailed", 1), ("Failed", 0), ("FailedValidation", 0), ("Deleting", 0)]
+    {
+        let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "asked",
+            "labels": { "test": "asked" } }, "spec": {}, "status": { "phase": phase } });
+        asked.create(&api, &backup).await?;
+        asked.times(times, phase, asked.delete(&api)).await?;
+        // Without a name in the request.
+        asked.create(&api, &backup).await?;
+        let collection = ListParams::default().labels("test=asked");
+        asked
+            .times(times, phase, async {
+                by_admin.delete_collection(&DeleteParams::default(), &collection).await?;
+                Ok(())
+            })
+            .await?;
+    }
+    let requests = by_controller(world, "DeleteBackupRequest").await?;
+    let request = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
+        "metadata": { "name": "asked" }, "spec": { "backupName": "some" } });
+    asked.times(1, "a request", asked.create(&requests, &request)).await?;
+    asked
+        .times(0, "its progress", asked.patch(&requests, json!({ "status": { "phase": "InProgress" } })))
+        .await?;
+    asked
+        .times(1, "another backup", asked.patch(&requests, json!({ "spec": { "backupName": "other" } })))
+        .await?;
+    asked.times(0, "is deleted", asked.delete(&requests)).await?;
+    asked.end().await
+}
+
+async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut World) -> anyhow::Result<()> {
+    install::ensure_namespace(&world.client, "goes-with-its-backups").await?;
+    let doomed: Api<DynamicObject> =
+        Api::namespaced_with(world.client.clone(), "goes-with-its-backups", &velero("Backup"));
+    let here = by_controller(world, "Backup").await?;
+    let backup = |name: &str, phase: &str| {
+        serde_json::from_value::<DynamicObject>(json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": name }, "spec": {}, "status": { "phase": phase } }))
+    };
+    let post = PostParams::default();
+    for name in ["kept", "kept-too"] {
+        doomed.create(&post, &backup(name, "Completed")?).await?;
+    }
+    here.create(&post, &backup("down-completed", "Completed")?).await?;
+    here.create(&post, &backup("down-failed", "Failed")?).await?;
+    here.create(&post, &backup("down-new", "New")?).await?;
+
+    let mut asked = Asked::register(world, "deploy/base").await?;
+    asked.stop().await;
+    let refusal = async |result: kube::Result<()>| match result {
+        Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => Ok(()),
+        other => anyhow::bail!("not refused for the webhook: {other:?}"),
+    };
+    refusal(here.create(&post, &backup("down-created", "New")?).await.map(|_| ())).await?;
+    refusal(here.delete("down-completed", &DeleteParams::default()).await.map(|_| ())).await?;
+
+    here.create(&post, &backup("down-synced", "Completed")?).await.context("arrives ended")?;
+    let patch =
+        |value: Value| async { here.patch("down-new", &PatchParams::default(), &Patch::Merge(value)).await };
+    patch(json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["a/b"] } }))
+        .await
+        .context("metadata")?;
+    patch(json!({ "status": { "phase": "InProgress" } })).await.context("progress")?;
+    patch(json!({ "metadata": { "finalizers": null } })).await.context("finalizers")?;
+    patch(json!({ "status": { "phase": "Failed" } })).await.context("an end")?;
+    here.delete("down-new", &DeleteParams::default()).await.context("what failed is deleted")?;
+    here.delete("down-failed", &DeleteParams::default()).await.context("what failed is deleted")?;
+
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete("goes-with-its-backups", &DeleteParams::background()).await?;
+    backup_tests::app::gone(&namespaces, "goes-with-its-backups").await?;
+    asked.end().await?;
+    for name in ["down-completed", "down-synced"] {
+        here.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> anyhow::Result<()> {
+    install::install_test_crds(&world.client, "percona-ps").await?;
+    let asked = Asked::register(world, "deploy/profiles/percona-ps").await?;
+    for kind in ["PerconaServerMySQLBackup", "PerconaServerMySQLRestore"] {
+        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &percona(kind));
+        let new = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind, "metadata": { "name": "asked" },
+            "spec": { "clusterName": "one" }, "status": { "state": "Succeeded" } });
+        // A status that comes with a creation is dropped, so it can't pretend to have ended.
+        asked.times(1, "is created", asked.create(&api, &new)).await?;
+        let state = |state: &str| json!({ "status": { "state": state } });
+        asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
+        asked
+            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "b" } } })))
+            .await?;
+        asked
+            .times(1, "another cluster", asked.patch(&api, json!({ "spec": { "clusterName": "two" } })))
+            .await?;
+        asked.times(0, "fails", asked.status(&api, state("Error"))).await?;
+        asked.times(0, "still", asked.status(&api, json!({ "status": { "stateDescription": "x" } }))).await?;
+        asked.times(1, "tries again", asked.status(&api, state("New"))).await?;
+        asked.times(0, "goes on", asked.status(&api, state("Starting"))).await?;
+        asked.times(0, "ends", asked.status(&api, state("Succeeded"))).await?;
+        asked.times(1, "comes back", asked.status(&api, json!({ "status": null }))).await?;
+        asked.times(0, "is deleted", asked.delete(&api)).await?;
+    }
+    let clusters: Api<DynamicObject> =
+        Api::namespaced_with(world.client.clone(), "default", &percona("PerconaServerMySQL"));
+    let cluster = json!({ "apiVersion": "ps.percona.com/v1", "kind": "PerconaServerMySQL",
+        "metadata": { "name": "asked" }, "spec": {} });
+    asked.times(0, "a cluster", asked.create(&clusters, &cluster)).await?;
+    asked.delete(&clusters).await?;
+    asked.end().await?;
+    // What the profile brings is accepted and bound, too.
+    install::install_profile(&world.client, "percona-ps", "https://127.0.0.1:1", "").await?;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    configurations.delete("backup-webhook-percona-ps", &DeleteParams::default()).await?;
+    let reader = world.plane.impersonate("system:serviceaccount:velero:backup-webhook").await?;
+    let backups: Api<DynamicObject> = Api::all_with(reader.clone(), &percona("PerconaServerMySQLBackup"));
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(reader, "default");
+    eventually("the webhook may read what it guards", SOON, async || {
+        backups.list(&ListParams::default()).await?;
+        let lease = leases.get_opt("restore-lock-one").await?;
+        Ok::<_, kube::Error>(when(lease.is_none(), "a Lease that nobody made"))
+    })
+    .await
+}
+
+fn percona(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("ps.percona.com", "v1", kind))
+}
+
+/// Objects of the installation as the controller writes them: the policies are not in its way.
+async fn by_controller(world: &World, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
+    Ok(Api::namespaced_with(world.plane.impersonate(CONTROLLER).await?, NAMESPACE, &velero(kind)))
+}
+
+/// A webhook that counts, registered as `deploy/` says.
+struct Asked {
+    naive: Option<NaiveWebhook>,
+    configurations: Api<ValidatingWebhookConfiguration>,
+    names: Vec<String>,
+}
+
+impl Asked {
+    async fn register(world: &World, folder: &str) -> anyhow::Result<Self> {
+        let pki_folder = world.folder().join("counting");
+        std::fs::create_dir_all(&pki_folder)?;
+        let pki = Pki::new(&pki_folder)?;
+        let naive = NaiveWebhook::start(world.client.clone(), &pki.server("counting")?).await?;
+        let url = format!("https://{}", naive.address());
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+        let mut names = Vec::new();
+        for configuration in install::registrations(&root().join(folder), &url, &pki.ca_pem(), true)? {
+            configurations.create(&PostParams::default(), &configuration).await?;
+            names.push(configuration.name_any());
+        }
+        let asked = Self { naive: Some(naive), configurations, names };
+        let kind =
+            if folder.contains("percona") { percona("PerconaServerMySQLBackup") } else { velero("Backup") };
+        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &kind);
+        let probe = json!({ "apiVersion": kind.api_version, "kind": kind.kind,
+            "metadata": { "name": "probe" }, "spec": { "clusterName": "probe" } });
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("the counting webhook is asked", SOON, async || {
+            api.create(&dry, &serde_json::from_value(probe.clone())?).await?;
+            anyhow::Ok(when(asked.calls() > 0, "not asked"))
+        })
+        .await?;
+        // Of one configuration the API server sees all webhooks at once.
+        Ok(asked)
+    }
+
+    fn calls(&self) -> u64 {
+        self.naive.as_ref().map_or(0, NaiveWebhook::calls)
+    }
+
+    /// Does something that the webhook has to be asked about so often.
+    async fn times(
+        &self,
+        times: u64,
+        what: &str,
+        action: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let before = self.calls();
+        action.await.with_context(|| what.to_owned())?;
+        let asked = self.calls() - before;
+        ensure!(asked == times, "{what}: the webhook was asked {asked} times and not {times}");
+        Ok(())
+    }
+
+    async fn create(&self, api: &Api<DynamicObject>, object: &Value) -> anyhow::Result<()> {
+        let object = serde_json::from_value(object.clone())?;
+        seen(api, &api.create(&PostParams::default(), &object).await?).await
+    }
+
+    async fn patch(&self, api: &Api<DynamicObject>, patch: Value) -> anyhow::Result<()> {
+        seen(api, &api.patch("asked", &PatchParams::default(), &Patch::Merge(patch)).await?).await
+    }
+
+    async fn status(&self, api: &Api<DynamicObject>, patch: Value) -> anyhow::Result<()> {
+        seen(api, &api.patch_status("asked", &PatchParams::default(), &Patch::Merge(patch)).await?).await
+    }
+
+    async fn delete(&self, api: &Api<DynamicObject>) -> anyhow::Result<()> {
+        api.delete("asked", &DeleteParams::default()).await?;
+        eventually("deleted", Duration::from_secs(20), async || {
+            Ok::<_, kube::Error>(when(api.get_opt("asked").await?.is_none(), "still there"))
+        })
+        .await
+    }
+
+    /// Stops answering; the registration stays.
+    async fn stop(&mut self) {
+        self.naive = None;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    /// Takes the registration away, and waits until nothing is asked any more.
+    async fn end(self) -> anyhow::Result<()> {
+        for name in &self.names {
+            self.configurations.delete(name, &DeleteParams::default()).await?;
+        }
+        // The API server goes on to ask for a moment; what comes next must not depend on who answers.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+}
+
+/// Waits until the API server's cache has this version. An update takes the old object from there, and asks again if that
+/// was too old.
+async fn seen(api: &Api<DynamicObject>, written: &DynamicObject) -> anyhow::Result<()> {
+    eventually("seen by the cache", SOON, async || {
+        let cached = api.get_with(&written.name_any(), &GetParams::any()).await?;
+        let same = cached.metadata.resource_version == written.metadata.resource_version;
+        Ok::<_, kube::Error>(when(same, "an older one"))
+    })
+    .await
+}

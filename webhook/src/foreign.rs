@@ -1,0 +1,52 @@
+//! Another operator's own Leases. Whoever holds one came past our webhook and has a claim, unless the webhook was off when it
+//! was created: for that rare case they are looked at, but not at every request.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use backup_lock::{
+    Guard,
+    observe::{ObserveError, Observed},
+};
+use tokio::time::Instant;
+
+/// How long nobody's Lease is taken for nobody's.
+const FREE: Duration = Duration::from_secs(5);
+/// Scopes remembered at most.
+const MAX_SCOPES: usize = 4096;
+
+/// What is known of them; cheap to clone.
+#[derive(Clone, Default)]
+pub struct ForeignLeases {
+    /// Scopes whose Lease nobody held, and when that was read.
+    free: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl ForeignLeases {
+    /// The restore that holds the operator's own Lease of this scope and runs.
+    pub async fn holder(&self, guard: &Guard, scope: &str) -> Result<Option<Observed>, ObserveError> {
+        if guard.profile.foreign_lease.is_none() || self.is_free(scope) {
+            return Ok(None);
+        }
+        let read = Instant::now();
+        let holder = guard.store.objects().foreign_holder(scope).await?;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some() {
+            free.remove(scope);
+        } else {
+            if free.len() >= MAX_SCOPES {
+                free.clear();
+            }
+            free.insert(scope.to_owned(), read);
+        }
+        Ok(holder)
+    }
+
+    fn is_free(&self, scope: &str) -> bool {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.get(scope).is_some_and(|read| read.elapsed() < FREE)
+    }
+}

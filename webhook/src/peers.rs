@@ -1,0 +1,229 @@
+//! Hands the requests for one scope to one replica, so that replicas do not get in each other's way on its ledger. An
+//! optimisation: whoever gets a request may decide it, and does when the other does not answer, or is in trouble.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::{
+    body::{Body, Bytes},
+    http::StatusCode,
+    response::Response,
+};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
+
+/// In the query of a request that was handed over already: it is not handed on.
+pub const HANDED: &str = "handed=true";
+/// Replicas that are known at most.
+const MAX_PEERS: usize = 64;
+/// How long another replica may take before this one decides by itself.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a replica that did not answer is left alone.
+const SHUNNED: Duration = Duration::from_secs(5);
+/// How often the addresses behind a name are looked up.
+const LOOK_UP: Duration = Duration::from_secs(10);
+
+/// Where other replicas are, and how they prove who they are.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The address under which the others know this replica.
+    pub own: SocketAddr,
+    /// All replicas.
+    pub peers: Vec<SocketAddr>,
+    /// `name:port` that resolves to all replicas; looked up again and again.
+    pub service: Option<String>,
+    /// The name in their certificates.
+    pub name: String,
+    /// The CA of their certificates, PEM.
+    pub ca: Vec<u8>,
+}
+
+/// The replicas; cheap to clone. Without settings there is only this one.
+#[derive(Clone, Default)]
+pub struct Peers {
+    shared: Option<Arc<Shared>>,
+}
+
+struct Shared {
+    settings: Settings,
+    known: RwLock<HashMap<SocketAddr, Peer>>,
+}
+
+#[derive(Clone)]
+struct Peer {
+    client: reqwest::Client,
+    shunned_until: Option<Instant>,
+}
+
+impl Peers {
+    /// Knows the replicas in the settings, and looks for those behind the service.
+    pub fn start(settings: Settings) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared { settings, known: RwLock::default() });
+        shared.update(&shared.settings.peers)?;
+        if let Some(service) = shared.settings.service.clone() {
+            tokio::spawn(Arc::clone(&shared).look_up(service));
+        }
+        Ok(Self { shared: Some(shared) })
+    }
+
+    /// Whether there may be others.
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_none()
+    }
+
+    /// The replica that a burst on this scope goes to, if that is another one that answers: the same for every replica
+    /// that knows the same others (rendezvous hashing).
+    pub fn owner(&self, scope: &str) -> Option<SocketAddr> {
+        let shared = self.shared.as_ref()?;
+        let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let answering = known.iter().filter(|(_, peer)| peer.shunned_until.is_none_or(|until| until <= now));
+        let owner = answering
+            .map(|(address, _)| *address)
+            .chain([shared.settings.own])
+            .max_by_key(|address| Sha256::digest(format!("{scope} {address}")).to_vec())?;
+        (owner != shared.settings.own).then_some(owner)
+    }
+
+    /// The other replica's answer to this review; none if it gave none in time. What it claimed stands under the same
+    /// uid, so that deciding again here is harmless.
+    pub async fn ask(&self, peer: SocketAddr, review: Bytes, deadline: Instant) -> Option<Response> {
+        let shared = self.shared.as_ref()?;
+        let client = {
+            let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.get(&peer)?.client.clone()
+        };
+        let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()) / 2);
+        let url = format!(
+            "https://{}:{}/validate?{HANDED}&timeout={}ms",
+            shared.settings.name,
+            peer.port(),
+            patience.as_millis()
+        );
+        let request =
+            client.post(url).header("content-type", "application/json").body(review).timeout(patience);
+        let answer = async {
+            let answer = request.send().await?.error_for_status()?;
+            answer.bytes().await
+        };
+        match answer.await {
+            // It is there, but could not decide. Perhaps this one can.
+            Ok(body) if is_trouble(&body) => None,
+            Ok(body) => Response::builder()
+                .status(StatusCode::OK)
+                .header("content-type", "application/json")
+                .body(Body::from(body))
+                .ok(),
+            Err(error) => {
+                tracing::warn!(%peer, %error, "another replica did not answer; deciding here");
+                let mut known = shared.known.write().unwrap_or_else(PoisonError::into_inner);
+                if let Some(peer) = known.get_mut(&peer) {
+                    peer.shunned_until = Some(Instant::now() + SHUNNED);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Whether an answer says that the replica itself is in trouble.
+fn is_trouble(review: &[u8]) -> bool {
+    let review: Option<serde_json::Value> = serde_json::from_slice(review).ok();
+    review.is_none_or(|review| review["response"]["status"]["code"] == 503)
+}
+
+impl Shared {
+    async fn look_up(self: Arc<Self>, service: String) {
+        loop {
+            match tokio::net::lookup_host(&service).await {
+                Ok(found) => {
+                    let found: Vec<SocketAddr> = found.collect();
+                    if let Err(error) = self.update(&found) {
+                        tracing::warn!(service, %error, "other replicas can't be reached");
+                    }
+                }
+                Err(error) => tracing::debug!(service, %error, "no other replicas were found"),
+            }
+            sleep(LOOK_UP).await;
+        }
+    }
+
+    /// Knows these replicas, and no others. This one is not among them.
+    fn update(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+        let own = self.settings.own;
+        let wanted: Vec<SocketAddr> =
+            addresses.iter().copied().filter(|address| *address != own).take(MAX_PEERS).collect();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|address, _| wanted.contains(address));
+        for address in wanted {
+            if let std::collections::hash_map::Entry::Vacant(place) = known.entry(address) {
+                place.insert(Peer { client: self.client(address)?, shunned_until: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&self, address: SocketAddr) -> anyhow::Result<reqwest::Client> {
+        let ca = reqwest::Certificate::from_pem(&self.settings.ca)
+            .context("the CA of the other replicas (--peer-ca) is no PEM certificate")?;
+        reqwest::Client::builder()
+            .tls_certs_only([ca])
+            .resolve(&self.settings.name, address)
+            .no_proxy()
+            .connect_timeout(Duration::from_millis(500))
+            .build()
+            .context("could not make a client for the other replicas")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers(own: usize, of: usize) -> Peers {
+        let address = |n: usize| SocketAddr::from(([10, 0, 0, u8::try_from(n).unwrap()], 9443));
+        let all: Vec<SocketAddr> = (0..of).map(address).collect();
+        let settings = Settings {
+            own: address(own),
+            peers: Vec::new(),
+            service: None,
+            name: "w".into(),
+            ca: Vec::new(),
+        };
+        let others = all.iter().copied().filter(|other| *other != address(own));
+        let peer = Peer { client: reqwest::Client::new(), shunned_until: None };
+        let known = others.map(|other| (other, peer.clone())).collect();
+        Peers { shared: Some(Arc::new(Shared { settings, known: RwLock::new(known) })) }
+    }
+
+    #[tokio::test]
+    async fn all_replicas_agree_on_one_for_a_scope_and_the_scopes_are_spread() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let replicas: Vec<Peers> = (0..3).map(|own| peers(own, 3)).collect();
+        let mut owned = [0; 3];
+        for n in 0..60 {
+            let scope = format!("percona-ps/db/{n}");
+            let owners: Vec<usize> = (0..3).filter(|own| replicas[*own].owner(&scope).is_none()).collect();
+            assert_eq!(owners.len(), 1, "{scope}");
+            owned[owners[0]] += 1;
+        }
+        assert!(owned.iter().all(|scopes| *scopes > 5), "{owned:?}");
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_does_not_answer_is_left_alone_for_a_while() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let one = peers(0, 2);
+        let scope = (0..1000).map(|n| n.to_string()).find(|scope| one.owner(scope).is_some()).unwrap();
+        let shared = one.shared.as_ref().unwrap();
+        for peer in shared.known.write().unwrap().values_mut() {
+            peer.shunned_until = Some(Instant::now() + SHUNNED);
+        }
+        assert_eq!(one.owner(&scope), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! What people may do, and what they are told: who may break the glass, and the Event that says it was done.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::profile::Profile;
+use backup_lock::{ObjectKey, ObjectKind};
+use k8s_openapi::api::{
+    authentication::v1::UserInfo,
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    core::v1::ObjectReference,
+};
+use kube::{
+    Api, Client,
+    api::PostParams,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use tokio::{sync::Semaphore, time::timeout};
+
+/// Events that may be on their way at a time; more are dropped.
+const IN_FLIGHT: usize = 32;
+/// Longest wait for the API server's word on a right.
+const ASK: Duration = Duration::from_secs(3);
+
+/// Asks and tells; cheap to clone.
+#[derive(Clone)]
+pub struct People {
+    reviews: Api<SubjectAccessReview>,
+    recorder: Recorder,
+    permits: Arc<Semaphore>,
+}
+
+impl People {
+    /// Asks and tells through this client.
+    pub fn new(client: Client) -> Self {
+        let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
+        Self {
+            reviews: Api::all(client.clone()),
+            recorder: Recorder::new(client, reporter),
+            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+        }
+    }
+
+    /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of `velero.io`.
+    ///
+    /// # Errors
+    /// Why the API server could not say.
+    pub async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: user.username.clone(),
+                groups: user.groups.clone(),
+                uid: user.uid.clone(),
+                extra: user.extra.clone(),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some("velero.io".to_owned()),
+                    resource: Some("locks".to_owned()),
+                    verb: Some("break-glass".to_owned()),
+                    namespace: Some(namespace.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        // Writes nothing: a question in the form of a creation.
+        match timeout(ASK, self.reviews.create(&PostParams::default(), &review)).await {
+            Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
+            Ok(Err(error)) => Err(backup_lock::errors::plain(&error)),
+            Err(_) => {
+                Err(format!("the API server did not say in {} s who may break the glass", ASK.as_secs()))
+            }
+        }
+    }
+
+    /// Leaves an Event on the object. Best effort: it never delays an answer.
+    pub fn tell(&self, profile: &Profile, key: &ObjectKey, uid: &str, reason: &'static str, note: &str) {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
+        let rule = if key.kind == ObjectKind::Restore { &profile.restore } else { &profile.backup };
+        let object = ObjectReference {
+            api_version: Some(format!("{}/{}", profile.group, profile.version)),
+            kind: Some(rule.kind.clone()),
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        let recorder = self.recorder.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = recorder.publish(&event, &object).await {
+                tracing::warn!(error = backup_lock::errors::plain(&error), "an event could not be written");
+            }
+        });
+    }
+}
