@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod generate;
+mod histories;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -30,10 +31,21 @@ enum Task {
         only: Option<String>,
     },
     /// Measures time and memory, beside a floor measured in the same run.
-    Bench {
-        /// How many objects to back up and restore.
+    Bench(bench::Args),
+    /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
+    Histories {
+        /// How many.
         #[arg(long, default_value_t = 10_000)]
-        objects: usize,
+        count: u64,
+        /// Seed of what the clients do; the same seed makes the same plans.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Put the webhook that looks and then allows in the place of ours: it has to be caught.
+        #[arg(long)]
+        naive: bool,
+        /// Let nothing go wrong.
+        #[arg(long)]
+        calm: bool,
     },
     /// Writes the generated files: the CRDs in deploy/crds.
     Generate {
@@ -47,7 +59,8 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().task {
         Task::Demo { keep } => block_on(demo::run(keep)),
         Task::Test { only } => test::run(only.as_deref()),
-        Task::Bench { objects } => block_on(bench::run(objects)),
+        Task::Bench(args) => block_on(bench::run(args)),
+        Task::Histories { count, seed, naive, calm } => block_on(histories::run(count, seed, naive, !calm)),
         Task::Generate { check } => generate::run(check),
     }
 }

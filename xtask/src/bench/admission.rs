@@ -1,0 +1,117 @@
+//! `cargo xtask bench admission`: what the lock adds to a creation.
+//!
+//! Guard and controls run side by side on one real control plane. Each has a namespace of its own and is registered for it
+//! alone, so that a round of one can follow a round of the other at once, and drift of the machine hits both. All of them
+//! are registered by a Service, as in production: the API server then speaks HTTP/1.1 over many connections, where it
+//! would send everything to a loopback URL over one.
+
+mod cpu;
+mod load;
+mod many_claims;
+mod many_scopes;
+mod memory;
+mod one_client;
+mod one_scope;
+mod plane;
+mod refusal;
+mod register;
+mod replicas;
+mod report;
+mod requests;
+mod seen;
+mod stats;
+mod sweep;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use backup_tests::binaries::{PlanePrograms, Programs, cargo, target};
+use clap::{Args as ClapArgs, ValueEnum};
+
+use self::{plane::Plane, report::Report};
+
+/// What to measure, and for how long.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// Only this point.
+    #[arg(long)]
+    only: Option<Point>,
+    /// Seconds that each measurement takes, cleaning up between its rounds included.
+    #[arg(long, default_value_t = 6)]
+    seconds: u64,
+}
+
+/// A point of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Point {
+    /// The median creation of one client.
+    OneClient,
+    /// 16 clients on one scope, one replica.
+    OneScope,
+    /// 16 clients on one scope, three replicas behind one address.
+    Replicas,
+    /// 32 clients on 64 scopes, two replicas.
+    ManyScopes,
+    /// A refused creation.
+    Refusal,
+    /// A creation beside 200 other claims.
+    ManyClaims,
+    /// Memory of a replica after 100,000 admissions.
+    Memory,
+}
+
+/// Measures, and prints a table.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        return run_released(args).await;
+    }
+    // Built before the clock starts.
+    PlanePrograms::find()?;
+    let start = Instant::now();
+    let mut plane = Plane::start().await?;
+    let mut report = Report::default();
+    let budget = Duration::from_secs(args.seconds);
+    for point in Point::value_variants() {
+        if args.only.is_some_and(|only| only != *point) {
+            continue;
+        }
+        eprintln!("[{:5.1} s] {point:?}", start.elapsed().as_secs_f64());
+        let result = match point {
+            Point::OneClient => one_client::measure(&mut plane, budget, &mut report).await,
+            Point::OneScope => one_scope::measure_one(&mut plane, budget, &mut report).await,
+            Point::Replicas => one_scope::measure_three(&mut plane, budget, &mut report).await,
+            Point::ManyScopes => many_scopes::measure(&mut plane, budget, &mut report).await,
+            Point::Refusal => refusal::measure(&mut plane, budget, &mut report).await,
+            Point::ManyClaims => many_claims::measure(&mut plane, budget, &mut report).await,
+            Point::Memory => memory::measure(&mut plane, &mut report).await,
+        };
+        if let Err(error) = result {
+            eprintln!("{}", plane.logs(10));
+            // What was measured before is worth showing, too.
+            report.print();
+            return Err(error).with_context(|| format!("{point:?}"));
+        }
+    }
+    eprintln!("[{:5.1} s] done", start.elapsed().as_secs_f64());
+    report.print();
+    Ok(())
+}
+
+/// The load and the controls come from this very program: unoptimised they would flatter the guard.
+async fn run_released(args: &Args) -> anyhow::Result<()> {
+    if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
+        let built =
+            cargo().args(["build", "--release", "--package", "xtask"]).status().context("run cargo")?;
+        ensure!(built.success(), "cargo build failed ({built})");
+    } else {
+        Programs::build("release")?;
+    }
+    let mut command = tokio::process::Command::new(target().join("release/xtask"));
+    command.args(["bench", "admission", "--seconds", &args.seconds.to_string()]);
+    if let Some(only) = args.only.and_then(|only| only.to_possible_value()) {
+        command.args(["--only", only.get_name()]);
+    }
+    let status = command.status().await.context("run the released xtask")?;
+    ensure!(status.success(), "the released xtask failed ({status})");
+    Ok(())
+}

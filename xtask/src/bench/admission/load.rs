@@ -1,0 +1,208 @@
+//! Clients that create, one or many at a time, each over its own connection.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use backup_tests::install::NAMESPACE;
+use kube::{Client, Config, config::KubeConfigOptions};
+use serde_json::{Value, json};
+
+/// A client that does not try again by itself: a refusal for contention has to be seen.
+pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let parsed = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    config.read_timeout = Some(Duration::from_mins(1));
+    Ok(Client::try_from(config)?)
+}
+
+/// An object to create.
+pub struct Creation {
+    path: String,
+    body: String,
+}
+
+impl Creation {
+    /// A Backup of one of a few namespaces, as many teams with a backup each would make.
+    pub fn backup(namespace: &str) -> Self {
+        let number = next();
+        Self::backup_of(namespace, &format!("app-{}", number % 8))
+    }
+
+    /// A Backup of this namespace.
+    pub fn backup_of(namespace: &str, included: &str) -> Self {
+        Self::new(
+            "velero.io/v1",
+            "Backup",
+            "backups",
+            namespace,
+            &json!({ "includedNamespaces": [included] }),
+        )
+    }
+
+    /// A Restore into this namespace.
+    pub fn restore_of(namespace: &str, included: &str) -> Self {
+        let spec = json!({ "backupName": "bench", "includedNamespaces": [included] });
+        Self::new("velero.io/v1", "Restore", "restores", namespace, &spec)
+    }
+
+    /// A backup of a database cluster: each cluster is a scope of its own.
+    pub fn cluster_backup(namespace: &str, cluster: &str) -> Self {
+        let spec = json!({ "clusterName": cluster, "storageName": "bench" });
+        let (kind, plural) = ("PerconaServerMySQLBackup", "perconaservermysqlbackups");
+        Self::new("ps.percona.com/v1", kind, plural, namespace, &spec)
+    }
+
+    fn new(version: &str, kind: &str, plural: &str, namespace: &str, spec: &Value) -> Self {
+        let name = format!("bench-{}", next());
+        let body = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec });
+        Self { path: format!("/apis/{version}/namespaces/{namespace}/{plural}"), body: body.to_string() }
+    }
+
+    /// Creates it, and says how long that took.
+    pub async fn send(self, client: &Client) -> kube::Result<Duration> {
+        let request = http::Request::post(self.path)
+            .header("content-type", "application/json")
+            .body(self.body.into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        let start = Instant::now();
+        client.request_text(request).await?;
+        Ok(start.elapsed())
+    }
+
+    /// How long it took until it was refused; it is an error if it was not.
+    pub async fn refused(self, client: &Client) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        match self.send(client).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(start.elapsed()),
+            Err(other) => Err(other).context("expected a refusal"),
+            Ok(_) => anyhow::bail!("expected a refusal, but it was created"),
+        }
+    }
+}
+
+fn next() -> usize {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What came of many creations by several clients, each of which waits for its answer before it goes on.
+#[derive(Default)]
+pub struct Burst {
+    /// How long each that succeeded took.
+    pub took: Vec<Duration>,
+    /// How long all of it took.
+    pub elapsed: Duration,
+    /// What those got to hear that were refused.
+    pub refused: Vec<String>,
+}
+
+impl Burst {
+    /// Adds another: what came of both, one after the other.
+    pub fn then(&mut self, other: Self) {
+        self.took.extend(other.took);
+        self.elapsed += other.elapsed;
+        self.refused.extend(other.refused);
+    }
+
+    /// Creations in a second.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn rate(&self) -> f64 {
+        self.took.len() as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// Makes `count` creations; `creation` gets the number of the client and how many it has made before.
+pub async fn burst<F>(clients: &[Client], count: usize, creation: F) -> anyhow::Result<Burst>
+where
+    F: Fn(usize, usize) -> Creation + Send + Sync + 'static,
+{
+    let (creation, taken) = (Arc::new(creation), Arc::new(AtomicUsize::new(0)));
+    let start = Instant::now();
+    let tasks: Vec<_> = clients
+        .iter()
+        .cloned()
+        .enumerate()
+        .map(|(number, client)| {
+            let (creation, taken) = (Arc::clone(&creation), Arc::clone(&taken));
+            tokio::spawn(async move {
+                let (mut took, mut refused, mut made) = (Vec::new(), Vec::new(), 0);
+                while taken.fetch_add(1, Ordering::Relaxed) < count {
+                    match creation(number, made).send(&client).await {
+                        Ok(time) => took.push(time),
+                        Err(kube::Error::Api(status)) => refused.push(status.message),
+                        Err(error) => refused.push(error.to_string()),
+                    }
+                    made += 1;
+                }
+                (took, refused)
+            })
+        })
+        .collect();
+    let mut burst = Burst::default();
+    for task in tasks {
+        let (took, refused) = task.await?;
+        burst.took.extend(took);
+        burst.refused.extend(refused);
+    }
+    burst.elapsed = start.elapsed();
+    Ok(burst)
+}
+
+/// A Lease of the bench's own, updated from memory: the least that a write of a ledger can take.
+pub struct OwnLease {
+    path: String,
+    last: Value,
+}
+
+impl OwnLease {
+    const NAME: &str = "bench-update";
+
+    /// Makes it.
+    pub async fn create(client: &Client) -> anyhow::Result<Self> {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
+        let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": Self::NAME }, "spec": {} });
+        let request = http::Request::post(&path)
+            .header("content-type", "application/json")
+            .body(lease.to_string().into_bytes())?;
+        let created: kube::Result<Value> = client.request(request).await;
+        let path = format!("{path}/{}", Self::NAME);
+        let last = match created {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                client.request(http::Request::get(&path).body(Vec::new())?).await?
+            }
+            other => other?,
+        };
+        Ok(Self { path, last })
+    }
+
+    /// Writes it once, over what the last write gave.
+    pub async fn update(&mut self, client: &Client) -> anyhow::Result<Duration> {
+        self.last["spec"]["holderIdentity"] = json!(next().to_string());
+        let request = http::Request::put(&self.path)
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(&self.last)?)?;
+        let start = Instant::now();
+        let text = client.request_text(request).await?;
+        let took = start.elapsed();
+        self.last = serde_json::from_str(&text)?;
+        Ok(took)
+    }
+
+    /// Reads it freshly, so many times one after the other.
+    pub async fn reads(&self, client: &Client, count: usize) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        for _ in 0..count {
+            client.request_text(http::Request::get(&self.path).body(Vec::new())?).await?;
+        }
+        Ok(start.elapsed())
+    }
+}

@@ -1,0 +1,48 @@
+//! One client, with and without many other claims in the ledger.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::{
+    load::{Creation, burst},
+    plane::{GUARDED, Plane},
+    report::{Report, Row},
+    stats::Sample,
+};
+
+/// Other claims.
+const OTHERS: usize = 200;
+const ROUND: usize = 12;
+const ROUNDS: usize = 5;
+
+/// Median creation with few and with many other claims, a round of each in turn.
+pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(1, &[]).await?;
+    let client = plane.client().clone();
+    let (mut few, mut many) = (Sample::default(), Sample::default());
+    let start = Instant::now();
+    while start.elapsed() < budget * 2 || few.len() < ROUND * ROUNDS {
+        plane.sweep().await?;
+        // The first write after a clean-up finds the ledger changed.
+        Creation::backup(GUARDED).send(&client).await?;
+        for _ in 0..ROUND {
+            few.push(Creation::backup(GUARDED).send(&client).await?);
+        }
+        let others = burst(&plane.clients[..16], OTHERS - ROUND, |_, _| Creation::backup(GUARDED)).await?;
+        ensure!(others.refused.is_empty(), "refused: {:?}", others.refused.first());
+        for _ in 0..ROUND {
+            many.push(Creation::backup(GUARDED).send(&client).await?);
+        }
+    }
+    let (few, many) = (few.median(), many.median());
+    report.row(Row {
+        what: "1 client, median creation beside 200 other claims",
+        guard: format!("{many:.2} ms"),
+        beside: format!("beside none {few:.2} ms"),
+        found: format!("{:.2}x", many / few),
+        asked: "1.5x at most".to_owned(),
+        met: Some(many <= few * 1.5),
+    });
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Memory of a replica after many admissions.
+//!
+//! Reviews are posted to it as the API server would, without the API server: only what the replica keeps is of interest.
+//! Of what a replica hears, each kind of answer is in the mix, because each keeps something else.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    load::Creation,
+    plane::{GUARDED, Plane},
+    report::{Report, Row},
+};
+
+const ADMISSIONS: usize = 100_000;
+/// Admissions between two clean-ups.
+const ROUND: usize = 4_000;
+/// Of them, objects that get a place in the ledger.
+const CLAIMED: usize = 400;
+/// Times that each of these is asked about; the API server asks again when an answer was lost.
+const AGAIN: usize = 2;
+/// Creations that a restore is in the way of.
+const REFUSED: usize = 200;
+/// Dry runs.
+const DRY: usize = 1_000;
+const CONNECTIONS: usize = 16;
+const HELD: &str = "held";
+const LIMIT_MIB: f64 = 48.0;
+
+/// Peak memory after 100,000 admissions of all sorts.
+pub async fn measure(plane: &mut Plane, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(1, &[]).await?;
+    let guard = &plane.guard()?.processes()[0];
+    let idle = guard.peak_memory_kib()?;
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(plane.ca())?)?;
+    let client = reqwest::Client::builder()
+        .tls_certs_only([ca])
+        // As the API server: several connections.
+        .http1_only()
+        .timeout(Duration::from_secs(15))
+        .build()?;
+    let url = format!("https://{}/validate?timeout=10s", plane.guard()?.address());
+    let (start, mut answers) = (Instant::now(), BTreeMap::<&str, usize>::new());
+    for round in 0..ADMISSIONS / ROUND {
+        plane.sweep().await?;
+        Creation::restore_of(GUARDED, HELD).send(plane.client()).await?;
+        for (what, expected, reviews) in reviews(round) {
+            let count = reviews.len();
+            post(&client, &url, reviews, expected).await.with_context(|| format!("{what}, round {round}"))?;
+            *answers.entry(what).or_default() += count;
+        }
+    }
+    let peak = guard.peak_memory_kib()?;
+    plane.sweep().await?;
+    #[allow(clippy::cast_precision_loss)]
+    let mib = |kib: u64| kib as f64 / 1024.0;
+    report.row(Row {
+        what: "peak memory of a replica after 100,000 admissions",
+        guard: format!("{:.1} MiB", mib(peak)),
+        beside: format!("when it had started {:.1} MiB", mib(idle)),
+        found: format!("{:.1} MiB", mib(peak)),
+        asked: format!("under {LIMIT_MIB} MiB"),
+        met: Some(mib(peak) < LIMIT_MIB),
+    });
+    let mix: Vec<String> = answers.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    report.note(format!(
+        "memory: reviews posted straight to the replica over {CONNECTIONS} connections in {:.0} s: {}.",
+        start.elapsed().as_secs_f64(),
+        mix.join(", ")
+    ));
+    Ok(())
+}
+
+/// The reviews of a round: what they are, whether they may pass, and their bodies.
+fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
+    let claimed: Vec<String> = (0..CLAIMED).map(|number| review(round, number, "app", false, None)).collect();
+    let again = claimed.iter().cycle().take(CLAIMED * AGAIN).cloned().collect();
+    let of = |first: usize, count: usize, namespace: &str, dry: bool, phase: Option<&str>| -> Vec<String> {
+        (first..first + count).map(|number| review(round, number, namespace, dry, phase)).collect()
+    };
+    let ended = ROUND - CLAIMED * (1 + AGAIN) - REFUSED - DRY;
+    vec![
+        ("claimed", true, claimed),
+        ("asked about again", true, again),
+        ("refused", false, of(10_000, REFUSED, HELD, false, None)),
+        ("dry runs", true, of(20_000, DRY, "app", true, None)),
+        ("that arrived ended", true, of(30_000, ended, "app", false, Some("Completed"))),
+    ]
+}
+
+/// A review of a creation, as the API server writes it.
+fn review(round: usize, number: usize, included: &str, dry_run: bool, phase: Option<&str>) -> String {
+    let name = format!("memory-{round}-{number}");
+    let uid = format!("00000000-0000-4000-8000-{:012x}", round * 100_000 + number);
+    let mut object = json!({
+        "apiVersion": "velero.io/v1", "kind": "Backup",
+        "metadata": { "name": name, "namespace": GUARDED, "uid": uid, "generation": 1,
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "managedFields": [{ "manager": "bench", "operation": "Update", "apiVersion": "velero.io/v1",
+                "time": "2026-01-02T03:04:05Z", "fieldsType": "FieldsV1",
+                "fieldsV1": { "f:spec": { ".": {}, "f:includedNamespaces": {} } } }] },
+        "spec": { "includedNamespaces": [included] },
+    });
+    if let Some(phase) = phase {
+        object["status"] = json!({ "phase": phase });
+    }
+    let kind = json!({ "group": "velero.io", "version": "v1", "kind": "Backup" });
+    let resource = json!({ "group": "velero.io", "version": "v1", "resource": "backups" });
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": uid.replacen("0000", "1111", 1), "kind": kind, "resource": resource,
+            "requestKind": kind, "requestResource": resource,
+            "name": name, "namespace": GUARDED, "operation": "CREATE", "dryRun": dry_run,
+            "userInfo": { "username": "admin", "groups": ["system:masters", "system:authenticated"] },
+            "object": object, "oldObject": null,
+            "options": { "apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions" },
+        },
+    })
+    .to_string()
+}
+
+async fn post(
+    client: &reqwest::Client,
+    url: &str,
+    reviews: Vec<String>,
+    allowed: bool,
+) -> anyhow::Result<()> {
+    let (reviews, next) = (Arc::new(reviews), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let (client, url) = (client.clone(), url.to_owned());
+            let (reviews, next) = (Arc::clone(&reviews), Arc::clone(&next));
+            tokio::spawn(async move {
+                while let Some(review) = reviews.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let request =
+                        client.post(&url).header("content-type", "application/json").body(review.clone());
+                    let text = request.send().await?.text().await?;
+                    let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+                    ensure!(answer["response"]["allowed"] == json!(allowed), "unexpected answer: {text}");
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! One client creates one object after the other: what the claim adds to each.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    load::{Creation, OwnLease},
+    plane::{ALLOWED, GUARDED, Plane},
+    report::{Report, Row},
+    stats::Sample,
+};
+
+/// Creations between two clean-ups: few, because nobody finishes these backups, and a ledger with many claims is a point
+/// of its own.
+const ROUND: usize = 12;
+const ROUNDS: usize = 5;
+
+/// Median creation with the guard, with the allowing webhook, and median update of a Lease, one of each in turn.
+pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(1, &[]).await?;
+    plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
+    let client = plane.client().clone();
+    let mut lease = OwnLease::create(&client).await?;
+    let (mut guard, mut allowing, mut update) = (Sample::default(), Sample::default(), Sample::default());
+    let (mut decided, mut seconds) = (0.0, 0.0);
+    let (start, mut rounds) = (Instant::now(), 0);
+    while start.elapsed() < budget * 3 || rounds < ROUNDS {
+        plane.sweep().await?;
+        // The first write after a clean-up finds the ledger changed.
+        for _ in 0..2 {
+            Creation::backup(GUARDED).send(&client).await?;
+            Creation::backup(ALLOWED).send(&client).await?;
+            lease.update(&client).await?;
+        }
+        let replicas = plane.guard()?;
+        let before = (replicas.metric("_seconds_count").await?, replicas.metric("_seconds_sum").await?);
+        for number in 0..ROUND {
+            for turn in number..number + 3 {
+                match turn % 3 {
+                    0 => guard.push(Creation::backup(GUARDED).send(&client).await?),
+                    1 => allowing.push(Creation::backup(ALLOWED).send(&client).await?),
+                    _ => update.push(lease.update(&client).await?),
+                }
+            }
+        }
+        decided += replicas.metric("_seconds_count").await? - before.0;
+        seconds += replicas.metric("_seconds_sum").await? - before.1;
+        rounds += 1;
+    }
+    let (with, without, write) = (guard.median(), allowing.median(), update.median());
+    let added = (with - without) / write;
+    report.row(Row {
+        what: "1 client, median creation",
+        guard: format!("{with:.2} ms"),
+        beside: format!("allowing {without:.2} ms, update of a Lease {write:.2} ms"),
+        found: format!("allowing + {added:.2} updates"),
+        asked: "allowing + 1.5 updates at most".to_owned(),
+        met: Some(added <= 1.5),
+    });
+    report.note(format!(
+        "1 client: {} of each in {rounds} rounds; 99th percentiles {:.1}, {:.1} and {:.1} ms; inside the guard a request took {:.2} ms on average.",
+        guard.len(), guard.p99(), allowing.p99(), update.p99(), seconds * 1e3 / decided
+    ));
+    Ok(())
+}

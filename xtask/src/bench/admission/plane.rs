@@ -1,0 +1,213 @@
+//! The control plane, with the guard and the controls beside one another.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use backup_tests::{
+    World,
+    allowing::AllowingWebhook,
+    binaries::root,
+    install::{self, ensure_namespace},
+    naive_update::NaiveUpdate,
+    pki::{Identity, Pki},
+    wait::{Probe, eventually, when},
+};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::{Api, Client, api::DeleteParams};
+use serde_json::json;
+
+use super::{
+    cpu::Cpu,
+    load::client,
+    register::{Registration, register},
+    replicas::{Replicas, knows},
+    sweep,
+};
+
+/// Namespaces, each with the webhook that is asked about its objects.
+pub const GUARDED: &str = "bench-guarded";
+/// Whoever is asked says yes.
+pub const ALLOWED: &str = "bench-allowed";
+/// Whoever is asked says no.
+pub const REFUSED: &str = "bench-refused";
+/// Whoever is asked reads and updates a shared Lease.
+pub const NAIVE: &str = "bench-naive";
+/// Whoever is asked updates a Lease of each scope, from memory.
+pub const UPDATED: &str = "bench-updated";
+const ALL: [&str; 5] = [GUARDED, ALLOWED, REFUSED, NAIVE, UPDATED];
+/// Clients at most.
+const CLIENTS: usize = 32;
+/// Grace of the replica that frees claims between rounds.
+const GRACE: &str = "--orphan-grace=1s";
+
+/// All that runs.
+pub struct Plane {
+    /// Control plane and programs.
+    pub world: World,
+    /// Clients, each with connections of its own.
+    pub clients: Vec<Client>,
+    /// The control that only answers.
+    pub allowing: AllowingWebhook,
+    /// The controls that write for each request.
+    pub naive: NaiveUpdate,
+    guard: Option<Replicas>,
+    sweeper: Option<Replicas>,
+    pki: Pki,
+    identity: Identity,
+}
+
+impl Plane {
+    /// Starts everything but the guard.
+    pub async fn start() -> anyhow::Result<Self> {
+        let mut world = World::builder().profile("release").webhooks(0).controllers(0).start().await?;
+        // Nothing here needs it, and it would look at every object that is created.
+        if let Some(manager) = &mut world.plane.controller_manager {
+            manager.kill().await?;
+        }
+        for namespace in ALL {
+            ensure_namespace(&world.client, namespace).await?;
+        }
+        let folder = world.folder().join("bench");
+        std::fs::create_dir_all(&folder)?;
+        let pki = Pki::new(&folder)?;
+        let identity = pki.server("webhook")?;
+        let kubeconfig = world.plane.admin_kubeconfig().to_owned();
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(client(&kubeconfig).await?);
+        }
+        let allowing = AllowingWebhook::start(&identity).await?;
+        let naive = NaiveUpdate::start(&kubeconfig, &identity).await?;
+        Ok(Self { world, clients, allowing, naive, guard: None, sweeper: None, pki, identity })
+    }
+
+    /// The client of whoever works alone.
+    pub fn client(&self) -> &Client {
+        &self.clients[0]
+    }
+
+    /// The guard's replicas.
+    pub fn guard(&self) -> anyhow::Result<&Replicas> {
+        self.guard.as_ref().context("the guard was not started")
+    }
+
+    /// Whether the program under test knows a flag.
+    pub fn knows(&self, flag: &str) -> anyhow::Result<bool> {
+        knows(&self.world, flag)
+    }
+
+    /// The serving certificate's authority.
+    pub fn ca(&self) -> PathBuf {
+        self.pki.ca()
+    }
+
+    /// Starts the guard anew with so many replicas and these flags, and waits until it is asked.
+    pub async fn start_guard(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
+        (self.guard, self.sweeper) = (None, None);
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        let sweeping: Vec<String> = args.iter().cloned().chain([GRACE.to_owned()]).collect();
+        let (world, ca) = (&self.world, self.pki.ca());
+        let guard = Replicas::start(world, &self.identity, &ca, "guard", count, &args).await?;
+        let sweeper = Replicas::start(world, &self.identity, &ca, "sweeper", 1, &sweeping).await?;
+        let address = guard.address();
+        (self.guard, self.sweeper) = (Some(guard), Some(sweeper));
+        self.sweep().await?;
+        self.register(GUARDED, &root().join("deploy/base"), address, "/validate").await?;
+        self.refuses_nonsense().await
+    }
+
+    /// Registers a control, and waits until it is asked.
+    pub async fn register_control(
+        &self,
+        namespace: &str,
+        address: SocketAddr,
+        path: &str,
+    ) -> anyhow::Result<()> {
+        self.register(namespace, &root().join("deploy/base"), address, path).await?;
+        let before = self.asked();
+        eventually("the control is asked", Duration::from_secs(30), async || {
+            let _ = self.dry_run(namespace, json!({})).await;
+            anyhow::Ok(when(self.asked() > before, "not asked"))
+        })
+        .await
+    }
+
+    /// Registers whoever listens there for the objects of a namespace, as the configuration in a folder would.
+    pub async fn register(
+        &self,
+        namespace: &str,
+        folder: &Path,
+        address: SocketAddr,
+        path: &str,
+    ) -> anyhow::Result<()> {
+        let ca_pem = self.pki.ca_pem();
+        let registration = Registration { folder, namespace, port: address.port(), path, ca_pem: &ca_pem };
+        register(&self.world.client, &registration).await
+    }
+
+    fn asked(&self) -> u64 {
+        self.allowing.calls() + self.naive.calls()
+    }
+
+    /// Waits until the guard refuses what only it would.
+    async fn refuses_nonsense(&self) -> anyhow::Result<()> {
+        eventually("the guard is asked", Duration::from_secs(30), async || {
+            anyhow::Ok(match self.dry_run(GUARDED, json!({ "ttl": "tomorrow" })).await {
+                Err(kube::Error::Api(status)) if status.message.contains("admission webhook") => {
+                    Probe::Ready(())
+                }
+                other => Probe::NotYet(format!("{other:?}")),
+            })
+        })
+        .await
+    }
+
+    async fn dry_run(&self, namespace: &str, spec: serde_json::Value) -> kube::Result<String> {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": "is-it-asked" }, "spec": spec });
+        let request =
+            http::Request::post(format!("/apis/velero.io/v1/namespaces/{namespace}/backups?dryRun=All"))
+                .header("content-type", "application/json")
+                .body(object.to_string().into_bytes())
+                .map_err(kube::Error::HttpError)?;
+        self.world.client.request_text(request).await
+    }
+
+    /// Deletes what was created, and waits until the ledgers are empty.
+    pub async fn sweep(&self) -> anyhow::Result<()> {
+        let sweeper = self.sweeper.as_ref().context("the guard was not started")?;
+        sweep::sweep(self.client(), sweeper, &ALL.map(str::to_owned)).await
+    }
+
+    /// What everybody has used of the processors so far.
+    pub fn cpu(&self) -> Cpu {
+        let ids = |processes: &mut dyn Iterator<Item = &backup_tests::process::Process>| -> Vec<u32> {
+            processes.filter_map(backup_tests::process::Process::id).collect()
+        };
+        let servers = ids(&mut self.world.plane.api_servers.iter());
+        let etcd = ids(&mut self.world.plane.etcd.iter());
+        let guard = self.guard.as_ref().map(Replicas::ids).unwrap_or_default();
+        Cpu::now([("API server", &servers[..]), ("etcd", &etcd), ("guard", &guard)])
+    }
+
+    /// The ends of the logs.
+    pub fn logs(&self, lines: usize) -> String {
+        let replicas = self.guard.iter().chain(&self.sweeper).flat_map(Replicas::processes);
+        let ends = replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)));
+        ends.chain([self.world.logs(lines)]).collect()
+    }
+
+    /// Applies what a profile needs, but for its registration: that is for all namespaces.
+    pub async fn install_profile(&self, name: &str) -> anyhow::Result<()> {
+        let client = &self.world.client;
+        install::install_test_crds(client, name).await?;
+        install::install_profile(client, name, "https://127.0.0.1:1", &self.pki.ca_pem()).await?;
+        let registrations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        registrations.delete(&format!("backup-webhook-{name}"), &DeleteParams::default()).await?;
+        Ok(())
+    }
+}

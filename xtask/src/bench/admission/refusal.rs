@@ -1,0 +1,57 @@
+//! What it takes to say no, when the answer has to come from fresh reads.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    load::{Creation, OwnLease},
+    plane::{GUARDED, Plane, REFUSED},
+    report::{Report, Row},
+    stats::Sample,
+};
+
+const HELD: &str = "held";
+const ROUNDS: usize = 100;
+
+/// A backup that overlaps a restore, beside three reads one after the other, and beside a webhook that only says no.
+pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(1, &[]).await?;
+    plane.register_control(REFUSED, plane.allowing.address(), "/refuse").await?;
+    let client = plane.client().clone();
+    let lease = OwnLease::create(&client).await?;
+    Creation::restore_of(GUARDED, HELD).send(&client).await?;
+    let (mut guard, mut plain, mut reads) = (Sample::default(), Sample::default(), Sample::default());
+    for _ in 0..5 {
+        Creation::backup_of(GUARDED, HELD).refused(&client).await?;
+        Creation::backup_of(REFUSED, HELD).refused(&client).await?;
+    }
+    let (start, mut number) = (Instant::now(), 0);
+    while start.elapsed() < budget || number < ROUNDS {
+        for turn in number..number + 3 {
+            match turn % 3 {
+                0 => guard.push(Creation::backup_of(GUARDED, HELD).refused(&client).await?),
+                1 => plain.push(Creation::backup_of(REFUSED, HELD).refused(&client).await?),
+                _ => reads.push(lease.reads(&client, 3).await?),
+            }
+        }
+        number += 1;
+    }
+    let (with, without, three) = (guard.median(), plain.median(), reads.median());
+    report.row(Row {
+        what: "1 client, median refusal, as the client sees it",
+        guard: format!("{with:.2} ms"),
+        beside: format!("three reads of a Lease {three:.2} ms"),
+        found: format!("{:.2}x", with / three),
+        asked: "three reads at most".to_owned(),
+        met: Some(with <= three),
+    });
+    let deciding = with - without;
+    report.row(Row {
+        what: "the same, less what a webhook takes that only refuses",
+        guard: format!("{deciding:.2} ms"),
+        beside: format!("only refusing {without:.2} ms"),
+        found: format!("{:.2}x of three reads", deciding / three),
+        asked: "three reads at most".to_owned(),
+        met: Some(deciding <= three),
+    });
+    plane.sweep().await
+}
