@@ -9,7 +9,7 @@ use crate::{
     collect::{self, Collector, Times},
     conflict::Conflict,
     footprint::Footprint,
-    lease::{LedgerError, LedgerStore, UpdateError, VELERO_SCOPE},
+    lease::{LedgerError, LedgerStore, UpdateError, VELERO_SCOPE, lease_name},
     ledger::{Ask, Ledger, Refusal},
     observe::ObserveError,
 };
@@ -17,8 +17,8 @@ use crate::{
 /// Longest time for one activation or release, retries included.
 const BUDGET: Duration = Duration::from_secs(15);
 
-/// Proof of the right to work. Two tokens of conflicting work are never equal, and of two under one Lease the later
-/// exclusive one has the higher epoch.
+/// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch; a backup has that of the
+/// last exclusive grant before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// Uid of the ledger's Lease.
@@ -111,8 +111,7 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
         // Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint.
         // Nor is what waits: its place in the queue is all it has.
         let state = ledger.entry(key, uid).map(|entry| entry.state);
-        if state != Some(State::Waiting) && (object.new || state.is_none_or(|state| state == State::Reserved))
-        {
+        if state != Some(State::Waiting) && (object.new || state != Some(State::Active)) {
             ledger.admit(key, uid, &footprint, &object.created, &Ask::default())?;
         }
         ledger.activate(key, uid)
@@ -134,6 +133,10 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
                 if !clear(store, &conflict.holders, deadline).await? {
                     return Err(ActivateError::Waiting(conflict));
                 }
+            }
+            // It was open when it was read: someone has just found it damaged.
+            Err(UpdateError::Refused(Refusal::NotOpen(_))) => {
+                return Err(LedgerError::Changed { lease: lease_name(VELERO_SCOPE) }.into());
             }
             Err(UpdateError::Refused(other)) => return Err(ActivateError::Full(other)),
             Err(UpdateError::Ledger(error)) => return Err(error.into()),

@@ -97,7 +97,7 @@ impl Footprint {
         Self::bounded(namespaces, explicit || along)
     }
 
-    /// What a restore with this spec reads or writes: the namespaces it includes and those they are mapped to.
+    /// What a restore with this spec writes: the namespaces it includes, or those that they are mapped to.
     ///
     /// `backup` is the spec of the backup it restores from, where that is known: a restore of everything touches what
     /// that backup holds. Unknown counts as everything.
