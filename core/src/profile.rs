@@ -27,7 +27,7 @@ pub use predicate::{MAX_DEPTH, Predicate};
 pub use read::ProfileError;
 
 /// What the lock knows about one operator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
     /// Short name, unique among the profiles: a DNS label such as `percona-ps`.
@@ -58,11 +58,12 @@ pub struct Profile {
 }
 
 /// Which objects share a ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum ScopeRule {
     /// All of them: one scope for the Kubernetes cluster, named by the group. Inside it the namespaces that an object
     /// reads or writes decide.
+    #[default]
     Cluster,
     /// Those of one namespace that name the same database cluster.
     Field {
@@ -93,7 +94,7 @@ impl fmt::Display for Role {
 }
 
 /// How objects of one kind tell what becomes of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KindRule {
     /// The kind, such as `PerconaServerMySQLBackup`.

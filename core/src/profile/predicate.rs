@@ -59,6 +59,13 @@ fn yes() -> String {
     "True".into()
 }
 
+impl Default for Predicate {
+    /// Holds for nothing.
+    fn default() -> Self {
+        Self::Any(Vec::new())
+    }
+}
+
 impl Predicate {
     /// Whether this holds of an object.
     pub fn holds(&self, object: &Value) -> bool {

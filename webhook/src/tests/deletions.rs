@@ -1,0 +1,58 @@
+//! Deletions of backups claim like everything else.
+
+use super::*;
+
+/// A review of the deletion of a Backup; with a collection, the request names nothing.
+fn deletion(name: &str, uid: &str, phase: &str, of_collection: bool) -> Value {
+    json!({
+        "uid": "request", "operation": "DELETE", "namespace": "velero", "dryRun": false,
+        "name": if of_collection { "" } else { name },
+        "kind": {"group": "velero.io", "version": "v1", "kind": "Backup"},
+        "resource": {"group": "velero.io", "version": "v1", "resource": "backups"},
+        "userInfo": {"username": "alice"},
+        "oldObject": {
+            "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {}, "status": {"phase": phase},
+            "metadata": {"name": name, "namespace": "velero", "uid": uid},
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
+    api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    for of_collection in [false, true] {
+        let refused = replica.review(deletion("old", "0", "Completed", of_collection)).await;
+        assert!(message(&refused).contains("Nothing was deleted"), "{refused}");
+        assert!(message(&refused).contains("Restore velero/r1 is running"), "{refused}");
+    }
+    let request = replica.create("DeleteBackupRequest", "d1", "2", json!({"backupName": "old"})).await;
+    assert!(message(&request).contains("Restore velero/r1 is running"), "{request}");
+    assert!(allowed(&replica.review(deletion("other", "9", "Completed", false)).await), "another backup");
+    assert!(allowed(&replica.review(deletion("old", "0", "Failed", false)).await), "nobody restores from it");
+
+    api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
+    assert!(allowed(&replica.create("DeleteBackupRequest", "d1", "3", json!({"backupName": "old"})).await));
+    // The request is not even stored yet, and keeps restores from this backup out already.
+    let refused = replica.create("Restore", "r2", "4", restore_spec()).await;
+    assert!(message(&refused).contains("DeleteBackupRequest velero/d1"), "{refused}");
+    assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "DeletionInProgress");
+    let elsewhere = json!({"backupName": "newer", "includedNamespaces": ["elsewhere"]});
+    assert!(allowed(&replica.create("Restore", "r3", "5", elsewhere).await), "from another backup");
+}
+
+#[tokio::test]
+async fn a_backup_goes_with_its_namespace_whoever_restores_from_it() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let deleted = json!({"metadata": {"name": "velero", "deletionTimestamp": "2026-11-21T09:00:00Z"}});
+    api.put("/api/v1/namespaces/velero", deleted);
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    let answer = replica.review(deletion("old", "0", "Completed", true)).await;
+    assert!(allowed(&answer) && answer["warnings"][0].as_str().unwrap().contains("namespace"), "{answer}");
+}

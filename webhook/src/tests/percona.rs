@@ -1,0 +1,109 @@
+//! Kinds of another operator.
+
+use super::*;
+
+/// A review of an object of Percona's operator.
+fn percona(
+    operation: &str,
+    kind: &str,
+    name: &str,
+    uid: &str,
+    state: &str,
+    old_state: Option<&str>,
+) -> Value {
+    let object = |state: &str| {
+        json!({
+            "apiVersion": "ps.percona.com/v1", "kind": kind, "status": {"state": state},
+            "spec": {"clusterName": "cluster1"},
+            "metadata": {"name": name, "namespace": "db", "uid": uid, "creationTimestamp": "2026-11-21T09:30:00Z"},
+        })
+    };
+    let mut request = json!({
+        "uid": "request", "operation": operation, "name": name, "namespace": "db", "dryRun": false,
+        "kind": {"group": "ps.percona.com", "version": "v1", "kind": kind},
+        "resource": {"group": "ps.percona.com", "version": "v1", "resource": format!("{}s", kind.to_lowercase())},
+        "userInfo": {"username": "alice"},
+        "object": object(state),
+    });
+    if let Some(old) = old_state {
+        request["oldObject"] = object(old);
+        request["subResource"] = json!("status");
+    }
+    request
+}
+
+const PS_BACKUP: &str = "PerconaServerMySQLBackup";
+const PS_RESTORE: &str = "PerconaServerMySQLRestore";
+
+#[tokio::test]
+async fn another_operators_backups_and_restores_of_one_database_are_kept_apart() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.review(percona("CREATE", PS_RESTORE, "r", "1", "", None)).await));
+    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+    assert!(!allowed(&refused));
+    assert!(message(&refused).contains("Restore db/r"), "{refused}");
+    let mut other = percona("CREATE", PS_BACKUP, "b", "3", "", None);
+    other["object"]["spec"]["clusterName"] = json!("cluster2");
+    assert!(allowed(&replica.review(other).await), "another database");
+    assert!(allowed(&replica.create("Backup", "b", "4", backup_spec()).await), "another operator");
+    let mut unnamed = percona("CREATE", PS_BACKUP, "b", "5", "", None);
+    unnamed["object"]["spec"] = json!({});
+    let refused = replica.review(unnamed).await;
+    assert!(message(&refused).contains("spec.clusterName"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let revive = || percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Error"));
+    assert!(allowed(&replica.review(revive()).await));
+    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+    assert!(message(&refused).contains("Restore db/r"), "{refused}");
+    let dead = replica.review(percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Failed"))).await;
+    assert!(message(&dead).contains("has ended"), "only what the operator does itself: {dead}");
+
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await));
+    let refused = replica.review(revive()).await;
+    assert!(message(&refused).contains("Backup db/b"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
+    let lease = |holder: &str| json!({"metadata": {"name": "restore-lock-cluster1", "namespace": "db"}, "spec": {"holderIdentity": holder}});
+    let restore = |state: &str| {
+        json!({"apiVersion": "ps.percona.com/v1", "kind": PS_RESTORE, "spec": {"clusterName": "cluster1"},
+            "metadata": {"name": "r", "namespace": "db", "uid": "7"}, "status": {"state": state}})
+    };
+    let at = "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/r";
+    let lease_at = "/apis/coordination.k8s.io/v1/namespaces/db/leases/restore-lock-cluster1";
+    // Created while the webhook was off: it has no claim.
+    for (holder, state, admitted) in [
+        ("r|7", "Running", false),
+        ("r|6", "Running", true),
+        ("r|7", "Succeeded", true),
+        ("", "Running", true),
+    ] {
+        let api = FakeApi::new();
+        let replica = Replica::over(&api);
+        replica.store.open(VELERO_SCOPE).await.unwrap();
+        // Not among what runs when the ledger is made.
+        let first = replica.review(percona("CREATE", PS_RESTORE, "first", "0", "", None)).await;
+        assert!(allowed(&first));
+        api.put("/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/first", {
+            let mut over = restore("Succeeded");
+            over["metadata"]["name"] = json!("first");
+            over["metadata"]["uid"] = json!("0");
+            over
+        });
+        api.put(at, restore(state));
+        api.put(lease_at, lease(holder));
+        // The first request has just seen that nobody held it.
+        let replica = Replica::over(&api);
+        let answer = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
+        assert_eq!(allowed(&answer), admitted, "{holder} {state}: {answer}");
+    }
+}

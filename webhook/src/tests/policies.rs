@@ -1,0 +1,109 @@
+//! What the policy and an object's own wish make of a conflict.
+
+use super::*;
+
+#[tokio::test]
+async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_turn() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
+    let mut request = creation("Restore", "r1", "2", restore_spec());
+    request["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
+    let answer = replica.review(request).await;
+    assert!(allowed(&answer));
+    let warning = answer["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("Backup velero/b1 is running"), "{warning}");
+    api.put_velero("Restore", "r1", "2", "", &restore_spec());
+    let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
+    assert!(message(&refused).contains("Restore velero/r1 waits for its turn"), "{refused}");
+    api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
+    // Whoever frees the last one in its way gives it its turn in the same write.
+    let late = replica.create("Backup", "b3", "4", backup_spec()).await;
+    assert!(!allowed(&late));
+    backup_lock::release(&replica.store, &ObjectKey::backup("velero", "b1"), "1").await.unwrap();
+    let ledger = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger;
+    assert_eq!(ledger.entry(&ObjectKey::restore("velero", "r1"), "2").unwrap().state, State::Reserved);
+}
+
+#[tokio::test]
+async fn a_client_that_wants_to_wait_is_told_to_come_again_by_itself() {
+    let api = FakeApi::new();
+    let replica = Replica::of(&api, |velero| velero.policy.on_conflict_backup = OnConflict::Wait);
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    let refused = replica.create("Backup", "b1", "2", backup_spec()).await;
+    let status = &refused["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(429), &json!("TooManyRequests")));
+    assert_eq!(status["details"]["retryAfterSeconds"], 10);
+    let mut wish = creation("Backup", "b2", "3", backup_spec());
+    wish["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
+    let refused = replica.review(wish).await;
+    assert!(message(&refused).contains("deny or wait"), "only restores can wait in the ledger: {refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_free() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+    api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
+    assert!(!allowed(&replica.create("Restore", "r1", "2", restore_spec()).await));
+    api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
+    let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
+    assert!(message(&refused).contains("Restore velero/r1 was refused a moment ago"), "{refused}");
+    let elsewhere = json!({"includedNamespaces": ["elsewhere"]});
+    assert!(allowed(&replica.create("Backup", "b3", "4", elsewhere).await));
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    assert!(allowed(&replica.create("Backup", "b4", "5", backup_spec()).await), "the intent has lapsed");
+    api.put_velero("Backup", "b4", "5", "Completed", &backup_spec());
+    assert!(allowed(&replica.create("Restore", "r1", "6", restore_spec()).await));
+}
+
+#[tokio::test]
+async fn mode_warn_admits_warns_and_counts() {
+    let api = FakeApi::new();
+    let replica = Replica::of(&api, |velero| {
+        velero.policy.mode = Mode::Warn;
+        velero.engine = false;
+    });
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    let answer = replica.create("Backup", "b1", "2", backup_spec()).await;
+    assert!(allowed(&answer));
+    assert!(answer["warnings"][0].as_str().unwrap().contains("mode warn"), "{answer}");
+    assert!(replica.metrics.text().contains("decision=\"warned\"} 1"), "{}", replica.metrics.text());
+}
+
+#[tokio::test]
+async fn nobody_breaks_the_glass_who_may_not() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let mut request = creation("Backup", "b1", "1", backup_spec());
+    request["object"]["metadata"]["annotations"] = json!({"backup-lock/break-glass": "I am in a hurry"});
+    let refused = replica.review(request).await;
+    assert!(message(&refused).contains("\"alice\" may not use"), "{refused}");
+    assert!(message(&refused).contains("backup-break-glass"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_runs_can_not_come_to_touch_more_but_may_be_normalised() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    let update = |old: Value, new: Value| {
+        let mut request = creation("Backup", "b1", "1", new);
+        request["operation"] = json!("UPDATE");
+        request["oldObject"] = request["object"].clone();
+        request["oldObject"]["spec"] = old;
+        replica.review(request)
+    };
+    let refused = update(backup_spec(), json!({"includedNamespaces": ["shop", "bank"]})).await;
+    assert!(message(&refused).contains("can't be changed to touch namespaces bank, shop"), "{refused}");
+    for (old, new) in [
+        (json!({}), json!({"includedNamespaces": ["*"], "excludedNamespaces": ["no"], "ttl": "720h0m0s"})),
+        (json!({"includedNamespaces": ["shop", "bank"]}), backup_spec()),
+        (backup_spec(), json!({"includedNamespaces": ["shop"], "excludedResources": ["pods"]})),
+    ] {
+        assert!(allowed(&update(old, new).await));
+    }
+    let refused = update(backup_spec(), json!({"includedNamespaces": ["shop"], "ttl": "soon"})).await;
+    assert!(message(&refused).contains("spec.ttl"), "{refused}");
+}
