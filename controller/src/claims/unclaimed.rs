@@ -45,6 +45,12 @@ impl Unclaimed {
             if entry.is_some_and(|entry| entry.state >= State::Waiting) {
                 continue;
             }
+            // It may have ended, and given its place back, since it was listed.
+            match guard.store.objects().read(&seen.key).await {
+                Ok(Some(now)) if now.uid == seen.uid && !now.over => {}
+                Ok(_) => continue,
+                Err(error) => return Err(error.into()),
+            }
             let change = |ledger: &mut backup_lock::Ledger| {
                 let admitted = ledger.admit(&seen.key, &seen.uid, &footprint, &seen.created, &Ask::default());
                 // Ours is not started, and keeps nobody out. Another operator's runs already.

@@ -21,8 +21,9 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace},
     events::v1::Event,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, Client, Config,
+    Api, Client, Config, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -206,31 +207,37 @@ async fn what_was_created_without_the_webhook_never_works_beside_another(
         Ok::<_, kube::Error>(when(active + running == 0, format!("{active} restores, {running} backups")))
     })
     .await?;
-    let all = restores(world).list(&ListParams::default()).await?.items;
-    let unguarded =
-        all.iter().filter(|restore| restore.metadata.name.as_deref().unwrap_or("").starts_with("unguarded-"));
-    let mut spans: Vec<(i64, i64, String)> = Vec::new();
-    for restore in unguarded {
-        if let (Some(from), Some(to)) =
-            (&restore.status.start_timestamp, &restore.status.completion_timestamp)
-            && restore.phase() != RestorePhase::Failed
-        {
-            spans.push((
-                from.0.as_second(),
-                to.0.as_second(),
-                restore.metadata.name.clone().unwrap_or_default(),
-            ));
+    // When each worked, in whole seconds; whoever came second has ended without having started, and says why, or came after.
+    let (mut spans, mut turned_away) = (Vec::new(), 0);
+    let mut ended = |name: String, from: Option<Time>, to: Option<Time>, why: Option<String>| match (
+        why.filter(|why| why.contains("conflicts with")),
+        from,
+        to,
+    ) {
+        (Some(_), ..) => turned_away += 1,
+        (None, Some(from), Some(to)) => spans.push((name, from.0.as_second(), to.0.as_second())),
+        (None, ..) => {}
+    };
+    for restore in restores(world).list(&ListParams::default()).await?.items {
+        let (name, status) = (format!("restore {}", restore.name_any()), restore.status);
+        if name.contains("unguarded-") {
+            ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
         }
     }
-    ensure!(!spans.is_empty(), "no restore worked");
-    // Whoever came second has ended without having started, and says why.
-    let failed = all.iter().filter_map(|restore| restore.status.failure_reason.clone());
-    let backups = backups(world).list(&ListParams::default()).await?.items;
-    let failed: Vec<String> = failed
-        .chain(backups.iter().filter_map(|backup| backup.status.failure_reason.clone()))
-        .filter(|reason| reason.contains("conflicts with"))
-        .collect();
-    println!("    ended without having started: {}", failed.len());
+    for backup in backups(world).list(&ListParams::default()).await?.items {
+        let (name, status) = (format!("backup {}", backup.name_any()), backup.status);
+        if name.contains("unguarded-") && !name.contains("source") {
+            ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
+        }
+    }
+    println!("    {} worked, {turned_away} were ended without having started", spans.len());
+    ensure!(!spans.is_empty(), "nobody worked");
+    for (one, from, to) in &spans {
+        for (other, start, end) in spans.iter().filter(|(other, ..)| other != one) {
+            let both = one.starts_with("backup") && other.starts_with("backup");
+            ensure!(both || to <= start || end <= from, "{one} and {other} worked together: {spans:?}");
+        }
+    }
     Ok(())
 }
 
