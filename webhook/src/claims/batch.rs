@@ -21,6 +21,11 @@ use crate::metrics::Metrics;
 
 /// Requests decided by one write at most.
 const BATCH: usize = 128;
+/// A batch of so many is a burst: a moment later more will have come, and a write of the ledger costs the API server
+/// several times what it costs to wait for them (`cargo xtask bench admission`).
+const BURST: usize = 4;
+/// That moment.
+const GATHER: Duration = Duration::from_millis(3);
 /// How often one batch is tried.
 const TRIES: u32 = 12;
 /// A task without requests ends after this, and what it remembers with it.
@@ -47,10 +52,22 @@ impl Task {
     /// Works until nobody has sent anything for a while. What came at the last moment is worked off.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(BATCH);
+        let mut burst = false;
         loop {
             match timeout(IDLE, queue.recv_many(&mut batch, BATCH)).await {
                 Ok(0) => return,
-                Ok(_) => self.work(std::mem::take(&mut batch)).await,
+                Ok(_) => {
+                    if burst {
+                        sleep(GATHER).await;
+                        while batch.len() < BATCH
+                            && let Ok(waiting) = queue.try_recv()
+                        {
+                            batch.push(waiting);
+                        }
+                    }
+                    burst = batch.len() >= BURST;
+                    self.work(std::mem::take(&mut batch)).await;
+                }
                 Err(_) => queue.close(),
             }
         }
