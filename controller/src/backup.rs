@@ -4,6 +4,7 @@
 //! What a job does is decided in `queue` and `decide`, from what is stored; nothing in memory outlives its use, so another
 //! process can go on at any point.
 
+pub mod action;
 mod collect;
 mod decide;
 mod dispatch;
