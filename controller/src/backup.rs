@@ -5,6 +5,7 @@
 //! process can go on at any point.
 
 pub mod action;
+pub mod actions;
 mod collect;
 mod decide;
 mod dispatch;

@@ -66,6 +66,20 @@ impl ServedTypes {
         served
     }
 
+    /// Just these types, each called by its plural name and kind.
+    #[cfg(test)]
+    pub fn just(types: &[ResourceType]) -> Self {
+        let names = types.iter().map(|resource| Names {
+            group: resource.group.clone(),
+            plural: resource.plural.clone(),
+            singular: resource.kind.to_lowercase(),
+            kind: resource.kind.clone(),
+            short: Vec::new(),
+            versions: vec![resource.version.clone()],
+        });
+        Self { names: names.collect(), types: types.to_vec(), failed: Vec::new() }
+    }
+
     fn add(&mut self, group: &str, version: &str, resource: APIResourceDiscovery) {
         let (Some(plural), Some(kind)) =
             (resource.resource, resource.response_kind.and_then(|kind| kind.kind))

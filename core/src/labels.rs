@@ -18,6 +18,10 @@ pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Annotation by which an action leaves the item out that it was given; whatever its value.
+pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
+/// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
+pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
 
 /// Annotation of a Backup: version of the cluster, as the cluster writes it.
 pub const SOURCE_CLUSTER_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";

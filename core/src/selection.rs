@@ -3,7 +3,9 @@
 mod glob;
 mod includes;
 mod labels;
+mod text;
 
 pub use glob::{glob_match, globs_may_overlap, is_glob};
 pub use includes::IncludesExcludes;
 pub use labels::LabelFilter;
+pub use text::parse_selector;

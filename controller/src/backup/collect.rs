@@ -1,35 +1,42 @@
 //! Collecting: lists of all selected types flow, page by page, into the store.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    future::Future,
-};
+use std::{collections::BTreeSet, future::Future};
 
-use backup_core::{resources::ResourceType, selection::LabelFilter};
+use backup_core::{api::Backup, resources::ResourceFilter, selection::LabelFilter};
 use backup_store::{BackupWriter, ItemPath, ResourceList, Scope as Area, StoreError};
 use kube::Client;
 
 use super::{
+    actions::Actions,
     halt::{Halt, Reins},
-    items::{Item, TypeMeta},
     page::Listing,
     progress::Progress,
-    report::{Report, scope_of},
+    report::Report,
 };
+use crate::discovery::ServedTypes;
 
+mod act;
+mod along;
 mod extras;
 #[cfg(test)]
-mod fake;
+pub mod fake;
+mod fetch;
+pub mod operations;
 pub mod order;
+mod present;
 pub mod scope;
 mod seen;
+mod take;
 mod tell;
 pub mod walk;
 
-use order::{CRDS, Types};
+use along::Kinds;
+use operations::{Operations, StartedOperation};
+use order::Types;
+use present::Present;
 use scope::Scope;
 use seen::Seen;
-use tell::full_name;
+use take::Way;
 use walk::{Patience, Step};
 
 /// Why a list has no end.
@@ -56,6 +63,10 @@ impl Sink for BackupWriter {
 pub struct Order {
     /// Types.
     pub types: Types,
+    /// Everything that is served: what comes along may be of any type.
+    pub served: ServedTypes,
+    /// Which types are selected.
+    pub filter: ResourceFilter,
     /// Namespaces.
     pub scope: Scope,
     /// Labels.
@@ -79,62 +90,114 @@ pub enum CollectError {
     Store(#[from] StoreError),
 }
 
-/// Collects into a sink.
-pub struct Collector<'a, S> {
+/// What a collection is given.
+pub struct Given<'a, S> {
+    /// The cluster.
+    pub client: &'a Client,
+    /// The Backup.
+    pub backup: &'a Backup,
+    /// What is to be collected.
+    pub order: &'a Order,
+    /// Actions on items.
+    pub actions: &'a Actions,
+    /// Told of what actions start.
+    pub operations: &'a mut dyn Operations,
     /// Where items go.
     pub sink: &'a mut S,
     /// Warnings, errors, log.
     pub report: &'a mut Report,
-    /// Names of what was written.
-    pub list: &'a mut ResourceList,
     /// Counts.
     pub progress: &'a Progress,
     /// Whether to go on.
     pub reins: &'a Reins,
 }
 
+/// What a collection hands back.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// Names of what was written.
+    pub list: ResourceList,
+    /// What actions have started, in order.
+    pub operations: Vec<StartedOperation>,
+}
+
+/// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
+pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectError> {
+    let Given { client, backup, order, actions, operations, sink, report, progress, reins } = given;
+    let mut collector = Collector {
+        client,
+        backup,
+        order,
+        actions,
+        operations,
+        sink,
+        report,
+        progress,
+        reins,
+        list: ResourceList::default(),
+        started: Vec::new(),
+        written: Written::default(),
+        kinds: Kinds::default(),
+    };
+    collector.run().await?;
+    Ok(Collected { list: collector.list, operations: collector.started })
+}
+
+/// A collection at work.
+struct Collector<'a, S> {
+    client: &'a Client,
+    backup: &'a Backup,
+    order: &'a Order,
+    actions: &'a Actions,
+    operations: &'a mut dyn Operations,
+    sink: &'a mut S,
+    report: &'a mut Report,
+    progress: &'a Progress,
+    reins: &'a Reins,
+    list: ResourceList,
+    started: Vec<StartedOperation>,
+    written: Written,
+    kinds: Kinds,
+}
+
 /// What is remembered about what was written.
 #[derive(Debug, Default)]
 struct Written {
-    /// Names of the present type.
+    /// Names of everything that was taken up.
     seen: Seen,
     /// Namespaces that have items.
     namespaces: BTreeSet<String>,
-    /// Types that have items, as indexes of the listed types.
-    types: BTreeSet<usize>,
-    /// Names of definitions.
-    definitions: HashSet<String>,
+    /// Types that may have definitions, and have items.
+    custom_types: BTreeSet<String>,
     /// Number of claims for volumes.
     claims: u64,
 }
 
-/// A type while its lists are read.
-struct Present<'a> {
-    resource: &'a ResourceType,
-    group_resource: String,
-    api_version: String,
-    meta: TypeMeta,
-}
-
-impl<'a> Present<'a> {
-    fn of(resource: &'a ResourceType) -> Self {
-        Self {
-            resource,
-            group_resource: resource.group_resource(),
-            api_version: resource.api_version(),
-            meta: TypeMeta::of(resource),
-        }
-    }
-}
-
 impl<S: Sink> Collector<'_, S> {
-    /// Collects everything. What could not be had is an error in the report; the backup goes on without it.
-    pub async fn run(&mut self, client: &Client, order: &Order) -> Result<(), CollectError> {
+    async fn run(&mut self) -> Result<(), CollectError> {
+        let order = self.order;
         self.tell_missing_namespaces(&order.scope);
-        let mut written = Written::default();
+        for problem in &self.actions.unusable {
+            self.report.error(Area::Velero, problem.clone());
+        }
+        self.take_lists().await?;
+        self.take_definitions().await?;
+        self.take_namespaces().await?;
+        if self.written.claims > 0 {
+            let claims = self.written.claims;
+            self.report.warn(
+                Area::Velero,
+                format!("the data of {claims} PersistentVolumeClaims is not in this backup: volumes are not backed up yet"),
+            );
+        }
+        Ok(())
+    }
+
+    async fn take_lists(&mut self) -> Result<(), CollectError> {
+        let order = self.order;
         let (listings, type_of) = listings(order);
-        let mut steps = walk::start(client.clone(), listings.clone(), order.page_size, order.patience);
-        let mut present: Option<(usize, Present<'_>)> = None;
+        let mut steps = walk::start(self.client.clone(), listings.clone(), order.page_size, order.patience);
+        let mut present: Option<(usize, Present)> = None;
         let mut ended = 0;
         while let Some(step) = steps.recv().await {
             self.reins.check()?;
@@ -142,15 +205,12 @@ impl<S: Sink> Collector<'_, S> {
                 Step::Items { listing, items, remaining } => {
                     let index = type_of[listing];
                     if present.as_ref().is_none_or(|(of, _)| *of != index) {
-                        written.seen.clear();
-                        present = Some((index, Present::of(&order.types.listed[index])));
+                        present = Some((index, Present::of(&order.types.listed[index], self.actions)));
                     }
                     let Some((_, of)) = &present else { continue };
                     self.progress.expect(items.len() as u64 + remaining);
                     for item in items {
-                        if self.take(of, item.get(), order, &mut written).await? {
-                            written.types.insert(index);
-                        }
+                        self.take(of, item.get(), Way::Listed, 0).await?;
                     }
                 }
                 Step::Done => ended += 1,
@@ -172,89 +232,7 @@ impl<S: Sink> Collector<'_, S> {
         for listing in listings.iter().skip(ended) {
             self.tell_failed(listing, WALK_DIED);
         }
-        self.take_definitions(client, order, &mut written).await?;
-        self.take_namespaces(client, order, &mut written).await?;
-        if written.claims > 0 {
-            let claims = written.claims;
-            self.report.warn(
-                Area::Velero,
-                format!("the data of {claims} PersistentVolumeClaims is not in this backup: volumes are not backed up yet"),
-            );
-        }
         Ok(())
-    }
-
-    /// One listed object. Whether it was written.
-    async fn take(
-        &mut self,
-        of: &Present<'_>,
-        text: &str,
-        order: &Order,
-        written: &mut Written,
-    ) -> Result<bool, CollectError> {
-        let item = match Item::parse(text) {
-            Ok(item) => item,
-            Err(error) => {
-                let message =
-                    format!("an object in the list of {} can not be read: {error}", of.group_resource);
-                self.report.error(Area::Velero, message);
-                return Ok(false);
-            }
-        };
-        let namespace = item.namespace();
-        if item.is_being_deleted() || namespace.is_some_and(|namespace| !order.scope.includes(namespace)) {
-            return Ok(false);
-        }
-        if item.is_excluded() {
-            self.report.info(&format!(
-                "{} {} is left out: its label asks for it",
-                of.group_resource,
-                full_name(&item)
-            ));
-            return Ok(false);
-        }
-        if !written.seen.insert(namespace, item.name()) {
-            return Ok(false);
-        }
-        if !self.write(of, &item, text).await? {
-            return Ok(false);
-        }
-        if let Some(namespace) = namespace
-            && !written.namespaces.contains(namespace)
-        {
-            written.namespaces.insert(namespace.to_owned());
-        }
-        match of.group_resource.as_str() {
-            CRDS => {
-                written.definitions.insert(item.name().to_owned());
-            }
-            "persistentvolumeclaims" => written.claims += 1,
-            "pods" => self.tell_wishes(&item),
-            _ => {}
-        }
-        Ok(true)
-    }
-
-    /// Writes an item and counts it. Whether the store has taken it: what only this item is too much for is reported.
-    async fn write(&mut self, of: &Present<'_>, item: &Item<'_>, text: &str) -> Result<bool, CollectError> {
-        let path = ItemPath {
-            group_resource: &of.group_resource,
-            version: &of.resource.version,
-            preferred: true,
-            namespace: item.namespace(),
-            name: item.name(),
-        };
-        match self.sink.item(&path, of.meta.complete(item, text).as_bytes()).await {
-            Ok(()) => {}
-            Err(error) if error.is_item() => {
-                self.report.error(scope_of(item.namespace()), error.to_string());
-                return Ok(false);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.list.add(&of.api_version, &of.resource.kind, item.namespace(), item.name(), None);
-        self.progress.wrote();
-        Ok(true)
     }
 }
 

@@ -87,14 +87,20 @@ pub async fn selection(client: &Client, spec: &BackupSpec, page_size: u32) -> Re
     let filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
     let types = Types::choose(served.types(), &filter);
     let unknown = unknown(spec, &served);
-    let unavailable =
-        served.failed.iter().filter(|group| !unknown.is_empty() || may_select(&filter, group)).cloned();
+    let unavailable = served
+        .failed
+        .iter()
+        .filter(|group| !unknown.is_empty() || may_select(&filter, group))
+        .cloned()
+        .collect();
     Ok(Selection {
-        unavailable: unavailable.collect(),
+        unavailable,
         unknown,
         order: Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
             types,
+            filter,
+            served,
             scope: Scope::resolve(spec, &live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
             page_size,

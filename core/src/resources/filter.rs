@@ -112,6 +112,17 @@ impl ResourceFilter {
             Rules::Scoped { cluster, .. } => cluster.excludes(&name),
         }
     }
+
+    /// Whether objects of this type may come along with others: those of a namespace if they are selected, others unless
+    /// they are left out by name (Velero `pkg/backup/item_backupper.go`, v1.18).
+    pub fn lets_along(&self, resource: &ResourceType) -> bool {
+        let name = resource.group_resource();
+        if resource.namespaced {
+            self.includes(resource)
+        } else {
+            !self.never.contains(&name.as_str()) && (name == NAMESPACES || !self.excludes(resource))
+        }
+    }
 }
 
 /// Whether a Backup filters by the older fields, which know no scopes.

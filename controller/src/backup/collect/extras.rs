@@ -1,56 +1,33 @@
 //! What comes along with the selected items: their definitions and their namespaces (Velero `pkg/backup/backup.go`,
 //! `item_collector.go`, v1.18). Both are known only when the items are.
 
-use kube::{
-    Client,
-    core::{DynamicObject, Resource as _, params::GetParams, request::Request},
+use super::{
+    CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, fetch, take::Way, walk,
 };
-
-use super::{CRDS, CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, walk};
 use crate::{
-    backup::{
-        items::Item,
-        page::{Listing, api_resource},
-        report::scope_of,
-    },
-    runtime::{errors::plain, retry},
+    backup::{items::Item, page::Listing, report::scope_of},
+    runtime::errors::plain,
 };
-
-/// How long one definition is asked for.
-const GET_BUDGET: std::time::Duration = std::time::Duration::from_secs(30);
 
 impl<S: Sink> Collector<'_, S> {
     /// The definition of each custom type that has items, unless it is there already or was excluded by name.
-    pub(super) async fn take_definitions(
-        &mut self,
-        client: &Client,
-        order: &Order,
-        written: &mut Written,
-    ) -> Result<(), CollectError> {
+    pub(super) async fn take_definitions(&mut self) -> Result<(), CollectError> {
+        let order = self.order;
         let Some(definitions) = order.types.definitions.as_ref().filter(|_| order.definitions_come_along)
         else {
             return Ok(());
         };
-        let of = Present::of(definitions);
-        written.seen.clear();
-        for index in std::mem::take(&mut written.types) {
-            let resource = &order.types.listed[index];
-            let name = resource.group_resource();
-            // The groups of built-in types have no dot, or no definition.
-            if !resource.group.contains('.') || name == CRDS || written.definitions.contains(&name) {
+        let of = Present::of(definitions, self.actions);
+        for name in std::mem::take(&mut self.written.custom_types) {
+            if self.written.seen.contains(&of.group_resource, None, &name) {
                 continue;
             }
             self.reins.check()?;
-            let path = DynamicObject::url_path(&api_resource(definitions), None);
-            let request = || async {
-                let get = Request::new(path.as_str()).get(&name, &GetParams::default());
-                client.request_text(get.map_err(kube::Error::BuildRequest)?).await
-            };
-            match retry::read(GET_BUDGET, request).await {
-                Ok(text) => {
-                    self.take(&of, &text, order, written).await?;
+            match fetch::object(self.client, definitions, None, &name).await {
+                Ok(Some(text)) => {
+                    self.take(&of, &text, Way::Listed, 0).await?;
                 }
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Ok(None) => {}
                 Err(error) => self.report.error(
                     scope_of(None),
                     format!("the CustomResourceDefinition {name} could not be read and is missing from this backup: {}", plain(&error)),
@@ -61,17 +38,13 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// The namespaces themselves: live ones that are selected by name or label, or have items in this backup.
-    pub(super) async fn take_namespaces(
-        &mut self,
-        client: &Client,
-        order: &Order,
-        written: &mut Written,
-    ) -> Result<(), CollectError> {
+    pub(super) async fn take_namespaces(&mut self) -> Result<(), CollectError> {
+        let order = self.order;
         let Some(resource) = &order.types.namespaces else { return Ok(()) };
-        let of = Present::of(resource);
-        written.seen.clear();
+        let of = Present::of(resource, self.actions);
         let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
-        let mut steps = walk::start(client.clone(), vec![listing.clone()], order.page_size, order.patience);
+        let mut steps =
+            walk::start(self.client.clone(), vec![listing.clone()], order.page_size, order.patience);
         let mut ended = false;
         while let Some(step) = steps.recv().await {
             self.reins.check()?;
@@ -81,9 +54,9 @@ impl<S: Sink> Collector<'_, S> {
                     for text in items {
                         // One that can't be read is taken, too: that reports it.
                         if Item::parse(text.get())
-                            .map_or(true, |namespace| belongs(&namespace, order, written))
+                            .map_or(true, |namespace| belongs(&namespace, order, &self.written))
                         {
-                            self.take(&of, text.get(), order, written).await?;
+                            self.take(&of, text.get(), Way::Listed, 0).await?;
                         }
                     }
                 }

@@ -3,7 +3,7 @@
 use backup_store::Scope as Area;
 
 use super::{Collector, scope::Scope};
-use crate::backup::{items::Item, page::Listing, report::scope_of};
+use crate::backup::{action::ItemId, items::Item, page::Listing, report::scope_of};
 
 impl<S> Collector<'_, S> {
     pub(super) fn tell_missing_namespaces(&mut self, scope: &Scope) {
@@ -38,5 +38,13 @@ pub(super) fn full_name(item: &Item<'_>) -> String {
     match item.namespace() {
         Some(namespace) => format!("{namespace}/{}", item.name()),
         None => item.name().to_owned(),
+    }
+}
+
+/// `type namespace/name` of an object that is known by its name only.
+pub(super) fn name_of(id: &ItemId) -> String {
+    match &id.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", id.group_resource, id.name),
+        None => format!("{} {}", id.group_resource, id.name),
     }
 }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::runtime::leader::Leadership;
 
+mod actions;
 mod harness;
 
 use harness::{Kept, cluster, collect, collect_with, item, namespace};

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
-use backup_store::{BackupFiles, BackupWriter, Location, ResourceList, Scope, StoreError};
+use backup_store::{BackupFiles, BackupWriter, Location, Scope, StoreError};
 
 use super::{Next, Trouble, Worker};
 use crate::{
     backup::{
-        collect::{CollectError, Collector},
+        actions::{self, Actions},
+        collect::{
+            CollectError, Given, collect,
+            operations::{InMemory, StartedOperation},
+        },
         decide,
         finish::Unfinished,
         halt::Halt,
@@ -99,13 +103,31 @@ impl Worker {
         let page_size = self.ctx.args.client_page_size;
         let selection = observe::selection(&self.ctx.client, &backup.spec, page_size).await?;
         tell_what_is_missing(&mut report, backup, &selection);
-        let mut list = ResourceList::default();
-        let mut collector =
-            Collector { sink: writer, report: &mut report, list: &mut list, progress, reins: &self.reins };
-        match collector.run(&self.ctx.client, &selection.order).await {
-            Ok(()) => {}
+        let client = &self.ctx.client;
+        let resolve = |name: &str| selection.order.served.resolve(name);
+        let actions = Actions::of(actions::built_in(client), &resolve);
+        let given = Given {
+            client,
+            backup,
+            order: &selection.order,
+            actions: &actions,
+            operations: &mut InMemory,
+            sink: writer,
+            report: &mut report,
+            progress,
+            reins: &self.reins,
+        };
+        let collected = match collect(given).await {
+            Ok(collected) => collected,
             Err(CollectError::Halt(halt)) => return Err(halt.into()),
             Err(CollectError::Store(error)) => return Ok(Err(error)),
+        };
+        for started in &collected.operations {
+            let StartedOperation { action, operation, .. } = started;
+            report.error(
+                Scope::Velero,
+                format!("operation {operation} of {action} goes on and is not followed yet"),
+            );
         }
         if decide::had_failed(&backup.phase()) && report.errors() == 0 {
             report.error(
@@ -123,7 +145,7 @@ impl Worker {
         Ok(Ok(BackupFiles {
             log,
             results,
-            resource_list: list,
+            resource_list: collected.list,
             volume_info: vec![],
             item_operations: vec![],
             volume_snapshots: vec![],

@@ -1,11 +1,20 @@
 //! Runs a collection against the fake API server.
 
-use backup_core::{api::BackupSpec, resources::ResourceFilter};
+use std::sync::Arc;
+
+use backup_core::{
+    api::{Backup, BackupSpec},
+    resources::{ResourceFilter, ResourceType},
+};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{fake::Api, *};
-use crate::runtime::leader::Leadership;
+use crate::{
+    backup::action::{BackupItemAction, ItemId},
+    runtime::leader::Leadership,
+};
 
 /// Keeps what it is given: path and object.
 #[derive(Default)]
@@ -73,11 +82,12 @@ pub fn cluster() -> Api {
 
 pub struct Outcome {
     pub sink: Kept,
-    pub result: Result<(), CollectError>,
+    pub result: Result<Collected, CollectError>,
     pub errors: Vec<String>,
     pub warnings: Vec<String>,
     pub progress: Progress,
     pub paths: Vec<String>,
+    pub told: Vec<String>,
 }
 
 impl Outcome {
@@ -90,43 +100,97 @@ pub async fn collect(spec: Value, api: Api, sink: Kept) -> Outcome {
     collect_with(spec, api, sink, &Reins::of(Leadership::always(), CancellationToken::new())).await
 }
 
-pub async fn collect_with(spec: Value, api: Api, mut sink: Kept, reins: &Reins) -> Outcome {
-    let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-    let served = served();
-    let filter = ResourceFilter::for_backup(&spec, &|name| {
-        served.iter().find(|resource| resource.plural == name).map(ResourceType::group_resource)
-    });
-    let types = Types::choose(&served, &filter);
-    let order = Order {
-        definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
-        types,
-        scope: Scope::resolve(&spec, &["a", "b", "empty"].map(str::to_owned)),
-        labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-        page_size: 2,
-        patience: Patience::none(),
-    };
-    let mut report = Report::new("b").unwrap();
-    let mut list = ResourceList::default();
-    let progress = Progress::default();
-    let (client, api) = api.client();
-    let result =
-        Collector { sink: &mut sink, report: &mut report, list: &mut list, progress: &progress, reins }
-            .run(&client, &order)
-            .await;
-    let flat = |set: &backup_store::ResultSet| -> Vec<String> {
-        set.velero.iter().chain(&set.cluster).chain(set.namespaces.values().flatten()).cloned().collect()
-    };
-    let (results, _) = report.into_parts();
-    if result.is_ok() {
-        assert_eq!(list.len() as u64, progress.written());
-        assert_eq!(sink.items.len() as u64, progress.written());
+pub async fn collect_with(spec: Value, api: Api, sink: Kept, reins: &Reins) -> Outcome {
+    let setup = Setup { spec, api, sink, ..Setup::default() };
+    setup.collect(reins).await
+}
+
+/// Collects with these actions.
+pub async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn BackupItemAction>>) -> Outcome {
+    let setup = Setup { spec, api, actions, ..Setup::default() };
+    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+}
+
+/// What a collection is made of, if it matters.
+#[derive(Default)]
+pub struct Setup {
+    pub spec: Value,
+    pub api: Api,
+    pub sink: Kept,
+    pub actions: Vec<Arc<dyn BackupItemAction>>,
+}
+
+impl Setup {
+    pub async fn collect(self, reins: &Reins) -> Outcome {
+        let Self { spec, api, mut sink, actions } = self;
+        let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+        let served = ServedTypes::just(&served());
+        let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
+        let types = Types::choose(served.types(), &filter);
+        let actions = Actions::of(actions, &|name| served.resolve(name));
+        let order = Order {
+            definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+            types,
+            filter,
+            served,
+            scope: Scope::resolve(&spec, &["a", "b", "empty"].map(str::to_owned)),
+            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
+            page_size: 2,
+            patience: Patience::none(),
+        };
+        let mut report = Report::new("b").unwrap();
+        let progress = Progress::default();
+        let (client, api) = api.client();
+        let mut operations = Told::default();
+        let backup = Backup::new("b", spec);
+        let result = super::super::collect(Given {
+            client: &client,
+            backup: &backup,
+            order: &order,
+            actions: &actions,
+            operations: &mut operations,
+            sink: &mut sink,
+            report: &mut report,
+            progress: &progress,
+            reins,
+        })
+        .await;
+        let flat = |set: &backup_store::ResultSet| -> Vec<String> {
+            set.velero.iter().chain(&set.cluster).chain(set.namespaces.values().flatten()).cloned().collect()
+        };
+        let (results, _) = report.into_parts();
+        if let Ok(collected) = &result {
+            assert_eq!(collected.list.len() as u64, progress.written());
+            assert_eq!(sink.items.len() as u64, progress.written());
+        }
+        Outcome {
+            sink,
+            result,
+            errors: flat(&results.errors),
+            warnings: flat(&results.warnings),
+            progress,
+            paths: api.paths(),
+            told: operations.0,
+        }
     }
-    Outcome {
-        sink,
-        result,
-        errors: flat(&results.errors),
-        warnings: flat(&results.warnings),
-        progress,
-        paths: api.paths(),
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub struct Told(pub Vec<String>);
+
+impl Operations for Told {
+    fn intended<'a>(
+        &'a mut self,
+        action: &'a str,
+        item: &'a ItemId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.0.push(format!("{action} may act on {}", item.name));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn started<'a>(&'a mut self, operation: &'a StartedOperation) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.0.push(format!("{} started {}", operation.action, operation.operation));
+        Box::pin(std::future::ready(Ok(())))
     }
 }

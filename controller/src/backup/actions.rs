@@ -1,0 +1,99 @@
+//! Actions on items: those that are built in, and which of all actions want to see an item.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use backup_core::selection::{IncludesExcludes, LabelFilter, parse_selector};
+use futures::future::BoxFuture;
+use kube::Client;
+
+use super::action::{ActionError, BackupItemAction};
+
+mod claim;
+mod json;
+mod pod;
+mod service_account;
+
+/// The actions that every backup runs, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one backup: they may
+/// remember what they have read.
+///
+/// Velero's `velero.io/crd-remap-version` is not among them: it reads a definition again in a version of the API that no
+/// cluster serves any more since Kubernetes 1.22.
+pub fn built_in(client: &Client) -> Vec<Arc<dyn BackupItemAction>> {
+    vec![
+        Arc::new(claim::ClaimAction::default()),
+        Arc::new(pod::PodAction::default()),
+        Arc::new(service_account::ServiceAccountAction::new(client.clone())),
+    ]
+}
+
+/// An action, with what it wants to see resolved against what the cluster serves.
+#[derive(Clone)]
+pub struct Resolved {
+    /// The action.
+    pub action: Arc<dyn BackupItemAction>,
+    resources: IncludesExcludes,
+    namespaces: IncludesExcludes,
+    labels: LabelFilter,
+}
+
+impl Resolved {
+    /// Whether it wants to see an item of a type that it applies to.
+    pub fn wants(&self, namespace: Option<&str>, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
+            && (self.labels.everything() || self.labels.matches(&labels()))
+    }
+}
+
+/// The actions of one backup, in the order of their names, which is the order in which an item passes them.
+#[derive(Clone, Default)]
+pub struct Actions {
+    all: Vec<Resolved>,
+    /// Actions that can not be used, and why, as sentences for people.
+    pub unusable: Vec<String>,
+}
+
+impl Actions {
+    /// From all actions there are; `resolve` completes the name of a resource as people write it.
+    pub fn of(mut actions: Vec<Arc<dyn BackupItemAction>>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
+        actions.sort_by(|one, other| one.name().cmp(other.name()));
+        let complete = |list: &[String]| -> Vec<String> {
+            list.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()
+        };
+        let mut resolved = Self::default();
+        for action in actions {
+            let wish = action.applies_to();
+            let labels = match parse_selector(&wish.label_selector) {
+                Ok(selector) => LabelFilter::of(&Some(selector), &None),
+                Err(reason) => {
+                    let name = action.name();
+                    resolved.unusable.push(format!("the action {name} is not run: {reason}"));
+                    continue;
+                }
+            };
+            let resources = IncludesExcludes::new(
+                &complete(&wish.included_resources),
+                &complete(&wish.excluded_resources),
+            );
+            let namespaces = IncludesExcludes::new(&wish.included_namespaces, &wish.excluded_namespaces);
+            resolved.all.push(Resolved { action, resources, namespaces, labels });
+        }
+        resolved
+    }
+
+    /// Those that apply to a type.
+    pub fn for_type(&self, group_resource: &str) -> Vec<Resolved> {
+        self.all.iter().filter(|one| one.resources.includes(group_resource)).cloned().collect()
+    }
+}
+
+/// The answer of an action that never starts one.
+fn no_operation<'a, T: Send + 'a>(action: &str, operation: &str) -> BoxFuture<'a, Result<T, ActionError>> {
+    let error = ActionError::Final {
+        action: action.to_owned(),
+        reason: format!("it starts no operations, so it does not know {operation:?}"),
+    };
+    Box::pin(std::future::ready(Err(error)))
+}
+
+#[cfg(test)]
+mod tests;

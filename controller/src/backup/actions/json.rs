@@ -1,0 +1,18 @@
+//! Small steps through JSON that may have any shape.
+
+use serde_json::{Map, Value};
+
+/// A text that is there and not empty.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// The items of a list; none if there is no list.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// An object inside of another, to be changed.
+pub fn object<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
+    value.pointer_mut(pointer).and_then(Value::as_object_mut)
+}

@@ -1,0 +1,79 @@
+use backup_core::api::Backup;
+use serde_json::Value;
+
+use super::*;
+use crate::backup::action::{AppliesTo, Executed, OperationProgress};
+
+struct Wish(&'static str, AppliesTo);
+
+impl BackupItemAction for Wish {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.1
+    }
+
+    fn execute<'a>(&'a self, _: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
+        no_operation(self.0, "")
+    }
+
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        no_operation(self.0, operation)
+    }
+
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+        no_operation(self.0, operation)
+    }
+}
+
+fn of(wishes: Vec<(&'static str, AppliesTo)>) -> Actions {
+    let actions = wishes.into_iter().map(|(name, wish)| Arc::new(Wish(name, wish)) as _).collect();
+    Actions::of(actions, &|name| (name == "deploy").then(|| "deployments.apps".to_owned()))
+}
+
+fn strings(list: &[&str]) -> Vec<String> {
+    list.iter().map(|&text| text.to_owned()).collect()
+}
+
+#[test]
+fn actions_come_in_the_order_of_their_names_and_see_their_types_only() {
+    let resources = |list: &[&str]| AppliesTo { included_resources: strings(list), ..AppliesTo::default() };
+    let all_but = AppliesTo { excluded_resources: strings(&["secrets"]), ..AppliesTo::default() };
+    let actions = of(vec![("c", resources(&["deploy"])), ("a", all_but), ("b", resources(&["*.apps"]))]);
+    let names = |resource: &str| -> Vec<String> {
+        actions.for_type(resource).iter().map(|one| one.action.name().to_owned()).collect()
+    };
+    assert_eq!(names("deployments.apps"), ["a", "b", "c"]);
+    assert_eq!(names("pods"), ["a"]);
+    assert!(names("secrets").is_empty());
+}
+
+#[test]
+fn an_action_chooses_by_namespace_and_labels() {
+    let wish = AppliesTo {
+        included_namespaces: strings(&["shop-*"]),
+        excluded_namespaces: strings(&["shop-test"]),
+        label_selector: "app=web".to_owned(),
+        ..AppliesTo::default()
+    };
+    let [one] = &of(vec![("a", wish)]).for_type("pods")[..] else { panic!() };
+    let web = || BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+    assert!(one.wants(Some("shop-1"), web));
+    assert!(one.wants(None, web), "what has no namespace is not filtered by it");
+    assert!(!one.wants(Some("shop-test"), web) && !one.wants(Some("other"), web));
+    assert!(!one.wants(Some("shop-1"), BTreeMap::new));
+}
+
+#[test]
+fn an_action_whose_selector_can_not_be_read_is_told_and_not_run() {
+    let wish = AppliesTo { label_selector: "a b c".to_owned(), ..AppliesTo::default() };
+    let actions = of(vec![("x/bad", wish)]);
+    assert!(actions.for_type("pods").is_empty());
+    assert!(actions.unusable[0].contains("x/bad"), "{:?}", actions.unusable);
+}

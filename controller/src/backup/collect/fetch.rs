@@ -1,0 +1,36 @@
+//! One object, as the text that the API server sent.
+
+use std::time::Duration;
+
+use backup_core::resources::ResourceType;
+use kube::{
+    Client,
+    core::{DynamicObject, Resource as _, params::GetParams, request::Request},
+};
+
+use crate::{backup::page::api_resource, runtime::retry};
+
+/// How long one object is asked for.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// Reads an object; none if it does not exist.
+///
+/// # Errors
+/// If it can't be read within 30 s, or for good.
+pub async fn object(
+    client: &Client,
+    resource: &ResourceType,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<String>, kube::Error> {
+    let path = DynamicObject::url_path(&api_resource(resource), namespace);
+    let request = || async {
+        let get = Request::new(path.as_str()).get(name, &GetParams::default());
+        client.request_text(get.map_err(kube::Error::BuildRequest)?).await
+    };
+    match retry::read(BUDGET, request).await {
+        Ok(text) => Ok(Some(text)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,122 @@
+//! One object on its way into the backup: whether it belongs there, and that it is written once.
+
+use backup_store::{ItemPath, Scope as Area};
+
+use super::{CollectError, Collector, Present, Sink, order::CRDS, tell::full_name};
+use crate::backup::{items::Item, report::scope_of};
+
+/// How an object came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From a list of what is selected.
+    Listed,
+    /// Another item needs it. Labels do not select it; the filters of types and namespaces do (Velero
+    /// `pkg/backup/item_backupper.go`, v1.18).
+    Along,
+    /// Another item needs it, and an action said that no filter counts.
+    Must,
+}
+
+impl<S: Sink> Collector<'_, S> {
+    /// Takes one object up. Whether it was written; why it could not be is in the report. `depth` is how many items it
+    /// comes along behind.
+    pub(super) async fn take(
+        &mut self,
+        of: &Present,
+        text: &str,
+        way: Way,
+        depth: u8,
+    ) -> Result<bool, CollectError> {
+        let item = match Item::parse(text) {
+            Ok(item) => item,
+            Err(error) => {
+                let message =
+                    format!("an object in the list of {} can not be read: {error}", of.group_resource);
+                self.report.error(Area::Velero, message);
+                return Ok(false);
+            }
+        };
+        if !self.belongs(of, &item, way)
+            || !self.written.seen.insert(&of.group_resource, item.namespace(), item.name())
+        {
+            return Ok(false);
+        }
+        let wanted = of.actions.iter().any(|action| action.wants(item.namespace(), || item.labels()));
+        if wanted {
+            // Boxed: what comes along is taken in here, too.
+            Box::pin(self.act(of, &item, text, depth)).await
+        } else {
+            self.write(of, &item, text).await
+        }
+    }
+
+    fn belongs(&mut self, of: &Present, item: &Item<'_>, way: Way) -> bool {
+        if item.is_being_deleted() {
+            return false;
+        }
+        if way == Way::Must {
+            return true;
+        }
+        if item.namespace().is_some_and(|namespace| !self.order.scope.includes(namespace))
+            || way == Way::Along && !self.order.filter.lets_along(&of.resource)
+        {
+            return false;
+        }
+        if item.is_excluded() {
+            let name = full_name(item);
+            self.report.info(&format!("{} {name} is left out: its label asks for it", of.group_resource));
+            return false;
+        }
+        true
+    }
+
+    /// Writes an item and counts it. Whether the store has taken it: what only this item is too much for is reported.
+    pub(super) async fn write(
+        &mut self,
+        of: &Present,
+        item: &Item<'_>,
+        text: &str,
+    ) -> Result<bool, CollectError> {
+        let path = ItemPath {
+            group_resource: &of.group_resource,
+            version: &of.resource.version,
+            preferred: true,
+            namespace: item.namespace(),
+            name: item.name(),
+        };
+        match self.sink.item(&path, of.meta.complete(item, text).as_bytes()).await {
+            Ok(()) => {}
+            Err(error) if error.is_item() => {
+                self.report.error(scope_of(item.namespace()), error.to_string());
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.list.add(&of.api_version, &of.resource.kind, item.namespace(), item.name(), None);
+        self.progress.wrote();
+        self.remember(of, item);
+        Ok(true)
+    }
+
+    /// What later steps want to know about what was written.
+    fn remember(&mut self, of: &Present, item: &Item<'_>) {
+        let written = &mut self.written;
+        if let Some(namespace) = item.namespace()
+            && !written.namespaces.contains(namespace)
+        {
+            written.namespaces.insert(namespace.to_owned());
+        }
+        // The groups of built-in types have no dot, or no definition.
+        if of.resource.group.contains('.')
+            && of.group_resource != CRDS
+            && !written.custom_types.contains(&of.group_resource)
+        {
+            written.custom_types.insert(of.group_resource.clone());
+        }
+        match of.group_resource.as_str() {
+            "persistentvolumeclaims" => written.claims += 1,
+            "pods" => self.tell_wishes(item),
+            _ => {}
+        }
+    }
+}

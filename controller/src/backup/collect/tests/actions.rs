@@ -1,0 +1,247 @@
+//! Actions in the way of an item.
+
+use std::sync::{Arc, Mutex};
+
+use backup_core::api::Backup;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{
+    super::fake::{Params, status},
+    harness::{cluster, collect_by, item},
+};
+use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress};
+
+type Act = dyn Fn(&Value) -> Result<Executed, String> + Send + Sync;
+
+/// An action made of a function; remembers the names of what it saw.
+struct Scripted {
+    name: &'static str,
+    applies_to: AppliesTo,
+    act: Box<Act>,
+    saw: Mutex<Vec<String>>,
+}
+
+fn action(
+    name: &'static str,
+    resource: &str,
+    act: impl Fn(&Value) -> Result<Executed, String> + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    let applies_to = AppliesTo { included_resources: vec![resource.to_owned()], ..AppliesTo::default() };
+    Arc::new(Scripted { name, applies_to, act: Box::new(act), saw: Mutex::default() })
+}
+
+impl BackupItemAction for Scripted {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies_to
+    }
+
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
+        self.saw.lock().unwrap().push(item["metadata"]["name"].as_str().unwrap().to_owned());
+        let executed =
+            (self.act)(item).map_err(|reason| ActionError::Final { action: self.name.to_owned(), reason });
+        Box::pin(std::future::ready(executed))
+    }
+
+    fn progress<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        panic!("nobody asks here")
+    }
+
+    fn cancel<'a>(&'a self, _: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+        panic!("nobody asks here")
+    }
+}
+
+fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
+    ItemId {
+        group_resource: group_resource.to_owned(),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        name: name.to_owned(),
+    }
+}
+
+fn asks_for(ids: Vec<ItemId>) -> impl Fn(&Value) -> Result<Executed, String> + Send + Sync {
+    move |_| Ok(Executed { additional: ids.clone(), ..Executed::default() })
+}
+
+fn changes(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Box<Act> {
+    Box::new(move |item| {
+        let mut item = item.clone();
+        change(&mut item);
+        Ok(Executed { item: Some(item), ..Executed::default() })
+    })
+}
+
+fn pods(names: &[&str]) -> super::super::fake::Api {
+    cluster().list("/api/v1/pods", names.iter().map(|name| item("a", name)).collect())
+}
+
+const PODS: &str = r#"{ "includedResources": ["pods", "configmaps"] }"#;
+
+fn spec() -> Value {
+    serde_json::from_str(PODS).unwrap()
+}
+
+#[tokio::test]
+async fn an_item_passes_its_actions_in_the_order_of_their_names_and_each_sees_what_the_last_one_made() {
+    let first = action("a/first", "pods", changes(|item| item["step"] = json!(1)));
+    let second = action("b/second", "pods", |item| {
+        let mut item = item.clone();
+        item["step"] = json!(item["step"].as_i64().unwrap() * 10);
+        Ok(Executed { item: Some(item), ..Executed::default() })
+    });
+    let outcome = collect_by(spec(), pods(&["p"]), vec![second, first]).await;
+    let (name, pod) = &outcome.sink.items[0];
+    assert_eq!((name.as_str(), &pod["step"]), ("pods/a/p", &json!(10)));
+    assert_eq!((&pod["apiVersion"], &pod["kind"]), (&json!("v1"), &json!("Pod")));
+    assert_eq!(outcome.names().len(), 4, "what no action wants is written, too");
+}
+
+#[tokio::test]
+async fn what_an_item_asks_for_is_written_before_it_and_not_again_when_its_turn_comes() {
+    let api = pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
+    let outcome = collect_by(spec(), api, vec![asks]).await;
+    assert_eq!(
+        outcome.names(),
+        ["configmaps/a/two", "pods/a/p", "pods/a/q", "configmaps/a/one", "configmaps/b/one"]
+    );
+    let fetched = outcome.paths.iter().filter(|path| path.ends_with("/configmaps/two")).count();
+    assert_eq!((fetched, outcome.errors.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn items_that_ask_for_one_another_end() {
+    let api = pods(&["p"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let api = api.object("/api/v1/namespaces/a/pods/p", item("a", "p"));
+    let down = action("x/down", "pods", asks_for(vec![id("configmap", "a", "two")]));
+    let up = action("x/up", "configmaps", asks_for(vec![id("pods", "a", "p")]));
+    let outcome = collect_by(spec(), api, vec![down, up.clone()]).await;
+    assert_eq!(outcome.names()[..2], ["configmaps/a/two", "pods/a/p"]);
+    assert_eq!(*up.saw.lock().unwrap(), ["two", "one", "one"]);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+}
+
+#[tokio::test]
+async fn a_row_of_items_that_never_ends_is_cut() {
+    let next = |item: &Value| {
+        let name = item["metadata"]["name"].as_str().unwrap();
+        let additional = vec![id("configmaps", "a", &format!("{name}x"))];
+        Ok(Executed { additional, ..Executed::default() })
+    };
+    let fault = |path: &str, _: &Params| {
+        let name = path.strip_prefix("/api/v1/namespaces/a/configmaps/")?;
+        Some((200, item("a", name)))
+    };
+    let api = cluster().list("/api/v1/configmaps", vec![item("a", "x")]).fault(fault);
+    let outcome = collect_by(spec(), api, vec![action("x/next", "configmaps", next)]).await;
+    assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
+    assert!(outcome.errors[0].contains("in a row"), "{:?}", outcome.errors);
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_a_warning_and_what_can_not_be_read_an_error_of_the_item() {
+    let asks = || {
+        let ids = vec![id("configmaps", "a", "gone"), id("configmaps", "a", "secret")];
+        vec![action("x/asks", "pods", asks_for(ids)) as Arc<dyn BackupItemAction>]
+    };
+    let outcome = collect_by(spec(), pods(&["p"]), asks()).await;
+    assert!(outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
+    assert!(outcome.warnings[0].contains("pods a/p asks for configmaps a/gone"), "{:?}", outcome.warnings);
+
+    let fault = |path: &str, _: &Params| path.ends_with("/secret").then(|| status(403, "not for you"));
+    let outcome = collect_by(spec(), pods(&["p"]).fault(fault), asks()).await;
+    assert!(!outcome.names().contains(&"pods/a/p"));
+    assert_eq!(outcome.names().len(), 3, "the rest is intact");
+    assert!(outcome.errors[0].contains("pods a/p") && outcome.errors[0].contains("not for you"));
+
+    let unknown = action("x/asks", "pods", asks_for(vec![id("unicorns", "a", "u")]));
+    let outcome = collect_by(spec(), pods(&["p"]), vec![unknown]).await;
+    assert!(outcome.errors[0].contains("serves no unicorns"), "{:?}", outcome.errors);
+}
+
+#[tokio::test]
+async fn an_action_that_fails_costs_its_item_and_nothing_else() {
+    let fails = action("x/fails", "pods", |item| match item["metadata"]["name"].as_str() {
+        Some("bad") => Err("no disk".to_owned()),
+        _ => Ok(Executed::default()),
+    });
+    let outcome = collect_by(spec(), pods(&["bad", "good"]), vec![fails]).await;
+    assert!(outcome.names().contains(&"pods/a/good") && !outcome.names().contains(&"pods/a/bad"));
+    assert_eq!(outcome.errors, ["pods a/bad is not in this backup: x/fails: no disk"]);
+}
+
+#[tokio::test]
+async fn filters_hold_for_what_comes_along_unless_the_action_says_that_it_must() {
+    let ids = vec![id("configmaps", "b", "one"), id("widgets.example.com", "a", "w")];
+    for (must, expected) in
+        [(false, &["pods/a/p"][..]), (true, &["configmaps/b/one", "widgets.example.com/a/w", "pods/a/p"])]
+    {
+        let ids = ids.clone();
+        let asks = action("x/asks", "pods", move |item| {
+            let mut item = item.clone();
+            item["metadata"]["annotations"] = json!({ "keep": "1" });
+            if must {
+                item["metadata"]["annotations"]["backup.velero.io/must-include-additional-items"] =
+                    json!("true");
+            }
+            Ok(Executed { item: Some(item), additional: ids.clone(), ..Executed::default() })
+        });
+        let mut excluded = item("b", "one");
+        excluded["metadata"]["labels"] = json!({ "velero.io/exclude-from-backup": "true" });
+        let api = cluster()
+            .list("/api/v1/namespaces/a/pods", vec![item("a", "p")])
+            .object("/api/v1/namespaces/b/configmaps/one", excluded)
+            .object("/apis/example.com/v1/namespaces/a/widgets/w", item("a", "w"));
+        let spec = json!({ "includedNamespaces": ["a"], "includedResources": ["pods"] });
+        let outcome = collect_by(spec, api, vec![asks]).await;
+        let names: Vec<_> =
+            outcome.names().into_iter().filter(|name| !name.contains("definitions")).collect();
+        assert_eq!(names, expected);
+        let (_, pod) = outcome.sink.items.iter().find(|(name, _)| name == "pods/a/p").unwrap();
+        assert_eq!(pod["metadata"]["annotations"], json!({ "keep": "1" }), "the sign was meant for us only");
+        assert!(outcome.errors.is_empty() && outcome.warnings.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_an_action_marks_is_left_out() {
+    let skips = action(
+        "x/skips",
+        "pods",
+        changes(|item| {
+            item["metadata"]["annotations"] = json!({ "velero.io/skip-from-backup": "" });
+        }),
+    );
+    let outcome = collect_by(spec(), pods(&["p"]), vec![skips]).await;
+    assert!(!outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
+}
+
+#[tokio::test]
+async fn operations_are_announced_before_and_told_after_and_handed_back() {
+    let starts = action("x/starts", "pods", |_| {
+        let after_operation = vec![id("configmaps", "a", "one")];
+        Ok(Executed { operation: Some("op-1".to_owned()), after_operation, ..Executed::default() })
+    });
+    let outcome = collect_by(spec(), pods(&["p"]), vec![starts]).await;
+    assert_eq!(outcome.told, ["x/starts may act on p", "x/starts started op-1"]);
+    let operations = outcome.result.unwrap().operations;
+    let [operation] = operations.as_slice() else { panic!("{operations:?}") };
+    assert_eq!((operation.item.clone(), operation.operation.as_str()), (id("pods", "a", "p"), "op-1"));
+    assert_eq!(operation.after, [id("configmaps", "a", "one")]);
+}
+
+#[tokio::test]
+async fn an_item_that_was_renamed_is_written_under_its_new_name() {
+    let renames = action("x/renames", "pods", changes(|item| item["metadata"]["name"] = json!("new")));
+    let outcome = collect_by(spec(), pods(&["old"]), vec![renames]).await;
+    assert!(outcome.names().contains(&"pods/a/new"));
+}
