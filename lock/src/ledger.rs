@@ -203,7 +203,8 @@ impl Ledger {
         {
             return Err(conflict.clone().into());
         }
-        self.has_room(entry_bytes(key, uid, footprint, since, ask.forced.as_deref().unwrap_or_default()))?;
+        let note = ask.forced.as_deref().unwrap_or_default();
+        self.has_room(entry_bytes(key, uid, since, note) + footprint.bytes_at_most())?;
         let waits = conflict.is_some() && ask.forced.is_none();
         if waits {
             self.go_last(key);
@@ -315,7 +316,7 @@ impl Ledger {
         let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
         let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
         let intents = all.filter(|entry| !others(entry)).count();
-        let room = self.has_room(entry_bytes(key, uid, footprint, since, "")).is_ok();
+        let room = self.has_room(entry_bytes(key, uid, since, "") + footprint.bytes_at_most()).is_ok();
         let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
         if !may || !room || taken || intents >= MAX_INTENTS {
             return false;
@@ -442,19 +443,28 @@ impl Ledger {
         // Version, status, epoch and bound.
         const FRAME: usize = 128;
         let of = |claim: &Claim| -> usize {
-            let entry = |e: &Entry| entry_bytes(&claim.key, &e.uid, &e.footprint, &e.since, &e.note);
-            claim.entries.iter().map(entry).sum()
+            claim.entries.iter().map(|e| entry_bytes(&claim.key, &e.uid, &e.since, &e.note)).sum()
         };
-        FRAME + self.claims.iter().map(of).sum::<usize>()
+        let footprints = self.footprints().into_iter().map(Footprint::bytes_at_most);
+        FRAME + self.claims.iter().map(of).sum::<usize>() + footprints.sum::<usize>()
+    }
+
+    /// Every footprint once, in order.
+    fn footprints(&self) -> Vec<&Footprint> {
+        let entries = self.claims.iter().flat_map(|claim| &claim.entries);
+        let mut footprints: Vec<&Footprint> = entries.map(|entry| &entry.footprint).collect();
+        footprints.sort_unstable();
+        footprints.dedup();
+        footprints
     }
 }
 
-/// What an entry adds to the JSON at most, with its claim around it and a footprint of its own.
-fn entry_bytes(key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str, note: &str) -> usize {
-    // Names of fields, quotes, words and numbers.
-    const FRAME: usize = 192;
+/// What an entry adds to the JSON at most, with its claim around it and without its footprint.
+fn entry_bytes(key: &ObjectKey, uid: &str, since: &str, note: &str) -> usize {
+    // Brackets, quotes, words and numbers.
+    const FRAME: usize = 128;
     let texts = [key.namespace.as_str(), &key.name, uid, since, note];
-    FRAME + texts.into_iter().map(json_bytes).sum::<usize>() + footprint.bytes_at_most()
+    FRAME + texts.into_iter().map(json_bytes).sum::<usize>()
 }
 
 /// The length of a text in JSON, at most and without its quotes: a character that has to be escaped takes six bytes.

@@ -9,7 +9,7 @@ use backup_core::labels::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::MicroTime,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, MicroTime},
 };
 use kube::core::ObjectMeta;
 use sha2::{Digest, Sha256};
@@ -95,6 +95,9 @@ pub fn lease_of(
     let spec = old.spec.unwrap_or_default();
     let now = MicroTime(Timestamp::now());
     let granted = spec.lease_transitions.unwrap_or(0) != transitions;
+    // One empty entry means that nobody's fields are kept track of (Kubernetes: "Clearing managedFields"): a ledger is only
+    // ever written as a whole, and the book-keeping costs the API server more than the rest of the write.
+    let untracked = Some(vec![ManagedFieldsEntry::default()]);
     let lease = Lease {
         metadata: ObjectMeta {
             name: Some(name),
@@ -105,6 +108,7 @@ pub fn lease_of(
             owner_references: old.metadata.owner_references,
             annotations: Some(annotations),
             labels: Some(labels(owner.profile, old.metadata.labels)),
+            managed_fields: untracked,
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Why a text is no ledger for us.
 #[derive(Debug, thiserror::Error)]
@@ -44,28 +44,37 @@ struct Wire {
     claims: Vec<WireClaim>,
 }
 
+/// Kind, namespace and name, then an entry for each uid. A list and no object: the API server reads, checks and stores this
+/// text at every creation, and names of fields were half of it.
 #[derive(Serialize, Deserialize)]
-struct WireClaim {
-    kind: ObjectKind,
-    ns: String,
-    name: String,
-    entries: Vec<WireEntry>,
-}
+struct WireClaim(ObjectKind, String, String, Vec<WireEntry>);
 
+/// Uid, index into the footprints, state, epoch, since when, and what few entries have.
 #[derive(Serialize, Deserialize)]
-struct WireEntry {
-    uid: String,
-    /// Index into the footprints.
-    fp: usize,
-    state: State,
-    epoch: u64,
-    since: String,
+struct WireEntry(
+    String,
+    usize,
+    State,
+    u64,
+    String,
+    #[serde(default, skip_serializing_if = "Special::is_none")] Special,
+);
+
+/// What few entries have.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct Special {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     suspect: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     forced: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     note: String,
+}
+
+impl Special {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
@@ -76,39 +85,23 @@ fn is_open(status: &Status) -> bool {
 impl Ledger {
     /// The compact text of this ledger.
     pub fn to_json(&self) -> String {
-        let mut footprints: Vec<Footprint> = self
-            .claims
-            .iter()
-            .flat_map(|claim| claim.entries.iter().map(|entry| entry.footprint.clone()))
-            .collect();
-        footprints.sort();
-        footprints.dedup();
-        let entry = |entry: &Entry| WireEntry {
-            uid: entry.uid.clone(),
-            fp: footprints.binary_search(&entry.footprint).unwrap_or_default(),
-            state: entry.state,
-            epoch: entry.epoch,
-            since: entry.since.clone(),
-            suspect: entry.suspect,
-            forced: entry.forced,
-            note: entry.note.clone(),
+        let footprints = self.footprints();
+        let entry = |entry: &Entry| {
+            let footprint = footprints.binary_search(&&entry.footprint).unwrap_or_default();
+            let special = Special { suspect: entry.suspect, forced: entry.forced, note: entry.note.clone() };
+            WireEntry(entry.uid.clone(), footprint, entry.state, entry.epoch, entry.since.clone(), special)
         };
-        let claims = self
-            .claims
-            .iter()
-            .map(|claim| WireClaim {
-                kind: claim.key.kind,
-                ns: claim.key.namespace.clone(),
-                name: claim.key.name.clone(),
-                entries: claim.entries.iter().map(entry).collect(),
-            })
-            .collect();
+        let claim = |Claim { key, entries }: &Claim| {
+            let entries = entries.iter().map(entry).collect();
+            WireClaim(key.kind, key.namespace.clone(), key.name.clone(), entries)
+        };
+        let claims = self.claims.iter().map(claim).collect();
         let wire = Wire {
             v: FORMAT_VERSION,
             status: self.status,
             epoch: self.epoch,
             bound: self.bound,
-            footprints,
+            footprints: footprints.into_iter().cloned().collect(),
             claims,
         };
         // Strings, numbers and lists of them: nothing that could fail to be written.
@@ -128,21 +121,18 @@ impl Ledger {
         let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         let mut keys = HashSet::with_capacity(wire.claims.len());
         let mut claims = Vec::with_capacity(wire.claims.len());
-        for claim in wire.claims {
-            let key = ObjectKey::new(claim.kind, &claim.ns, &claim.name);
+        for WireClaim(kind, namespace, name, stored) in wire.claims {
+            let key = ObjectKey::new(kind, &namespace, &name);
             if !keys.insert(key.clone()) {
                 return Err(unreadable(&format!("{key} stands in it twice")));
             }
-            let mut entries = Vec::with_capacity(claim.entries.len());
-            for entry in claim.entries {
-                let footprint = wire.footprints.get(entry.fp).cloned().ok_or_else(|| {
-                    unreadable(&format!(
-                        "{key} refers to footprint {}, there are {}",
-                        entry.fp,
-                        wire.footprints.len()
-                    ))
+            let mut entries = Vec::with_capacity(stored.len());
+            for WireEntry(uid, index, state, epoch, since, special) in stored {
+                let footprint = wire.footprints.get(index).cloned().ok_or_else(|| {
+                    let there = wire.footprints.len();
+                    unreadable(&format!("{key} refers to footprint {index}, there are {there}"))
                 })?;
-                let WireEntry { uid, state, epoch, since, suspect, forced, note, .. } = entry;
+                let Special { suspect, forced, note } = special;
                 entries.push(Entry { uid, footprint, state, epoch, since, suspect, forced, note });
             }
             if !entries.is_empty() {

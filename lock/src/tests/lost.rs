@@ -35,11 +35,11 @@ fn edit_json(api: &FakeApi, edit: impl FnOnce(&mut Value)) {
 #[case::claims_taken_out(|api: &FakeApi| edit_json(api, |ledger| ledger["claims"] = json!([])))]
 #[case::a_claim_put_in(|api: &FakeApi| edit_json(api, |ledger| {
     let mut claim = ledger["claims"][0].clone();
-    claim["name"] = json!("forged");
+    claim[2] = json!("forged");
     ledger["claims"].as_array_mut().unwrap().push(claim);
 }))]
 #[case::a_state_changed(|api: &FakeApi| edit_json(api, |ledger| {
-    ledger["claims"][0]["entries"][0]["state"] = json!("Collected");
+    ledger["claims"][0][3][0][2] = json!("Collected");
 }))]
 #[case::epoch_lowered(|api: &FakeApi| edit_json(api, |ledger| ledger["epoch"] = json!(0)))]
 #[case::epoch_lowered_everywhere(|api: &FakeApi| {

@@ -309,7 +309,7 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
     // Every claim is taken out, as someone might who wants to run a backup now.
     annotations.insert(
         LEDGER_ANNOTATION.to_owned(),
-        r#"{"v":2,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#.to_owned(),
+        r#"{"v":3,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#.to_owned(),
     );
     annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
     leases.replace("backup-lock-velero", &PostParams::default(), &lease).await?;

@@ -12,13 +12,19 @@ use super::*;
 #[case::empty("", "can't be read")]
 #[case::no_json("holder=me", "can't be read")]
 #[case::no_version("{}", "can't be read")]
-#[case::older(r#"{"v":1,"epoch":1,"footprints":[],"claims":[]}"#, "format 1")]
-#[case::no_epoch(r#"{"v":2,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
-#[case::no_bound(r#"{"v":2,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
-#[case::unknown_status(r#"{"v":2,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
-#[case::unknown_state(r#"{"v":2,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[{"uid":"1","fp":0,"state":"Asleep","epoch":1,"since":""}]}]}"#, "Asleep")]
-#[case::dangling(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[{"uid":"1","fp":0,"state":"Reserved","epoch":1,"since":""}]}]}"#, "footprint 0")]
-#[case::twice(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[{"kind":"Backup","ns":"v","name":"b","entries":[]},{"kind":"Backup","ns":"v","name":"b","entries":[]}]}"#, "twice")]
+#[case::older(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "format 2")]
+#[case::no_epoch(r#"{"v":3,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
+#[case::no_bound(r#"{"v":3,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
+#[case::unknown_status(r#"{"v":3,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
+#[case::unknown_state(r#"{"v":3,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Asleep",1,""]]]]}"#, "Asleep")]
+#[case::dangling(
+    r#"{"v":3,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[["1",0,"Reserved",1,""]]]]}"#,
+    "footprint 0"
+)]
+#[case::twice(
+    r#"{"v":3,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[]],["Backup","v","b",[]]]}"#,
+    "twice"
+)]
 fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] says: &str) {
     let error = Ledger::from_json(text).unwrap_err();
     assert!(matches!(error, FormatError::Unreadable(_)), "{error}");
@@ -27,7 +33,7 @@ fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] s
 
 #[test]
 fn a_newer_format_is_told_apart_whatever_else_it_holds() {
-    for text in [r#"{"v":3}"#, r#"{"v":3,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
+    for text in [r#"{"v":4}"#, r#"{"v":4,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
         let error = Ledger::from_json(text).unwrap_err();
         assert!(matches!(error, FormatError::Newer { .. }), "{error}");
         assert!(error.to_string().contains("update this program"), "{error}");
@@ -37,7 +43,7 @@ fn a_newer_format_is_told_apart_whatever_else_it_holds() {
 #[test]
 fn the_text_begins_with_its_version() {
     // A policy of the cluster compares this without reading the rest.
-    assert!(Ledger::default().to_json().starts_with(r#"{"v":2,"#), "{}", Ledger::default().to_json());
+    assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
 }
 
 #[test]
