@@ -18,7 +18,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_core::profile::Profile;
-use backup_lock::{Guard, VELERO_SCOPE};
+use backup_lock::Guard;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let grace = args.orphan_grace.as_std();
     let guard = |profile| Guard::new(client.clone(), &args.namespace, profile, grace);
     let guards: Arc<[Guard]> = profiles.into_iter().map(guard).collect();
-    let velero = guards.iter().find(|guard| guard.profile.group == VELERO_SCOPE);
+    let velero = guards.iter().find(|guard| guard.profile.is_velero());
     let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
 
     let (health, metrics, stop) = (Health::default(), Arc::new(Metrics::default()), CancellationToken::new());
@@ -83,7 +83,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// Whether our controllers do the work of Velero's objects.
 fn engine(profiles: &[Profile]) -> bool {
-    profiles.iter().any(|profile| profile.group == VELERO_SCOPE && profile.engine)
+    profiles.iter().any(|profile| profile.is_velero() && profile.engine)
 }
 
 /// Leads, works, and stops in order when asked to.

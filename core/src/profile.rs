@@ -57,6 +57,16 @@ pub struct Profile {
     pub release: Option<ReleaseRule>,
 }
 
+/// Name of the one profile whose work our controller can do.
+pub(crate) const ENGINE: &str = "velero";
+
+impl Profile {
+    /// Whether this is the profile of Velero's kinds, whoever works on them.
+    pub fn is_velero(&self) -> bool {
+        self.name == ENGINE
+    }
+}
+
 /// Which objects share a ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

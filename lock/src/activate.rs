@@ -190,12 +190,7 @@ pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<
     let settles = store.ends().settles && key.kind == ObjectKind::Restore;
     let change = |ledger: &mut Ledger| {
         let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
-        let was = if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) };
-        Ok::<bool, std::convert::Infallible>(was)
+        if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) }
     };
-    match store.update(VELERO_SCOPE, Instant::now() + BUDGET, change).await {
-        Ok((was, _)) => Ok(was),
-        Err(UpdateError::Ledger(error)) => Err(error),
-        Err(UpdateError::Refused(never)) => match never {},
-    }
+    store.change(VELERO_SCOPE, Instant::now() + BUDGET, change).await
 }

@@ -4,7 +4,7 @@
 //! Nothing is denied from memory: before a denial stands, one claim in the way has been confirmed by a fresh read of its
 //! object, and entries that are over are dropped in the same step.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State},
@@ -45,21 +45,13 @@ pub struct Running {
     pub since: String,
 }
 
-/// What is known of the object of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Look {
-    /// It was read, and is in the way still.
-    Confirmed,
-    /// It could not be read.
-    Failed,
-}
-
 /// A batch under decision.
 #[derive(Debug)]
 pub struct Batch<'a> {
     base: Ledger,
     wants: &'a [Want],
-    looked: HashMap<ObjectKey, Look>,
+    /// Names that were read, or could not be: unknown is in the way.
+    looked: HashSet<ObjectKey>,
     freed: Vec<Reason>,
 }
 
@@ -77,7 +69,7 @@ pub struct Decided {
 impl<'a> Batch<'a> {
     /// A decision on these wants, over this ledger.
     pub fn new(fresh: &Ledger, wants: &'a [Want]) -> Self {
-        Self { base: fresh.clone(), wants, looked: HashMap::new(), freed: Vec::new() }
+        Self { base: fresh.clone(), wants, looked: HashSet::new(), freed: Vec::new() }
     }
 
     /// The claim whose object is to be read before the outcomes may stand; none: they stand.
@@ -95,12 +87,12 @@ impl<'a> Batch<'a> {
                 self.freed.push(*reason);
             }
         }
-        self.looked.insert(claim.key.clone(), Look::Confirmed);
+        self.looked.insert(claim.key.clone());
     }
 
     /// Its object could not be read: unknown is in the way.
     pub fn could_not_see(&mut self, claim: &Claim) {
-        self.looked.insert(claim.key.clone(), Look::Failed);
+        self.looked.insert(claim.key.clone());
     }
 
     /// The decision. A refused restore leaves its word, so that what it wants becomes free.
@@ -125,7 +117,7 @@ impl<'a> Batch<'a> {
         };
         let stands = |holder: &Claim| {
             holder.key.kind == ObjectKind::Hold
-                || self.looked.contains_key(&holder.key)
+                || self.looked.contains(&holder.key)
                 || self.base.claim(&holder.key).is_none()
         };
         if holders.iter().any(stands) {

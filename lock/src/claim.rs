@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use backup_core::profile::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::footprint::Footprint;
@@ -31,6 +32,15 @@ impl ObjectKind {
         matches!(self, Self::DeleteBackupRequest | Self::Deletion)
     }
 
+    /// The part that such an object plays in a profile; none for what belongs to the engine alone.
+    pub fn role(self) -> Option<Role> {
+        match self {
+            Self::Backup => Some(Role::Backup),
+            Self::Restore => Some(Role::Restore),
+            Self::DeleteBackupRequest | Self::Deletion | Self::Hold => None,
+        }
+    }
+
     /// Whether it is counted as exclusive: each grant is a new epoch.
     pub fn is_exclusive(self) -> bool {
         matches!(self, Self::Restore | Self::Hold)
@@ -44,6 +54,15 @@ impl ObjectKind {
             Self::DeleteBackupRequest => "DeleteBackupRequest",
             Self::Deletion => "Deletion",
             Self::Hold => "Hold",
+        }
+    }
+}
+
+impl From<Role> for ObjectKind {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Backup => Self::Backup,
+            Role::Restore => Self::Restore,
         }
     }
 }

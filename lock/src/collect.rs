@@ -12,7 +12,7 @@ use std::{
 use crate::{
     claim::{Claim, Entry, ObjectKey, State},
     fate::{Ends, Fate, Known, Reason, Sight, fate},
-    lease::{LedgerError, LedgerStore, UpdateError},
+    lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
 };
 
@@ -45,6 +45,17 @@ impl Default for Times {
     }
 }
 
+impl Times {
+    /// How long an entry stays in this state.
+    fn of(&self, state: State) -> Duration {
+        match state {
+            State::Intent => self.intent,
+            State::Settling => self.settle,
+            State::Waiting | State::Reserved | State::Collected | State::Active => self.grace,
+        }
+    }
+}
+
 /// What this observer has seen, on its own monotonic clock: never a timestamp of someone else.
 #[derive(Debug)]
 pub struct Collector {
@@ -73,25 +84,15 @@ impl Collector {
         Self { times, ends, waiting: HashMap::new(), stored: HashSet::new() }
     }
 
-    /// How long entries stay.
-    pub fn times(&self) -> Times {
-        self.times
-    }
-
     /// Judges an entry by a fresh read of its name, and remembers what was seen.
     pub fn judge(&mut self, key: &ObjectKey, entry: &Entry, sight: &Sight, now: Instant) -> Fate {
         if let Some(uid) = &sight.uid {
             self.remember_stored(uid);
         }
         let age = self.age(key, entry, sight, now);
-        let due = match entry.state {
-            State::Intent => self.times.intent,
-            State::Settling => self.times.settle,
-            State::Waiting | State::Reserved | State::Collected | State::Active => self.times.grace,
-        };
         let known = Known {
             stored: self.stored.contains(&entry.uid),
-            aged: age >= due,
+            aged: age >= self.times.of(entry.state),
             overdue: age >= self.times.settle_at_most,
         };
         fate(key, entry, sight, known, self.ends)
@@ -99,13 +100,10 @@ impl Collector {
 
     /// How much longer an entry stays that nothing else ends, as far as this observer knows.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
-        let due = match entry.state {
-            State::Intent => self.times.intent,
-            State::Settling => self.times.settle,
-            _ => self.times.grace,
-        };
         let since = self.waiting.get(&(key.clone(), entry.uid.clone(), entry.state));
-        due.saturating_sub(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)))
+        self.times
+            .of(entry.state)
+            .saturating_sub(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)))
     }
 
     /// Since when an entry is as it is; one whose object is there does not age.
@@ -226,16 +224,11 @@ pub(crate) async fn befall(
                 done.freed.push((key.clone(), entry.uid.clone(), reason));
             }
         }
-        Ok::<_, std::convert::Infallible>(done)
+        done
     };
-    match store.update(scope, deadline, change).await {
-        Ok((done, _)) => {
-            for (key, uid, reason) in &done.freed {
-                tracing::info!(%key, uid, ?reason, "freed a claim");
-            }
-            Ok(done)
-        }
-        Err(UpdateError::Ledger(error)) => Err(error),
-        Err(UpdateError::Refused(never)) => match never {},
+    let done = store.change(scope, deadline, change).await?;
+    for (key, uid, reason) in &done.freed {
+        tracing::info!(%key, uid, ?reason, "freed a claim");
     }
+    Ok(done)
 }

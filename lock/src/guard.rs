@@ -94,7 +94,7 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<Vec<Profile
         let all: Vec<&str> = known.iter().map(|profile| profile.name.as_str()).collect();
         return Err(ProfilesError::Unknown { name: (*unknown).to_owned(), known: all.join(", ") });
     }
-    known.retain(|profile| profile.name == "velero" || names.contains(profile.name.as_str()));
+    known.retain(|profile| profile.is_velero() || names.contains(profile.name.as_str()));
     for profile in &mut known {
         profile.engine &= !names.contains(profile.name.as_str());
     }

@@ -8,7 +8,7 @@ mod error;
 mod marker;
 mod open;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
 use backup_core::profile::Profile;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
@@ -171,8 +171,9 @@ impl LedgerStore {
     /// A first ledger: everything that runs now.
     pub async fn from_running(&self, scope: &str) -> Result<Ledger, LedgerError> {
         let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
-        for (seen, footprint, state) in self.objects.running(scope).await? {
-            ledger.adopt(&seen.key, &seen.uid, &footprint, state, &seen.created);
+        for seen in self.objects.running(Some(scope)).await?.into_values().flatten() {
+            let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
+            ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
         }
         Ok(ledger)
     }
@@ -244,6 +245,20 @@ impl LedgerStore {
                 return Err(failure.into());
             }
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// As [`LedgerStore::update`], for a change that can't be refused.
+    pub async fn change<T>(
+        &self,
+        scope: &str,
+        deadline: Instant,
+        mut change: impl FnMut(&mut Ledger) -> T,
+    ) -> Result<T, LedgerError> {
+        match self.update(scope, deadline, |ledger| Ok::<_, Infallible>(change(ledger))).await {
+            Ok((value, _)) => Ok(value),
+            Err(UpdateError::Ledger(error)) => Err(error),
+            Err(UpdateError::Refused(never)) => match never {},
         }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod activate;
 pub mod admission;
+pub mod caretaker;
 pub mod claim;
 pub mod collect;
 pub mod conflict;
@@ -24,6 +25,7 @@ mod pause;
 mod tests;
 
 pub use activate::{ActivateError, Token, activate, release};
+pub use caretaker::Caretaker;
 pub use claim::{Claim, Entry, ObjectKey, ObjectKind, State};
 pub use collect::{Collector, Times};
 pub use conflict::Conflict;

@@ -3,7 +3,7 @@
 mod profile;
 mod seen;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
@@ -16,12 +16,13 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    claim::{Claim, ObjectKey, ObjectKind, State},
+    claim::{Claim, ObjectKey, ObjectKind},
     errors::plain,
     fate::Sight,
     footprint::Footprint,
 };
 
+pub use profile::{reference, resource};
 pub use seen::Observed;
 
 /// Longest wait for one answer of the API server.
@@ -180,26 +181,29 @@ impl Objects {
         }
     }
 
-    /// Every object of this scope whose work has not ended, from fresh lists, with its footprint and whether it has
-    /// begun.
-    pub async fn running(&self, scope: &str) -> Result<Vec<(Observed, Footprint, State)>, ObserveError> {
-        let mut running = Vec::new();
+    /// Every object whose work has not ended, by its scope, from fresh lists: of one scope, or of all.
+    pub async fn running(
+        &self,
+        scope: Option<&str>,
+    ) -> Result<BTreeMap<String, Vec<Observed>>, ObserveError> {
+        let cluster = scope.filter(|_| !matches!(self.profile.scope, ScopeRule::Cluster));
+        let namespace = cluster.and_then(profile::cluster_of).map(|(namespace, _)| namespace);
+        let mut running: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
         for (kind, resource) in profile::listed(&self.profile) {
-            let api = match profile::cluster_of(scope) {
-                Some((namespace, _)) if !matches!(self.profile.scope, ScopeRule::Cluster) => {
-                    Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource)
-                }
-                _ => Api::<DynamicObject>::all_with(self.client.clone(), &resource),
+            let client = self.client.clone();
+            let api = match namespace {
+                Some(namespace) => Api::<DynamicObject>::namespaced_with(client, namespace, &resource),
+                None => Api::all_with(client, &resource),
             };
             let mut page = ListParams::default().limit(PAGE);
             loop {
                 let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
-                for object in &list.items {
-                    let seen = Observed::of(&self.profile, kind, object);
-                    if !seen.over && seen.scope.as_deref() == Some(scope) {
-                        let footprint = self.footprint(&seen.key, &seen.spec).await?;
-                        let state = if seen.new { State::Reserved } else { State::Active };
-                        running.push((seen, footprint, state));
+                let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
+                for object in seen.filter(|object| !object.over) {
+                    if let Some(of) = &object.scope
+                        && scope.is_none_or(|scope| scope == of)
+                    {
+                        running.entry(of.clone()).or_default().push(object);
                     }
                 }
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -209,25 +213,6 @@ impl Objects {
             }
         }
         Ok(running)
-    }
-
-    /// The scopes in which something runs now, from fresh lists.
-    pub async fn scopes(&self) -> Result<std::collections::BTreeSet<String>, ObserveError> {
-        let mut scopes = std::collections::BTreeSet::new();
-        for (kind, resource) in profile::listed(&self.profile) {
-            let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
-            let mut page = ListParams::default().limit(PAGE);
-            loop {
-                let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
-                let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
-                scopes.extend(seen.filter(|seen| !seen.over).filter_map(|seen| seen.scope));
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => break,
-                }
-            }
-        }
-        Ok(scopes)
     }
 }
 

@@ -6,7 +6,7 @@ mod tests;
 
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
-    profile::{Mode, OnConflict, Profile, Role},
+    profile::{OnConflict, Profile},
     validate::{self, Finding},
 };
 use backup_lock::{ObjectKey, ObjectKind, observe::Observed};
@@ -100,7 +100,7 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     };
     let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
     if old.over && !new.over {
-        let revived = role(kind).is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
+        let revived = kind.role().is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
         return if revived {
             claim(profile, new, object, request.dry_run)
         } else {
@@ -124,7 +124,7 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
 /// pass: they end work, and claims follow from what is stored.
 fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
     let Some(object) =
-        request.old_object.as_ref().filter(|_| profile.name == "velero" && kind == ObjectKind::Backup)
+        request.old_object.as_ref().filter(|_| profile.is_velero() && kind == ObjectKind::Backup)
     else {
         return Decision::Pass;
     };
@@ -174,11 +174,6 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
     }))
 }
 
-/// Whether a conflict only warns, for objects of this profile.
-pub fn only_warns(profile: &Profile) -> bool {
-    profile.policy.mode == Mode::Warn
-}
-
 /// An object of a request, under the name that the request gives it: with generateName the object's own is filled in by
 /// now, the request's always is.
 fn seen(
@@ -187,29 +182,17 @@ fn seen(
     request: &AdmissionRequest<DynamicObject>,
     object: &DynamicObject,
 ) -> Observed {
-    let mut object = object.clone();
-    if let Some(namespace) = &request.namespace {
-        object.metadata.namespace = Some(namespace.clone());
-    }
-    if !request.name.is_empty() {
-        object.metadata.name = Some(request.name.clone());
-    }
-    Observed::of(profile, kind, &object)
-}
-
-fn role(kind: ObjectKind) -> Option<Role> {
-    match kind {
-        ObjectKind::Backup => Some(Role::Backup),
-        ObjectKind::Restore => Some(Role::Restore),
-        ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => None,
-    }
+    let namespace = request.namespace.as_ref().or(object.metadata.namespace.as_ref());
+    let name = Some(&request.name).filter(|name| !name.is_empty()).or(object.metadata.name.as_ref());
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    Observed::named(profile, kind, &text(namespace), &text(name), object)
 }
 
 /// Everything wrong that can be told without the cluster, all at once. Of other operators' objects nothing is known.
 fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
-        ObjectKind::Backup if profile.name == "velero" => validate::raw_backup(&object.data),
-        ObjectKind::Restore if profile.name == "velero" => validate::raw_restore(&object.data),
+        ObjectKind::Backup if profile.is_velero() => validate::raw_backup(&object.data),
+        ObjectKind::Restore if profile.is_velero() => validate::raw_restore(&object.data),
         _ => Vec::new(),
     }
 }

@@ -69,6 +69,11 @@ impl Claims {
         Self { guard, metrics, scopes: Arc::default() }
     }
 
+    /// Whose objects these claims are for.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
     /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
     /// answer was lost: that becomes an orphan and is collected.
     pub async fn claim(&self, scope: &str, want: Want, deadline: Instant) -> Verdict {

@@ -1,24 +1,20 @@
 //! Which guard a request is for.
 
-use backup_core::profile::Role;
-use backup_lock::{Guard, ObjectKind};
+use backup_lock::ObjectKind;
 use kube::core::{DynamicObject, admission::AdmissionRequest};
 
-/// The guard that knows the kind of this request, and what the kind is to it.
+use crate::claims::Claims;
+
+/// The guard that knows the kind of this request, with its claims, and what the kind is to it.
 pub fn guard_of<'a>(
-    guards: &'a [Guard],
+    guards: &'a [Claims],
     request: &AdmissionRequest<DynamicObject>,
-) -> Option<(&'a Guard, ObjectKind)> {
+) -> Option<(&'a Claims, ObjectKind)> {
     let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
-    guards.iter().find_map(|guard| {
-        let role = guard.profile.role_of(group, kind);
-        let deletes = guard.profile.name == "velero" && group == "velero.io" && kind == "DeleteBackupRequest";
-        let kind = match role {
-            Some(Role::Backup) => ObjectKind::Backup,
-            Some(Role::Restore) => ObjectKind::Restore,
-            None if deletes => ObjectKind::DeleteBackupRequest,
-            None => return None,
-        };
-        Some((guard, kind))
+    guards.iter().find_map(|claims| {
+        let profile = &claims.guard().profile;
+        let deletes = profile.is_velero() && group == profile.group && kind == "DeleteBackupRequest";
+        let role = profile.role_of(group, kind).map(ObjectKind::from);
+        Some((claims, role.or(deletes.then_some(ObjectKind::DeleteBackupRequest))?))
     })
 }

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_core::profile::Profile;
-use backup_lock::{ObjectKey, ObjectKind};
+use backup_lock::ObjectKey;
 use k8s_openapi::api::{
     authentication::v1::UserInfo,
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-    core::v1::ObjectReference,
 };
 use kube::{
     Api, Client,
@@ -74,16 +73,8 @@ impl People {
 
     /// Leaves an Event on the object. Best effort: it never delays an answer.
     pub fn tell(&self, profile: &Profile, key: &ObjectKey, uid: &str, reason: &'static str, note: &str) {
+        let Some(object) = backup_lock::observe::reference(profile, key, uid) else { return };
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
-        let rule = if key.kind == ObjectKind::Restore { &profile.restore } else { &profile.backup };
-        let object = ObjectReference {
-            api_version: Some(format!("{}/{}", profile.group, profile.version)),
-            kind: Some(rule.kind.clone()),
-            namespace: Some(key.namespace.clone()),
-            name: Some(key.name.clone()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        };
         let event = Event {
             type_: EventType::Warning,
             reason: reason.to_owned(),

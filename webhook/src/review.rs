@@ -9,9 +9,9 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_core::profile::{OnConflict, ScopeRule};
+use backup_core::profile::{Mode, OnConflict, ScopeRule};
 use backup_lock::{
-    Footprint, Guard, ObjectKey, ObjectKind,
+    Guard, ObjectKey, ObjectKind,
     admission::{Running, Want},
     ledger::Ask,
     observe::ObserveError,
@@ -45,8 +45,7 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 /// Everything that a request needs; cheap to clone.
 #[derive(Clone)]
 pub struct Webhook {
-    guards: Arc<[Guard]>,
-    claims: Arc<[Claims]>,
+    guards: Arc<[Claims]>,
     people: People,
     peers: Peers,
     foreign: ForeignLeases,
@@ -81,93 +80,66 @@ impl Answer {
 impl Webhook {
     /// A replica that guards these profiles.
     pub fn new(guards: Vec<Guard>, people: People, peers: Peers, metrics: Arc<Metrics>) -> Self {
-        let claims = guards.iter().map(|guard| Claims::new(guard.clone(), Arc::clone(&metrics))).collect();
-        Self { guards: guards.into(), claims, people, peers, foreign: ForeignLeases::default(), metrics }
+        let guards = guards.into_iter().map(|guard| Claims::new(guard, Arc::clone(&metrics))).collect();
+        Self { guards, people, peers, foreign: ForeignLeases::default(), metrics }
     }
 
     /// One replica decides for all on a scope, so that they do not get in each other's way on its ledger. None: decide
     /// here.
-    async fn hand_over(
-        &self,
-        request: &AdmissionRequest<DynamicObject>,
-        review: &Bytes,
-        deadline: Instant,
-    ) -> Option<Response> {
-        if self.peers.is_empty() || request.dry_run {
+    async fn hand_over(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
+        if self.peers.is_empty() || claiming.dry_run {
             return None;
         }
-        let (guard, kind) = guard_of(&self.guards, request)?;
-        let Decision::Claim(claiming) = admit::decide(&guard.profile, kind, request) else { return None };
         let owner = self.peers.owner(&claiming.scope)?;
         let answer = self.peers.ask(owner, review.clone(), deadline).await;
         self.metrics.handed_over(answer.is_some());
         answer
     }
 
-    fn claims_of(&self, guard: &Guard) -> Option<&Claims> {
-        let at = self.guards.iter().position(|other| other.profile.name == guard.profile.name)?;
-        self.claims.get(at)
-    }
-
-    /// The kind for metrics: one of those that are guarded, or other.
-    fn label_of(&self, request: &AdmissionRequest<DynamicObject>) -> String {
-        guard_of(&self.guards, request).map_or_else(|| "other".to_owned(), |_| request.kind.kind.clone())
-    }
-
-    /// Decides on a request.
-    async fn decide(&self, request: &AdmissionRequest<DynamicObject>, deadline: Instant) -> Answer {
-        let Some((guard, kind)) = guard_of(&self.guards, request) else {
-            return Answer::refuse(denial::not_guarded(&request.kind), "invalid");
-        };
-        match admit::decide(&guard.profile, kind, request) {
-            Decision::Pass => Answer::pass("passed"),
-            Decision::Refuse(status) => Answer::refuse(*status, "invalid"),
-            Decision::Change(change) => in_time(deadline, self.change(guard, *change)).await,
-            Decision::Claim(claiming) => {
-                let footprint = guard.store.objects().footprint(&claiming.key, &claiming.spec);
-                match timeout_at(deadline, footprint).await {
-                    Ok(Ok(footprint)) => {
-                        self.claim(guard, *claiming, footprint, &request.user_info, deadline).await
-                    }
-                    Ok(Err(error)) => Answer::trouble(&error.to_string()),
-                    Err(_) => Answer::trouble(NO_ANSWER),
-                }
-            }
-        }
-    }
-
-    async fn claim(
+    /// Carries a decision out.
+    async fn answer(
         &self,
-        guard: &Guard,
-        claiming: Claiming,
-        footprint: Footprint,
+        claims: &Claims,
+        decision: Decision,
         user: &UserInfo,
         deadline: Instant,
     ) -> Answer {
-        let Claiming { key, uid, scope, since, dry_run, on_conflict, break_glass, .. } = claiming;
+        let answer = match decision {
+            Decision::Pass => return Answer::pass("passed"),
+            Decision::Refuse(status) => return Answer::refuse(*status, "invalid"),
+            Decision::Change(change) => in_time(deadline, self.change(claims.guard(), *change)).await,
+            Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
+        };
+        answer.unwrap_or_else(|why| Answer::trouble(&why))
+    }
+
+    /// Claims a place. An error is our own trouble.
+    async fn claim(
+        &self,
+        claims: &Claims,
+        claiming: Claiming,
+        user: &UserInfo,
+        deadline: Instant,
+    ) -> Result<Answer, String> {
+        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass } = claiming;
+        let guard = claims.guard();
         let group = &guard.profile.group;
+        let footprint = in_time(deadline, guard.store.objects().footprint(&key, &spec)).await?;
         let mut ask = Ask { queue: on_conflict == OnConflict::Queue, forced: None };
         if let Some(reason) = break_glass {
-            match timeout_at(deadline, self.people.may_break_glass(user, &key.namespace)).await {
-                Ok(Ok(true)) => ask.forced = Some(format!("{}: {reason}", name_of(user))),
-                Ok(Ok(false)) => {
-                    return Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied");
-                }
-                Ok(Err(error)) => return Answer::trouble(&error),
-                Err(_) => return Answer::trouble(NO_ANSWER),
+            if !in_time(deadline, self.people.may_break_glass(user, &key.namespace)).await? {
+                return Ok(Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied"));
             }
+            ask.forced = Some(format!("{}: {reason}", name_of(user)));
         }
         let broken = ask.forced.is_some();
-        if admit::only_warns(&guard.profile) && !broken {
+        if guard.profile.policy.mode == Mode::Warn && !broken {
             // Our own controller waits for its turn; another operator starts on sight.
             ask.queue = guard.profile.engine && !key.kind.is_deletion();
             ask.forced = (!ask.queue).then(|| "mode warn".to_owned());
         }
-        let foreign = match timeout_at(deadline, self.foreign.holder(guard, &scope)).await {
-            Ok(Ok(holder)) => holder.filter(|holder| holder.key != key),
-            Ok(Err(error)) => return Answer::trouble(&error.to_string()),
-            Err(_) => return Answer::trouble(NO_ANSWER),
-        };
+        let foreign = in_time(deadline, self.foreign.holder(guard, &scope)).await?;
+        let foreign = foreign.filter(|holder| holder.key != key);
         let want = Want {
             key: key.clone(),
             uid: uid.clone(),
@@ -181,9 +153,6 @@ impl Webhook {
                 since: holder.created,
             }),
         };
-        let Some(claims) = self.claims_of(guard) else {
-            return Answer::trouble("the profile is not guarded");
-        };
         let verdict = if dry_run {
             claims.evaluate(&scope, want, deadline).await
         } else {
@@ -195,7 +164,7 @@ impl Webhook {
             footprint: &footprint,
             whole_scope: !matches!(guard.profile.scope, ScopeRule::Cluster),
         };
-        match verdict {
+        Ok(match verdict {
             Verdict::Granted => Answer::pass("admitted"),
             Verdict::Waiting(blockers) => {
                 let turn = "is admitted, and starts once nothing is in its way any more";
@@ -224,22 +193,19 @@ impl Webhook {
             }
             Verdict::Full(why) => Answer::refuse(denial::full(group, &key, &why), "denied"),
             Verdict::Trouble(why, seconds) => Answer::refuse(denial::trouble(&why, seconds), "errored"),
-        }
+        })
     }
 
     /// An object that runs, or may soon, can't come to touch more than it was admitted for.
-    async fn change(&self, guard: &Guard, change: Change) -> Answer {
+    async fn change(&self, guard: &Guard, change: Change) -> Result<Answer, ObserveError> {
         let Change { key, old, new } = change;
         let objects = guard.store.objects();
-        let footprints = async {
-            let old = objects.footprint(&key, &old).await?;
-            Ok::<_, ObserveError>((old, objects.footprint(&key, &new).await?))
-        };
-        match footprints.await {
-            Ok((old, new)) if old.covers(&new) => Answer::pass("passed"),
-            Ok((old, new)) => Answer::refuse(denial::grows(&guard.profile.group, &key, &old, &new), "denied"),
-            Err(error) => Answer::trouble(&error.to_string()),
-        }
+        let (old, new) = (objects.footprint(&key, &old).await?, objects.footprint(&key, &new).await?);
+        Ok(if old.covers(&new) {
+            Answer::pass("passed")
+        } else {
+            Answer::refuse(denial::grows(&guard.profile.group, &key, &old, &new), "denied")
+        })
     }
 
     /// Whether the namespace of an object is being deleted: then nothing keeps its objects.
@@ -249,8 +215,15 @@ impl Webhook {
     }
 }
 
-async fn in_time(deadline: Instant, answer: impl Future<Output = Answer>) -> Answer {
-    timeout_at(deadline, answer).await.unwrap_or_else(|_| Answer::trouble(NO_ANSWER))
+/// What comes of it by then, or why nothing does.
+async fn in_time<T, E: ToString>(
+    deadline: Instant,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match timeout_at(deadline, work).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err(NO_ANSWER.to_owned()),
+    }
 }
 
 fn name_of(user: &UserInfo) -> &str {
@@ -295,12 +268,22 @@ pub async fn validate(
     };
     let deadline = start + budget(&uri);
     let handed = uri.query().is_some_and(|query| query.contains(peers::HANDED));
-    if !handed && let Some(answer) = webhook.hand_over(&request, &body, deadline).await {
-        return answer;
-    }
-    let answer = webhook.decide(&request, deadline).await;
     let kind = request.kind.kind.as_str();
-    webhook.metrics.decided(webhook.label_of(&request), answer.decision, start.elapsed());
+    // The kind for metrics is one of those that are guarded, or other.
+    let (label, answer) = match guard_of(&webhook.guards, &request) {
+        None => ("other", Answer::refuse(denial::not_guarded(&request.kind), "invalid")),
+        Some((claims, object)) => {
+            let decision = admit::decide(&claims.guard().profile, object, &request);
+            if let Decision::Claim(claiming) = &decision
+                && !handed
+                && let Some(answer) = webhook.hand_over(claiming, &body, deadline).await
+            {
+                return answer;
+            }
+            (kind, webhook.answer(claims, decision, &request.user_info, deadline).await)
+        }
+    };
+    webhook.metrics.decided(label.to_owned(), answer.decision, start.elapsed());
     tracing::debug!(kind, name = request.name, namespace = request.namespace, answer.decision, "decided");
     let mut response = AdmissionResponse::from(&request);
     response.warnings = answer.warning.map(|warning| vec![warning]);

@@ -101,7 +101,7 @@ pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result
 /// Ready once Velero's ledger could be read, or made. One that is being rebuilt is fine: it says so to those who ask.
 pub async fn become_ready(guards: Vec<Guard>, health: Health) {
     loop {
-        let Some(guard) = guards.iter().find(|guard| guard.profile.group == VELERO_SCOPE) else {
+        let Some(guard) = guards.iter().find(|guard| guard.profile.is_velero()) else {
             return health.set_ready(true);
         };
         match guard.store.open(VELERO_SCOPE).await {

@@ -4,8 +4,7 @@
 
 use std::collections::HashSet;
 
-use backup_lock::{Guard, LedgerError, State, lease::UpdateError, ledger::Ask, observe::Observed};
-use k8s_openapi::api::core::v1::ObjectReference;
+use backup_lock::{Guard, LedgerError, State, ledger::Ask, observe::Observed};
 use tokio::time::{Duration, Instant};
 
 use crate::{context::Context, metrics::Metrics};
@@ -25,13 +24,18 @@ pub struct Unclaimed {
 
 impl Unclaimed {
     /// Looks at all that runs in a scope.
-    pub async fn look(&mut self, ctx: &Context, guard: &Guard, scope: &str) -> Result<(), LedgerError> {
-        let running = guard.store.objects().running(scope).await?;
+    pub async fn look(
+        &mut self,
+        ctx: &Context,
+        guard: &Guard,
+        scope: &str,
+        running: Vec<Observed>,
+    ) -> Result<(), LedgerError> {
         if running.is_empty() {
             return Ok(());
         }
         let Some(stored) = guard.store.read(scope).await? else { return Ok(()) };
-        for (seen, footprint, state) in running {
+        for seen in running {
             if !seen.known {
                 self.unknown += 1;
                 let why = format!(
@@ -51,19 +55,16 @@ impl Unclaimed {
                 Ok(_) => continue,
                 Err(error) => return Err(error.into()),
             }
+            let footprint = guard.store.objects().footprint(&seen.key, &seen.spec).await?;
             let change = |ledger: &mut backup_lock::Ledger| {
                 let admitted = ledger.admit(&seen.key, &seen.uid, &footprint, &seen.created, &Ask::default());
                 // Ours is not started, and keeps nobody out. Another operator's runs already.
                 if admitted.is_err() && !guard.profile.engine {
-                    ledger.adopt(&seen.key, &seen.uid, &footprint, state, &seen.created);
+                    ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
                 }
-                Ok::<_, std::convert::Infallible>(admitted.err().map(|refusal| refusal.to_string()))
+                admitted.err().map(|refusal| refusal.to_string())
             };
-            let refusal = match guard.store.update(scope, Instant::now() + BUDGET, change).await {
-                Ok((refusal, _)) => refusal,
-                Err(UpdateError::Ledger(error)) => return Err(error),
-                Err(UpdateError::Refused(never)) => match never {},
-            };
+            let refusal = guard.store.change(scope, Instant::now() + BUDGET, change).await?;
             match refusal {
                 None => {
                     tracing::info!(key = %seen.key, uid = seen.uid, "claimed an object that had no claim");
@@ -92,18 +93,8 @@ impl Unclaimed {
             return;
         }
         tracing::warn!(key = %seen.key, uid = seen.uid, reason, note);
-        let rule = match seen.key.kind {
-            backup_lock::ObjectKind::Restore => &guard.profile.restore,
-            _ => &guard.profile.backup,
-        };
-        let object = ObjectReference {
-            api_version: Some(format!("{}/{}", guard.profile.group, guard.profile.version)),
-            kind: Some(rule.kind.clone()),
-            namespace: Some(seen.key.namespace.clone()),
-            name: Some(seen.key.name.clone()),
-            uid: Some(seen.uid.clone()),
-            ..ObjectReference::default()
-        };
-        ctx.events.warning_on(object, reason, note);
+        if let Some(object) = backup_lock::observe::reference(&guard.profile, &seen.key, &seen.uid) {
+            ctx.events.warning_on(object, reason, note);
+        }
     }
 }

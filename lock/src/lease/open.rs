@@ -13,10 +13,7 @@ use backup_core::profile::ScopeRule;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
-use super::{
-    LedgerError, LedgerStore, Stored, body, bounded, lease_name,
-    marker::{EPOCHS, Marker},
-};
+use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name, marker::EPOCHS};
 use crate::ledger::{FormatError, Ledger, Status};
 
 /// Steps from nothing to an open ledger, with those of others in between.
@@ -89,17 +86,13 @@ impl LedgerStore {
             Some(marker) => {
                 (ledger.status, ledger.epoch) = (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
                 ledger.claims.clear();
-                self.put(stored, ledger).await?;
+                // The marker names another, so it is not written as an open one is.
+                self.put_over(scope, &stored.lease, &ledger).await?;
                 return Err(self.rebuilding(scope));
             }
         }
         ledger.status = Status::Open;
         self.write(stored, ledger).await
-    }
-
-    /// As [`LedgerStore::write`], for a ledger whose marker names another.
-    async fn put(&self, over: &Stored, ledger: Ledger) -> Result<(), LedgerError> {
-        self.put_over(&over.scope, &over.lease, &ledger).await
     }
 
     /// Conditional on resourceVersion and uid of the Lease.
@@ -174,7 +167,7 @@ impl Keeper {
             self.seen.remove(scope);
             return match store.marker(scope).await? {
                 Some(marker) if !marker.ledger.is_empty() => {
-                    store.create(scope, &lost(store, &marker, 0)).await?;
+                    store.create(scope, &lost(store, marker.epoch)).await?;
                     tracing::error!(scope, "the ledger is gone; nothing is granted until it is rebuilt");
                     Ok(Tended::Lost)
                 }
@@ -188,10 +181,8 @@ impl Keeper {
                     lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
                 let marker = store.marker(scope).await?;
                 let epoch = u64::try_from(transitions).unwrap_or_default();
-                let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch)) + 1;
-                let ledger =
-                    Ledger { status: Status::Rebuilding, epoch, rules: store.rules(), ..Ledger::default() };
-                store.put_over(scope, &lease, &ledger).await?;
+                let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch));
+                store.put_over(scope, &lease, &lost(store, epoch)).await?;
                 tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
                 return Ok(Tended::Lost);
             }
@@ -223,10 +214,9 @@ impl Keeper {
     }
 }
 
-/// The place of a lost ledger, that grants nothing.
-fn lost(store: &LedgerStore, marker: &Marker, epoch: u64) -> Ledger {
-    let epoch = marker.epoch.max(epoch) + 1;
-    Ledger { status: Status::Rebuilding, epoch, rules: store.rules(), ..Ledger::default() }
+/// The place of a lost ledger, that grants nothing. Its epoch is one more than any that was seen.
+fn lost(store: &LedgerStore, epoch: u64) -> Ledger {
+    Ledger { status: Status::Rebuilding, epoch: epoch + 1, rules: store.rules(), ..Ledger::default() }
 }
 
 /// Fills a lost ledger from what is stored, names it, and opens it.

@@ -2,20 +2,12 @@
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest},
-    profile::{KindRule, Profile, Role, ScopeRule, Target},
+    profile::{KindRule, Profile, ScopeRule, Target},
 };
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::ApiResource;
 
-use crate::claim::ObjectKind;
-
-/// The part that a kind of claim plays in a profile.
-pub fn role(kind: ObjectKind) -> Option<Role> {
-    match kind {
-        ObjectKind::Backup => Some(Role::Backup),
-        ObjectKind::Restore => Some(Role::Restore),
-        ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => None,
-    }
-}
+use crate::claim::{ObjectKey, ObjectKind};
 
 /// The resource that the objects of such claims are; none if they have no objects.
 pub fn resource(profile: &Profile, kind: ObjectKind) -> Option<ApiResource> {
@@ -26,6 +18,19 @@ pub fn resource(profile: &Profile, kind: ObjectKind) -> Option<ApiResource> {
         ObjectKind::Deletion => Some(ApiResource::erase::<Backup>(&())),
         ObjectKind::Hold => None,
     }
+}
+
+/// The object that a claim is about, as events name it; none if there is no object.
+pub fn reference(profile: &Profile, key: &ObjectKey, uid: &str) -> Option<ObjectReference> {
+    let resource = resource(profile, key.kind)?;
+    Some(ObjectReference {
+        api_version: Some(resource.api_version),
+        kind: Some(resource.kind),
+        namespace: Some(key.namespace.clone()),
+        name: Some(key.name.clone()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    })
 }
 
 /// The kinds whose objects run, with their resources.

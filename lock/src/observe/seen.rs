@@ -4,9 +4,8 @@ use backup_core::profile::Profile;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::profile::role;
 use crate::{
-    claim::{ObjectKey, ObjectKind},
+    claim::{ObjectKey, ObjectKind, State},
     fate::Sight,
     lease::VELERO_SCOPE,
 };
@@ -39,9 +38,20 @@ pub struct Observed {
 impl Observed {
     /// What an object says of itself. Works on objects that can't be decoded into their type.
     pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
-        let (namespace, data) = (object.namespace().unwrap_or_default(), &object.data);
-        let (scope, phase, known, over, new) = if let Some(role) = role(kind) {
-            let scope = profile.scope_of(role, &namespace, data);
+        Self::named(profile, kind, &object.namespace().unwrap_or_default(), &object.name_any(), object)
+    }
+
+    /// The same of an object whose name is known from elsewhere.
+    pub fn named(
+        profile: &Profile,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+        object: &DynamicObject,
+    ) -> Self {
+        let data = &object.data;
+        let (scope, phase, known, over, new) = if let Some(role) = kind.role() {
+            let scope = profile.scope_of(role, namespace, data);
             let (over, new) = (profile.is_over(role, data), !profile.has_begun(role, data));
             (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
         } else {
@@ -50,7 +60,7 @@ impl Observed {
             (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
         };
         Self {
-            key: ObjectKey::new(kind, &namespace, &object.name_any()),
+            key: ObjectKey::new(kind, namespace, name),
             uid: object.uid().unwrap_or_default(),
             scope,
             phase: if phase.is_empty() { "New".to_owned() } else { phase.to_owned() },
@@ -61,6 +71,13 @@ impl Observed {
             created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
             spec: data.get("spec").cloned().unwrap_or(Value::Null),
         }
+    }
+}
+
+impl Observed {
+    /// The state of its entry, if it has none and is taken in as it is.
+    pub fn state(&self) -> State {
+        if self.new { State::Reserved } else { State::Active }
     }
 }
 

@@ -31,7 +31,7 @@ const TRIES: u32 = 12;
 /// A task without requests ends after this, and what it remembers with it.
 const IDLE: Duration = Duration::from_mins(5);
 /// Seconds after which a client may come again while a ledger is rebuilt.
-const REBUILD_SECONDS: u32 = 10;
+pub(super) const REBUILD_SECONDS: u32 = 10;
 
 /// What the task keeps between batches.
 pub struct Task {

@@ -12,7 +12,7 @@ use backup_lock::{
 };
 use tokio::time::Instant;
 
-use super::Verdict;
+use super::{Verdict, batch::REBUILD_SECONDS};
 use crate::admit::denial::Blocker;
 
 /// The decision on a batch.
@@ -86,7 +86,7 @@ fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collect
             Verdict::Blocked(blockers(conflict, looked, collector))
         }
         Err(Refusal::NotOpen(status)) => {
-            Verdict::Trouble(format!("the ledger is {status:?} and grants nothing now"), 10)
+            Verdict::Trouble(format!("the ledger is {status:?} and grants nothing now"), REBUILD_SECONDS)
         }
         Err(other) => Verdict::Full(other.to_string()),
     }

@@ -5,15 +5,12 @@ use serde_json::json;
 use super::Found;
 use crate::{
     api::{BackupPhase, RestorePhase, kind::GROUP},
-    profile::{KindRule, Profile, Role, ScopeRule},
+    profile::{ENGINE, KindRule, Profile, Role, ScopeRule},
 };
-
-/// Name of the one profile whose work our controller does.
-const ENGINE: &str = "velero";
 
 /// The engine is our own code: a file may change its policy, not what its kinds and phases mean.
 pub(super) fn check(profile: &Profile, found: &mut Found) {
-    if profile.engine != (profile.name == ENGINE) {
+    if profile.engine != profile.is_velero() {
         found.say("engine", format!("is true for the profile {ENGINE:?} and for no other"));
     }
     if !profile.engine {

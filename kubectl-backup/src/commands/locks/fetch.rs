@@ -9,7 +9,7 @@ use backup_core::{
 use backup_lock::{
     Ledger, LedgerError, LedgerStore, ObjectKind, VELERO_SCOPE,
     lease::{Stored, lease_name},
-    observe::Observed,
+    observe::{Observed, resource},
 };
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
@@ -177,14 +177,8 @@ pub async fn running(
         };
         let scopes = ledgers.all.iter().filter(|read| read.profile.name == name);
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
-        for (kind, rule) in [(ObjectKind::Restore, &profile.restore), (ObjectKind::Backup, &profile.backup)] {
-            let resource = ApiResource {
-                group: profile.group.clone(),
-                version: profile.version.clone(),
-                api_version: format!("{}/{}", profile.group, profile.version),
-                kind: rule.kind.clone(),
-                plural: rule.plural.clone(),
-            };
+        for kind in [ObjectKind::Restore, ObjectKind::Backup] {
+            let Some(resource) = resource(&profile, kind) else { continue };
             let mut take = |object: &DynamicObject| {
                 let seen = Observed::of(&profile, kind, object);
                 if !seen.over && seen.scope.is_some() {

@@ -1,6 +1,6 @@
 //! The Event that a forced release leaves.
 
-use backup_lock::{ObjectKey, ObjectKind};
+use backup_lock::{ObjectKey, observe::reference};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
@@ -52,28 +52,15 @@ pub async fn event(
     session.call(about, api.create(&PostParams::default(), &event)).await.map(|_| ())
 }
 
+/// The object; the ledger where there is none, or its kind is not known.
 fn subject(session: &Session, read: &LedgerRead, key: &ObjectKey, uid: &str) -> ObjectReference {
-    let profile = &read.profile;
-    let (api_version, kind) = match key.kind {
-        ObjectKind::Backup => {
-            (format!("{}/{}", profile.group, profile.version), profile.backup.kind.as_str())
-        }
-        ObjectKind::Restore => {
-            (format!("{}/{}", profile.group, profile.version), profile.restore.kind.as_str())
-        }
-        ObjectKind::Deletion => ("velero.io/v1".to_owned(), "Backup"),
-        ObjectKind::DeleteBackupRequest => ("velero.io/v1".to_owned(), "DeleteBackupRequest"),
-        ObjectKind::Hold => ("coordination.k8s.io/v1".to_owned(), "Lease"),
-    };
-    let hold = key.kind == ObjectKind::Hold || !read.known;
-    let (api_version, kind) =
-        if hold { ("coordination.k8s.io/v1".to_owned(), "Lease") } else { (api_version, kind) };
-    ObjectReference {
-        api_version: Some(api_version),
-        kind: Some(kind.to_owned()),
-        namespace: Some(if hold { session.namespace.clone() } else { key.namespace.clone() }),
-        name: Some(if hold { read.lease.clone() } else { key.name.clone() }),
-        uid: Some(if hold { read.lease_uid.clone() } else { uid.to_owned() }),
+    let object = reference(&read.profile, key, uid).filter(|_| read.known);
+    object.unwrap_or_else(|| ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(session.namespace.clone()),
+        name: Some(read.lease.clone()),
+        uid: Some(read.lease_uid.clone()),
         ..ObjectReference::default()
-    }
+    })
 }
