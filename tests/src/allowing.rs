@@ -9,13 +9,11 @@ use std::{
     },
 };
 
-use anyhow::Context as _;
 use axum::{Json, Router, extract::State, routing::post};
-use axum_server::tls_rustls::RustlsConfig;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::pki::Identity;
+use crate::{pki::Identity, served::Served};
 
 /// A running webhook that looks at nothing: `/validate` allows, `/refuse` refuses. It ends when dropped.
 #[derive(Debug)]
@@ -29,7 +27,7 @@ impl AllowingWebhook {
     pub async fn start(identity: &Identity) -> anyhow::Result<Self> {
         let calls = Arc::new(AtomicU64::new(0));
         let state = Arc::clone(&calls);
-        let served = Served::start(identity, async move || {
+        let served = Served::apart(identity, async move || {
             Ok(Router::new().route("/validate", post(allow)).route("/refuse", post(refuse)).with_state(state))
         })
         .await?;
@@ -38,7 +36,7 @@ impl AllowingWebhook {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.served.address
+        self.served.address()
     }
 
     /// How often it was asked.
@@ -93,48 +91,4 @@ pub(crate) fn refused(review: &Review, message: &str) -> Json<Value> {
     Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": { "uid": review.request.uid, "allowed": false,
             "status": { "code": 403, "reason": "Forbidden", "message": message } } }))
-}
-
-/// A TLS server on a runtime of its own, so that the load of whoever measures does not wait in front of its answers. It
-/// ends when dropped.
-#[derive(Debug)]
-pub(crate) struct Served {
-    pub(crate) address: SocketAddr,
-    handle: axum_server::Handle<SocketAddr>,
-}
-
-impl Served {
-    /// Serves what `app` makes; it is made on the server's own runtime.
-    pub(crate) async fn start<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
-    where
-        F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
-    {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
-        let handle = axum_server::Handle::new();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let server = handle.clone();
-        std::thread::Builder::new().name("kit-webhook".to_owned()).spawn(move || {
-            let result: anyhow::Result<()> = runtime.block_on(async move {
-                let app = app().await?;
-                axum_server::bind_rustls("127.0.0.1:0".parse()?, tls)
-                    .handle(server)
-                    .serve(app.into_make_service())
-                    .await?;
-                Ok(())
-            });
-            if let Err(error) = result {
-                eprintln!("a webhook of the kit ended: {error:#}");
-            }
-        })?;
-        let wait = tokio::time::timeout(std::time::Duration::from_secs(30), handle.listening()).await;
-        let address = wait.ok().flatten().context("a webhook of the kit does not listen")?;
-        Ok(Self { address, handle })
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.handle.shutdown();
-    }
 }

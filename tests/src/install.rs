@@ -30,20 +30,12 @@ const SERVICE: &str = "backup-webhook";
 /// What stands for programs that run in the cluster: here they are processes.
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
-/// Whether the second webhook, that for deletions, is registered: as soon as the program knows what to say to it.
-const DELETIONS: bool = true;
-/// Whether the policy that ledgers only go forward is in force: as soon as the program writes a serial.
-const LEDGER_POLICY: bool = true;
-
 /// Applies the CRDs and waits until they are served, then everything of `deploy/base` but the workloads and the webhook
 /// registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     install_crds(client, documents(&root().join("deploy/crds"))?).await?;
     let base = documents(&root().join("deploy/base"))?.into_iter();
-    let binding = |object: &DynamicObject| {
-        kind(object) == "ValidatingAdmissionPolicyBinding" && object.name_any() == "backup-lock-ledger"
-    };
-    apply_all(client, base.filter(|object| LEDGER_POLICY || !binding(object))).await
+    apply_all(client, base).await
 }
 
 /// Puts every policy of `deploy/base` in force.
@@ -116,7 +108,7 @@ pub async fn register_webhook(client: &Client, url: &str, ca_pem: &str) -> anyho
 
 /// Registers every webhook of the configurations in a folder under a URL.
 async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> anyhow::Result<()> {
-    let configurations = registrations(folder, url, ca_pem, DELETIONS)?;
+    let configurations = registrations(folder, url, ca_pem)?;
     if configurations.is_empty() {
         anyhow::bail!("no ValidatingWebhookConfiguration in {}", folder.display());
     }
@@ -150,16 +142,13 @@ pub fn registrations(
     folder: &Path,
     url: &str,
     ca_pem: &str,
-    deletions: bool,
 ) -> anyhow::Result<Vec<ValidatingWebhookConfiguration>> {
     let mut configurations = Vec::new();
     for object in documents(folder)?.iter().filter(|object| kind(object) == "ValidatingWebhookConfiguration")
     {
         let mut configuration: ValidatingWebhookConfiguration =
             serde_json::from_value(serde_json::to_value(object)?)?;
-        let webhooks = configuration.webhooks.get_or_insert_default();
-        webhooks.retain(|webhook| deletions || !webhook.name.starts_with("deletions."));
-        for webhook in webhooks {
+        for webhook in configuration.webhooks.iter_mut().flatten() {
             webhook.client_config.service = None;
             webhook.client_config.url = Some(format!("{url}/validate"));
             webhook.client_config.ca_bundle = Some(ByteString(ca_pem.as_bytes().to_vec()));

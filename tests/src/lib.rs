@@ -17,6 +17,8 @@ pub mod pki;
 pub mod plugin;
 pub mod process;
 pub mod proxy;
+pub mod replica;
+pub mod served;
 pub mod sibling;
 pub mod wait;
 pub mod world;

@@ -11,9 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use axum::{Json, Router, extract::State, routing::post};
-use axum_server::tls_rustls::RustlsConfig;
 use backup_core::api::{Backup, Restore};
 use backup_lock::Footprint;
 use kube::{
@@ -25,13 +23,12 @@ use kube::{
     },
 };
 
-use crate::{install::NAMESPACE, pki::Identity};
+use crate::{install::NAMESPACE, pki::Identity, served::Served};
 
 /// A running naive webhook; ends when dropped.
 #[derive(Debug)]
 pub struct NaiveWebhook {
-    address: SocketAddr,
-    handle: axum_server::Handle<SocketAddr>,
+    served: Served,
     calls: Arc<AtomicU64>,
 }
 
@@ -44,31 +41,20 @@ struct Look {
 impl NaiveWebhook {
     /// Starts it with this serving certificate.
     pub async fn start(client: Client, identity: &Identity) -> anyhow::Result<Self> {
-        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
         let calls = Arc::new(AtomicU64::new(0));
         let look = Look { client, calls: calls.clone() };
         let app = Router::new().route("/validate", post(validate)).with_state(look);
-        let handle = axum_server::Handle::new();
-        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
-        tokio::spawn(server.serve(app.into_make_service()));
-        let address = handle.listening().await.context("the naive webhook does not listen")?;
-        Ok(Self { address, handle, calls })
+        Ok(Self { served: Served::start(identity, app).await?, calls })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.served.address()
     }
 
     /// How often it was asked.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for NaiveWebhook {
-    fn drop(&mut self) {
-        self.handle.shutdown();
     }
 }
 

@@ -21,10 +21,11 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
-    allowing::{Review, Served, allowed, refused},
+    allowing::{Review, allowed, refused},
     control_plane::client_from,
     install::NAMESPACE,
     pki::Identity,
+    served::Served,
 };
 
 /// The Lease that all requests share.
@@ -58,7 +59,7 @@ impl NaiveUpdate {
     pub async fn start(kubeconfig: &Path, identity: &Identity) -> anyhow::Result<Self> {
         let (calls, tries) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (kubeconfig, counters) = (kubeconfig.to_owned(), (Arc::clone(&calls), Arc::clone(&tries)));
-        let served = Served::start(identity, async move || {
+        let served = Served::apart(identity, async move || {
             let client: Client = client_from(&kubeconfig).await?;
             let writer = Writer {
                 leases: Api::namespaced(client, NAMESPACE),
@@ -77,7 +78,7 @@ impl NaiveUpdate {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.served.address
+        self.served.address()
     }
 
     /// How often it was asked.

@@ -2,7 +2,6 @@
 //! said by the object itself, so that one of them serves any number of clients at once.
 
 use std::{
-    net::SocketAddr,
     path::Path,
     sync::{
         Arc,
@@ -11,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use axum::{Json, Router, extract::State, routing::post};
-use axum_server::tls_rustls::RustlsConfig;
 use backup_core::api::{Backup, BackupSpec};
 use k8s_openapi::{ByteString, api::admissionregistration::v1::ValidatingWebhookConfiguration};
 use kube::{
@@ -30,6 +27,7 @@ use serde_json::json;
 use crate::{
     install::NAMESPACE,
     pki::Pki,
+    served::Served,
     wait::{Probe, eventually},
 };
 
@@ -43,7 +41,7 @@ const START: Duration = Duration::from_secs(30);
 /// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also takes its registration away.
 pub struct Sibling {
     client: Client,
-    handle: axum_server::Handle<SocketAddr>,
+    served: Served,
     calls: Arc<AtomicU64>,
 }
 
@@ -61,16 +59,11 @@ impl Sibling {
         let folder = folder.join(NAME);
         std::fs::create_dir_all(&folder)?;
         let pki = Pki::new(&folder)?;
-        let identity = pki.server(NAME)?;
-        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
         let calls = Arc::new(AtomicU64::new(0));
         let app = Router::new().route("/validate", post(validate)).with_state(calls.clone());
-        let handle = axum_server::Handle::new();
-        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
-        tokio::spawn(server.serve(app.into_make_service()));
-        let address = handle.listening().await.context("the sibling webhook does not listen")?;
-        let sibling = Self { client: client.clone(), handle, calls };
-        sibling.register(address, &pki).await?;
+        let served = Served::start(&pki.server(NAME)?, app).await?;
+        let sibling = Self { client: client.clone(), served, calls };
+        sibling.register(&pki).await?;
         Ok(sibling)
     }
 
@@ -86,7 +79,8 @@ impl Sibling {
         Ok(())
     }
 
-    async fn register(&self, address: SocketAddr, pki: &Pki) -> anyhow::Result<()> {
+    async fn register(&self, pki: &Pki) -> anyhow::Result<()> {
+        let address = self.served.address();
         let ca = serde_json::to_value(ByteString(pki.ca_pem().into_bytes()))?;
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -120,12 +114,6 @@ impl Sibling {
 
     fn registrations(&self) -> Api<ValidatingWebhookConfiguration> {
         Api::all(self.client.clone())
-    }
-}
-
-impl Drop for Sibling {
-    fn drop(&mut self) {
-        self.handle.shutdown();
     }
 }
 

@@ -31,6 +31,7 @@ use crate::{
     plugin::Plugin,
     process::{Process, Spec},
     proxy::{Fault, Proxy},
+    replica::{self, Addresses, answers},
     wait::{Probe, eventually, when},
 };
 
@@ -262,38 +263,23 @@ impl World {
             return Ok(());
         }
         let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for _ in 0..self.builder.webhooks {
-            addresses.push(format!("127.0.0.1:{}", free_port()?).parse()?);
-        }
-        let peers: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        for (number, address) in addresses.iter().enumerate() {
-            let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
-            let mut args = vec![
-                format!("--listen={address}"),
-                format!("--health-listen={health}"),
-                format!("--tls-cert={}", identity.cert.display()),
-                format!("--tls-key={}", identity.key.display()),
-                format!("--namespace={NAMESPACE}"),
-            ];
-            if self.builder.peers {
-                let ca = pki_folder.join("ca.pem");
-                std::fs::write(&ca, pki.ca_pem())?;
-                args.push(format!("--peers={}", peers.join(",")));
-                args.extend(["--identity=127.0.0.1".to_owned(), format!("--peer-ca={}", ca.display())]);
-            }
-            args.extend(self.builder.webhook_args.iter().cloned());
-            let mut process = self.start_program(
-                &format!("backup-webhook-{number}"),
-                self.programs.webhook.clone(),
-                args,
-                &kubeconfig,
-            )?;
-            wait_http(&mut process, health, "/readyz").await?;
+        let all = Addresses::free(self.builder.webhooks)?;
+        for (number, addresses) in all.iter().enumerate() {
+            let mut flags = if self.builder.peers {
+                replica::knows_peers(&all, *addresses, &pki.ca())
+            } else {
+                Vec::new()
+            };
+            flags.extend(self.builder.webhook_args.iter().cloned());
+            let name = format!("backup-webhook-{number}");
+            let (folder, programs) = (self.folder.path(), &self.programs);
+            let mut process =
+                replica::start(&name, programs, &kubeconfig, &identity, *addresses, &flags, folder)?;
+            answers(&mut process, addresses.health, "/readyz").await?;
             self.webhooks.push(process);
-            self.webhook_health.push(health);
+            self.webhook_health.push(addresses.health);
         }
-        let front = Proxy::start(addresses).await?;
+        let front = Proxy::start(all.iter().map(|addresses| addresses.reviews).collect()).await?;
         self.webhook_ca = pki.ca_pem();
         install::register_webhook(&self.client, &format!("https://{}", front.address()), &pki.ca_pem())
             .await?;
@@ -417,7 +403,7 @@ impl World {
         args.extend(self.builder.controller_args.iter().cloned());
         let name = format!("backup-controller-{number}");
         let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;
-        wait_http(&mut process, health, "/livez").await?;
+        answers(&mut process, health, "/livez").await?;
         self.controllers.push(process);
         Ok(())
     }
@@ -426,7 +412,7 @@ impl World {
     pub async fn restart_webhooks(&mut self) -> anyhow::Result<()> {
         for (process, health) in self.webhooks.iter_mut().zip(&self.webhook_health) {
             process.restart().await?;
-            wait_http(process, *health, "/readyz").await?;
+            answers(process, *health, "/readyz").await?;
         }
         Ok(())
     }
@@ -461,18 +447,4 @@ impl World {
         ]);
         Process::start(Spec { name: name.to_owned(), program, args, env }, self.folder.path())
     }
-}
-
-async fn wait_http(process: &mut Process, address: SocketAddr, path: &str) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
-    let url = format!("http://{address}{path}");
-    eventually(&format!("{} answers {path}", process.name()), START, async || {
-        process.check()?;
-        anyhow::Ok(match client.get(&url).send().await {
-            Ok(answer) => when(answer.status().is_success(), answer.status().to_string()),
-            Err(error) => Probe::NotYet(error.to_string()),
-        })
-    })
-    .await
-    .map_err(|error| error.context(process.tail(20)))
 }

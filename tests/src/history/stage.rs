@@ -33,17 +33,19 @@ use super::{
     operator::{self, Wishes},
     plan::Kind,
     run::Options,
-    tap::{self, Served},
+    tap,
     timeline::Timeline,
 };
 use crate::{
     World,
     binaries::Programs,
-    control_plane::{client_from, free_port},
+    control_plane::client_from,
     install::{self, NAMESPACE},
     naive::NaiveWebhook,
     pki::Identity,
-    process::{Process, Spec},
+    process::Process,
+    replica::{self, Addresses},
+    served::Served,
     sibling::Sibling,
     wait::{eventually, when},
 };
@@ -106,25 +108,23 @@ impl Stage {
         let servers = std::mem::take(&mut making.world.plane.api_servers);
         let addresses = making.world.plane.addresses.clone();
         let servers = Fleet::new(addresses.iter().copied().zip(servers.into_iter().map(Some)).collect());
+        // Where replicas are is known before they run: their taps need the fleet.
+        let all = Addresses::free(if options.naive { 0 } else { REPLICAS })?;
         let (replicas, naive) = if options.naive {
             let naive = NaiveWebhook::start(making.world.client.clone(), &making.identity).await?;
             (Fleet::new(vec![(naive.address(), None)]), Some(naive))
         } else {
-            // Where their taps are is known before they run, and the taps need the fleet; so the addresses come first.
-            (Fleet::new((0..REPLICAS).map(|_| Ok((loopback()?, None))).collect::<anyhow::Result<_>>()?), None)
+            (Fleet::new(all.iter().map(|addresses| (addresses.reviews, None)).collect()), None)
         };
         let faults = Arc::new(Faults::new(servers, replicas));
         let mut tasks = Vec::new();
 
         let to_api = making.tap_to_api(&faults, Writer::Operator).await?;
         let account = making.account("backup-controller", to_api).await?;
-        if !options.naive {
-            for replica in 0..REPLICAS {
-                let to_api = making.tap_to_api(&faults, Writer::Webhook(replica)).await?;
-                let process =
-                    making.replica(replica, &faults.webhooks.order_from(0), to_api, &options.profile).await?;
-                faults.webhooks.put(replica, process);
-            }
+        for replica in 0..all.len() {
+            let to_api = making.tap_to_api(&faults, Writer::Webhook(replica)).await?;
+            let process = making.replica(replica, &all, to_api, &options.profile).await?;
+            faults.webhooks.put(replica, process);
         }
         let (url, asked) = making.tap_to_webhook(&faults, &timeline).await?;
         install::register_webhook(&making.world.client, &url, &making.pki_ca).await?;
@@ -195,10 +195,6 @@ impl Stage {
     }
 }
 
-fn loopback() -> anyhow::Result<SocketAddr> {
-    Ok(format!("127.0.0.1:{}", free_port()?).parse()?)
-}
-
 impl Making<'_> {
     async fn serve(&mut self, app: Router) -> anyhow::Result<SocketAddr> {
         let served = Served::start(&self.identity, app).await?;
@@ -242,44 +238,24 @@ impl Making<'_> {
     async fn replica(
         &self,
         number: usize,
-        all: &[SocketAddr],
+        all: &[Addresses],
         tap: SocketAddr,
         profile: &str,
     ) -> anyhow::Result<Process> {
-        let address = all[number];
         let kubeconfig = self.account("backup-webhook", tap).await?;
-        let health = loopback()?;
-        let program = Programs::build(profile)?.webhook;
-        let mut args = vec![
-            format!("--listen={address}"),
-            format!("--health-listen={health}"),
-            format!("--tls-cert={}", self.identity.cert.display()),
-            format!("--tls-key={}", self.identity.key.display()),
-            format!("--namespace={NAMESPACE}"),
+        let ca = self.world.plane.pki().context("no authority")?.ca();
+        // A burst is handed to one replica, also to one that stands still.
+        let mut flags = replica::knows_peers(all, all[number], &ca);
+        flags.extend([
+            "--peer-name=localhost".to_owned(),
             format!("--orphan-grace={}ms", GRACE.as_millis()),
-        ];
-        if backup_lock::ledger::FORMAT_VERSION > 1 {
-            args.push(format!("--intent={}ms", INTENT.as_millis()));
-            // A burst is handed to one replica, also to one that stands still.
-            let peers: Vec<String> = all.iter().map(ToString::to_string).collect();
-            args.extend([
-                format!("--peers={}", peers.join(",")),
-                format!("--identity={}", address.ip()),
-                "--peer-name=localhost".to_owned(),
-                format!("--peer-ca={}", self.world.plane.pki().context("no authority")?.ca().display()),
-            ]);
-        }
-        let env = [("KUBECONFIG".to_owned(), kubeconfig.display().to_string())].into();
-        let spec = Spec { name: format!("history-webhook-{number}"), program, args, env };
-        let mut process = Process::start(spec, self.world.folder())?;
-        let url = format!("http://{health}/readyz");
-        eventually("a webhook replica is ready", START, async || {
-            process.check()?;
-            let answer = reqwest::get(&url).await?;
-            anyhow::Ok(when(answer.status().is_success(), answer.status().to_string()))
-        })
-        .await
-        .map_err(|error| error.context(process.tail(20)))?;
+            format!("--intent={}ms", INTENT.as_millis()),
+        ]);
+        let (name, programs) = (format!("history-webhook-{number}"), Programs::build(profile)?);
+        let (addresses, folder) = (all[number], self.world.folder());
+        let mut process =
+            replica::start(&name, &programs, &kubeconfig, &self.identity, addresses, &flags, folder)?;
+        replica::answers(&mut process, addresses.health, "/readyz").await?;
         Ok(process)
     }
 

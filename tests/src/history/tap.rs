@@ -3,51 +3,17 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::Context as _;
 use axum::{
-    Router,
     body::{Body, Bytes},
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
 };
-use axum_server::tls_rustls::RustlsConfig;
 use futures::stream;
-
-use crate::pki::Identity;
 
 /// Largest body that is passed on.
 pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
 /// Longest time to an answer, longer than any time-out of who asks.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// A running server on a loopback port; ends when dropped.
-pub struct Served {
-    address: SocketAddr,
-    handle: axum_server::Handle<SocketAddr>,
-}
-
-impl Served {
-    /// Serves these routes with this certificate.
-    pub async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
-        let tls = RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?;
-        let handle = axum_server::Handle::new();
-        let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle.clone());
-        tokio::spawn(server.serve(app.into_make_service()));
-        let address = handle.listening().await.context("a tap does not listen")?;
-        Ok(Self { address, handle })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.handle.shutdown();
-    }
-}
 
 /// A client that trusts this authority and never asks twice by itself.
 pub fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {

@@ -237,7 +237,7 @@ impl Asked {
         let url = format!("https://{}", naive.address());
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
         let mut names = Vec::new();
-        for configuration in install::registrations(&root().join(folder), &url, &pki.ca_pem(), true)? {
+        for configuration in install::registrations(&root().join(folder), &url, &pki.ca_pem())? {
             configurations.create(&PostParams::default(), &configuration).await?;
             names.push(configuration.name_any());
         }

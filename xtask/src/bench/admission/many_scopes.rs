@@ -23,11 +23,6 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// Two replicas, beside a webhook that does one update of a Lease of each scope for each creation.
 pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
-    if !plane.knows("--guard")? {
-        report
-            .note(format!("64 scopes: not measured, this webhook can't guard {PROFILE} (no flag --guard)."));
-        return Ok(());
-    }
     plane.install_profile(PROFILE).await?;
     plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
     let folder = root().join("deploy/profiles").join(PROFILE);

@@ -24,7 +24,7 @@ use super::{
     cpu::Cpu,
     load::client,
     register::{Registration, register},
-    replicas::{Replicas, knows},
+    replicas::Replicas,
     sweep,
 };
 
@@ -93,11 +93,6 @@ impl Plane {
     /// The guard's replicas.
     pub fn guard(&self) -> anyhow::Result<&Replicas> {
         self.guard.as_ref().context("the guard was not started")
-    }
-
-    /// Whether the program under test knows a flag.
-    pub fn knows(&self, flag: &str) -> anyhow::Result<bool> {
-        knows(&self.world, flag)
     }
 
     /// The serving certificate's authority.

@@ -46,8 +46,9 @@ pub async fn register(client: &Client, registration: &Registration<'_>) -> anyho
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     services.patch(name, &patch, &Patch::Apply(&service)).await.context("a Service on loopback")?;
 
-    let made = install::registrations(registration.folder, "https://unused", registration.ca_pem, false)?;
+    let made = install::registrations(registration.folder, "https://unused", registration.ca_pem)?;
     let mut webhooks: Vec<_> = made.into_iter().flat_map(|one| one.webhooks.unwrap_or_default()).collect();
+    webhooks.retain(|webhook| !webhook.name.starts_with("deletions."));
     for (number, webhook) in webhooks.iter_mut().enumerate() {
         webhook.name = format!("w{number}.{name}.velero.io");
         webhook.client_config = WebhookClientConfig {

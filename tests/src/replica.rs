@@ -1,0 +1,85 @@
+//! A replica of the webhook as a process, with nothing around it.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+
+use crate::{
+    binaries::Programs,
+    control_plane::free_port,
+    install::NAMESPACE,
+    pki::Identity,
+    process::{Process, Spec},
+    wait::{Probe, eventually, when},
+};
+
+/// Longest wait until a program of ours answers.
+const START: Duration = Duration::from_mins(1);
+
+/// Where a replica listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// For reviews.
+    pub reviews: SocketAddr,
+    /// For health and metrics.
+    pub health: SocketAddr,
+}
+
+impl Addresses {
+    /// Free ones, for so many replicas.
+    pub fn free(count: usize) -> anyhow::Result<Vec<Self>> {
+        (0..count).map(|_| Ok(Self { reviews: loopback()?, health: loopback()? })).collect()
+    }
+}
+
+/// The flags by which the replica at `own` knows the others.
+pub fn knows_peers(all: &[Addresses], own: Addresses, ca: &Path) -> Vec<String> {
+    let peers: Vec<String> = all.iter().map(|addresses| addresses.reviews.to_string()).collect();
+    vec![
+        format!("--peers={}", peers.join(",")),
+        format!("--identity={}", own.reviews.ip()),
+        format!("--peer-ca={}", ca.display()),
+    ]
+}
+
+/// Starts a replica; its log and what it needs lie in `folder`.
+pub fn start(
+    name: &str,
+    programs: &Programs,
+    kubeconfig: &Path,
+    identity: &Identity,
+    addresses: Addresses,
+    flags: &[String],
+    folder: &Path,
+) -> anyhow::Result<Process> {
+    let mut args = vec![
+        format!("--listen={}", addresses.reviews),
+        format!("--health-listen={}", addresses.health),
+        format!("--tls-cert={}", identity.cert.display()),
+        format!("--tls-key={}", identity.key.display()),
+        format!("--namespace={NAMESPACE}"),
+    ];
+    args.extend_from_slice(flags);
+    let env = BTreeMap::from([
+        ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+        ("TMPDIR".to_owned(), folder.display().to_string()),
+    ]);
+    Process::start(Spec { name: name.to_owned(), program: programs.webhook.clone(), args, env }, folder)
+}
+
+/// Waits until a program answers this path of its health server.
+pub async fn answers(process: &mut Process, health: SocketAddr, path: &str) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
+    let url = format!("http://{health}{path}");
+    eventually(&format!("{} answers {path}", process.name()), START, async || {
+        process.check()?;
+        anyhow::Ok(match client.get(&url).send().await {
+            Ok(answer) => when(answer.status().is_success(), answer.status().to_string()),
+            Err(error) => Probe::NotYet(error.to_string()),
+        })
+    })
+    .await
+    .map_err(|error| error.context(process.tail(20)))
+}
+
+fn loopback() -> anyhow::Result<SocketAddr> {
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
+}

@@ -1,0 +1,77 @@
+//! TLS servers of the kit on free loopback ports.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum_server::tls_rustls::RustlsConfig;
+
+use crate::pki::Identity;
+
+/// Longest wait until it listens.
+const START: Duration = Duration::from_secs(30);
+
+/// A running server; ends when dropped.
+#[derive(Debug)]
+pub struct Served {
+    address: SocketAddr,
+    handle: axum_server::Handle<SocketAddr>,
+}
+
+impl Served {
+    /// Serves these routes with this certificate.
+    pub async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
+        let (tls, handle) = (tls(identity).await?, axum_server::Handle::new());
+        tokio::spawn(serve(tls, handle.clone(), app));
+        Self::listening(handle).await
+    }
+
+    /// Serves what `app` makes on a runtime of its own, so that the load of whoever measures does not wait in front of
+    /// its answers.
+    pub async fn apart<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
+    where
+        F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
+    {
+        let (tls, handle) = (tls(identity).await?, axum_server::Handle::new());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let server = handle.clone();
+        std::thread::Builder::new().name("kit-webhook".to_owned()).spawn(move || {
+            let served = runtime.block_on(async move { serve(tls, server, app().await?).await });
+            if let Err(error) = served {
+                eprintln!("a webhook of the kit ended: {error:#}");
+            }
+        })?;
+        Self::listening(handle).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    async fn listening(handle: axum_server::Handle<SocketAddr>) -> anyhow::Result<Self> {
+        let wait = tokio::time::timeout(START, handle.listening()).await;
+        let address = wait.ok().flatten().context("a server of the kit does not listen")?;
+        Ok(Self { address, handle })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}
+
+async fn tls(identity: &Identity) -> anyhow::Result<RustlsConfig> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(RustlsConfig::from_pem_file(&identity.cert, &identity.key).await?)
+}
+
+async fn serve(
+    tls: RustlsConfig,
+    handle: axum_server::Handle<SocketAddr>,
+    app: Router,
+) -> anyhow::Result<()> {
+    let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle);
+    Ok(server.serve(app.into_make_service()).await?)
+}
