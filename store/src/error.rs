@@ -41,6 +41,14 @@ pub enum StoreError {
         /// Whose it is, and what to do.
         detail: String,
     },
+    /// What was uploaded and decided is not in the store any more, before it became visible.
+    #[error("{url} can not be finished: {detail}")]
+    Lost {
+        /// The key.
+        url: String,
+        /// What is gone, and why that may be.
+        detail: String,
+    },
     /// What is stored can not be used.
     #[error("{url} can not be used: {detail}")]
     Corrupt {
@@ -83,6 +91,7 @@ impl StoreError {
             Self::Denied { .. } => "denied",
             Self::Unreachable { .. } => "unreachable",
             Self::Exists { .. } => "exists",
+            Self::Lost { .. } => "lost",
             Self::Corrupt { .. } | Self::Item { .. } => "corrupt",
             Self::Config { .. } => "config",
             Self::Io { .. } => "io",
@@ -97,6 +106,11 @@ impl StoreError {
     /// Whether only one item is concerned, and the writer still works.
     pub fn is_item(&self) -> bool {
         matches!(self, Self::Item { .. })
+    }
+
+    /// What the store said, on one short line.
+    pub(crate) fn brief(source: &object_store::Error) -> String {
+        brief(source)
     }
 
     /// A failure of the local disk or process.
@@ -160,6 +174,23 @@ impl StoreError {
 /// Whether the store says that the bucket itself is missing, rather than one key.
 pub(crate) fn is_missing_bucket(source: &object_store::Error) -> bool {
     chain(source).contains("<Code>NoSuchBucket</Code>")
+}
+
+/// Whether the store says that it does not have an upload, or its parts, any more: S3 and Google answer 404, S3 400
+/// `InvalidPart` for a part that was replaced, Azure 400 `InvalidBlockList`.
+pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
+    let text = chain(source);
+    let gone = matches!(source, object_store::Error::NotFound { .. }) || status(&text) == Some(404);
+    (gone && !is_missing_bucket(source))
+        || [
+            "NoSuchUpload",
+            "InvalidPart<",
+            "InvalidPartOrder",
+            "InvalidBlockList",
+            "MultipartUpload not found",
+        ]
+        .iter()
+        .any(|word| text.contains(word))
 }
 
 /// Whether the same request will get the same answer: any 4xx but time-out, conflict and throttling.

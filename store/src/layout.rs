@@ -12,6 +12,11 @@ pub const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metadata", "p
 /// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes them with the backup.
 pub const PRIVATE: &str = ".private";
 
+const RECORD: &str = "record-";
+const OPERATIONS: &str = "operations-";
+const JOURNAL: &str = "journal-";
+const UPLOAD_NOTE: &str = "upload-";
+
 /// Keys under the prefix of one BackupStorageLocation.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -131,21 +136,62 @@ impl BackupKeys {
 
     /// Whose the folder is: holds the uid of the Backup that writes it. Ours, create-only.
     pub fn owner(&self) -> Path {
-        self.folder.clone().join(PRIVATE).join("owner")
+        self.private().join("owner")
     }
 
-    /// Every key that [`crate::BackupWriter`] and [`crate::ContentsDone`] write before the metadata.
-    pub fn before_metadata(&self) -> [Path; 8] {
-        [
-            self.contents(),
-            self.log(),
-            self.results(),
-            self.resource_list(),
-            self.volume_info(),
-            self.item_operations(),
-            self.volume_snapshots(),
-            self.pod_volume_backups(),
-        ]
+    /// Where everything lies that is ours and of no concern to a reader.
+    pub fn private(&self) -> Path {
+        self.folder.clone().join(PRIVATE)
+    }
+
+    /// The n-th decision about what the final keys will hold. Ours, create-only; the one with the highest number counts.
+    pub fn record(&self, number: u64) -> Path {
+        self.private().join(format!("{RECORD}{number}"))
+    }
+
+    /// The n-th state of the operations of a backup that waits for them. Ours, create-only; the highest counts.
+    pub fn operations(&self, number: u64) -> Path {
+        self.private().join(format!("{OPERATIONS}{number}"))
+    }
+
+    /// The n-th entry of what work has to remember. Ours, create-only.
+    pub fn journal(&self, number: u64) -> Path {
+        self.private().join(format!("{JOURNAL}{number}"))
+    }
+
+    /// A note of an upload that was begun, so that its parts can be removed after a crash. Ours, create-only.
+    pub fn upload_note(&self, number: u64) -> Path {
+        self.private().join(format!("{UPLOAD_NOTE}{number}"))
+    }
+
+    /// The number of a record; none for any other key.
+    pub fn record_number(&self, key: &Path) -> Option<u64> {
+        self.number(key, RECORD)
+    }
+
+    /// The number of a state of operations; none for any other key.
+    pub fn operations_number(&self, key: &Path) -> Option<u64> {
+        self.number(key, OPERATIONS)
+    }
+
+    /// The number of an entry of the journal; none for any other key.
+    pub fn journal_number(&self, key: &Path) -> Option<u64> {
+        self.number(key, JOURNAL)
+    }
+
+    /// The number of a note; none for any other key.
+    pub fn upload_note_number(&self, key: &Path) -> Option<u64> {
+        self.number(key, UPLOAD_NOTE)
+    }
+
+    /// Whether a key is in the private folder.
+    pub fn is_private(&self, key: &Path) -> bool {
+        key.prefix_matches(&self.private())
+    }
+
+    fn number(&self, key: &Path, kind: &str) -> Option<u64> {
+        let name = self.is_private(key).then(|| key.filename()).flatten()?;
+        name.strip_prefix(kind)?.parse().ok()
     }
 
     fn file(&self, suffix: &str) -> Path {
@@ -219,6 +265,10 @@ mod tests {
                 (b.volume_snapshots(), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
                 (b.pod_volume_backups(), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
                 (b.owner(), "backups/nightly-1.2/.private/owner"),
+                (b.record(2), "backups/nightly-1.2/.private/record-2"),
+                (b.operations(3), "backups/nightly-1.2/.private/operations-3"),
+                (b.journal(4), "backups/nightly-1.2/.private/journal-4"),
+                (b.upload_note(1), "backups/nightly-1.2/.private/upload-1"),
                 (r.log(), "restores/r1/restore-r1-logs.gz"),
                 (r.results(), "restores/r1/restore-r1-results.gz"),
                 (r.resource_list(), "restores/r1/restore-r1-resource-list.json.gz"),
@@ -228,6 +278,18 @@ mod tests {
             for (key, expected) in table {
                 assert_eq!(key.as_ref(), format!("{base}{expected}"));
             }
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_back_from_private_keys_only() {
+        let keys = Layout::new("p").unwrap().backup("b").unwrap();
+        assert_eq!(keys.record_number(&keys.record(12)), Some(12));
+        assert_eq!(keys.operations_number(&keys.operations(3)), Some(3));
+        assert_eq!(keys.journal_number(&keys.journal(4)), Some(4));
+        assert_eq!(keys.upload_note_number(&keys.upload_note(1)), Some(1));
+        for other in [keys.owner(), keys.folder().clone().join("record-1"), keys.private().join("record-x")] {
+            assert_eq!(keys.record_number(&other), None, "{other}");
         }
     }
 

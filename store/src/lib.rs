@@ -1,13 +1,15 @@
 //! The object-store layout: keys, formats, and the one place that knows the order of writes.
 //!
 //! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
-//! [`BackupWriter`]; when all items are in, [`ContentsDone`] takes the other files and, last, the metadata. The types
-//! make any other order impossible. [`Location::read_contents`] gives the items back.
+//! [`BackupWriter`]; when all items are in, [`Collected`] takes the other files and the metadata and decides, in a private
+//! record, what each final key will hold; [`Decided`] makes that visible, metadata last. The types make any other order
+//! impossible. [`Location::read_contents`] gives the items back.
 //!
 //! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under a backup's `.private/` are
 //! ours.
 
 pub mod backup;
+pub mod crash;
 pub mod error;
 mod gzip;
 pub mod layout;
@@ -16,13 +18,14 @@ pub mod logfile;
 pub mod resource_list;
 pub mod restore;
 pub mod results;
+mod staging;
 pub mod tarball;
 mod upload;
 
 #[cfg(test)]
 mod testing;
 
-pub use backup::{BackupFiles, BackupWriter, ContentsDone};
+pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Journal, Waiting};
 pub use error::StoreError;
 pub use location::Location;
 pub use logfile::LogFile;

@@ -7,17 +7,20 @@ use std::{
 };
 
 use backup_core::api::BackupStorageLocation;
-use object_store::{ObjectStore, path::Path};
+use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
 
 mod check;
 mod credentials;
 mod local;
+mod local_uploads;
 mod objects;
 mod read;
 mod remove;
 mod s3;
+
+pub(crate) use objects::is_taken;
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]
@@ -27,10 +30,25 @@ pub struct Location {
 
 struct Inner {
     store: Arc<dyn ObjectStore>,
+    uploads: Uploads,
     layout: Layout,
     root: Root,
     /// Set once the store has said that it does not know conditional writes.
     unconditional: AtomicBool,
+}
+
+/// The same store, for uploads that outlive the process.
+struct Uploads {
+    store: Arc<dyn MultipartStore>,
+    /// Completes an upload only if its key is not there; none where that can't be asked for.
+    creating: Option<Arc<dyn MultipartStore>>,
+}
+
+/// A client of a store, in its roles.
+struct Opened {
+    store: Arc<dyn ObjectStore>,
+    uploads: Uploads,
+    root: Root,
 }
 
 /// What keys are relative to.
@@ -57,7 +75,7 @@ impl Location {
         ca: Option<&[u8]>,
     ) -> Result<Self, StoreError> {
         let spec = &bsl.spec;
-        let (store, root) = match spec.provider.as_str() {
+        let opened = match spec.provider.as_str() {
             "aws" | "velero.io/aws" => s3::open(spec, credentials, ca)?,
             "local" | "velero.io/local" => local::open(spec)?,
             other => {
@@ -69,18 +87,25 @@ impl Location {
                 });
             }
         };
-        Self::with_root(store, spec.object_storage.prefix.as_deref().unwrap_or_default(), root)
+        Self::of(opened, spec.object_storage.prefix.as_deref().unwrap_or_default())
     }
 
     /// A location in any object store, for tests. `url` is what the store's keys are relative to, without the prefix.
-    pub fn from_store(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, StoreError> {
+    pub fn from_store<S: ObjectStore + MultipartStore>(
+        store: Arc<S>,
+        prefix: &str,
+        url: &str,
+    ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
-        Self::with_root(store, prefix, root)
+        let uploads = Uploads { store: store.clone(), creating: None };
+        Self::of(Opened { store, uploads, root }, prefix)
     }
 
-    fn with_root(store: Arc<dyn ObjectStore>, prefix: &str, root: Root) -> Result<Self, StoreError> {
+    fn of(opened: Opened, prefix: &str) -> Result<Self, StoreError> {
+        let Opened { store, uploads, root } = opened;
         let layout = Layout::new(prefix)?;
-        Ok(Self { inner: Arc::new(Inner { store, layout, root, unconditional: AtomicBool::new(false) }) })
+        let unconditional = AtomicBool::new(false);
+        Ok(Self { inner: Arc::new(Inner { store, uploads, layout, root, unconditional }) })
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.
@@ -94,6 +119,10 @@ impl Location {
 
     pub(crate) fn store(&self) -> &dyn ObjectStore {
         self.inner.store.as_ref()
+    }
+
+    pub(crate) fn uploads(&self) -> &dyn MultipartStore {
+        self.inner.uploads.store.as_ref()
     }
 
     /// A key, for people.

@@ -9,12 +9,10 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use bytes::Bytes;
 use object_store::path::Path;
 
-use crate::{
-    Location, StoreError, gzip,
-    upload::{Upload, Written},
-};
+use crate::{Location, StoreError, gzip, staging::Staged, upload::Upload};
 
 mod format;
 
@@ -66,6 +64,22 @@ impl LogFile {
         self.lines = 0;
     }
 
+    /// The whole log as gzip.
+    pub(crate) fn bytes(&self) -> io::Result<Bytes> {
+        let mut all = Vec::new();
+        for piece in self.compressed()? {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all.into())
+    }
+
+    /// Goes on with a log that was kept: `compressed` is what it held, as gzip.
+    pub(crate) fn resume(compressed: &[u8]) -> io::Result<Self> {
+        let mut log = Self::new()?;
+        log.spool.write_all(compressed)?;
+        Ok(log)
+    }
+
     /// The whole log as gzip, in pieces of bounded size. The same bytes each time, as long as no line is added.
     fn compressed(&self) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
         let mut tail = self.text.clone();
@@ -91,14 +105,9 @@ impl LogFile {
 
 impl Location {
     /// A log, written once. Reads the local spool as it goes: short reads, mostly from the page cache.
-    pub(crate) async fn put_log(
-        &self,
-        key: &Path,
-        log: &LogFile,
-        written: &Written,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn put_log(&self, key: &Path, log: &LogFile) -> Result<(), StoreError> {
         let failed = |error: io::Error| StoreError::io("read the log from local disk", &error);
-        let mut upload = Upload::new(self.clone(), key.clone());
+        let mut upload = Upload::new(self.clone(), key.clone(), None);
         let mut result = Ok(());
         for piece in log.compressed().map_err(failed)? {
             result = match piece.map_err(failed) {
@@ -109,8 +118,21 @@ impl Location {
                 break;
             }
         }
-        match result {
-            Ok(()) => upload.finish(written).await.map(|_| ()),
+        let staged = match result {
+            Ok(()) => upload.finish().await,
+            Err(error) => Err(error),
+        };
+        match staged {
+            // What was uploaded is removed by nobody else.
+            Ok(staged) => match self.publish(key, &staged).await {
+                Err(error) => {
+                    if let Staged::Upload(parts) = &staged {
+                        self.abort_upload(key, &parts.upload, None).await;
+                    }
+                    Err(error)
+                }
+                Ok(()) => Ok(()),
+            },
             Err(error) => {
                 upload.abort().await;
                 Err(error)
@@ -126,6 +148,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_log_that_was_kept_is_gone_on_with() {
+        let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let mut log = LogFile::new().unwrap();
+        log.line("info", "before", &[], at);
+        let mut log = LogFile::resume(&log.bytes().unwrap()).unwrap();
+        log.line("info", "after", &[], at);
+        let bytes = log.bytes().unwrap();
+        let text = io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref())).unwrap();
+        assert_eq!(
+            text.lines().map(|line| line.rsplit_once('=').unwrap().1).collect::<Vec<_>>(),
+            ["before", "after"]
+        );
+    }
+
+    #[test]
     fn every_line_is_in_the_log_and_reading_changes_nothing() {
         let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         for lines in [0_usize, 1, 50_000] {
@@ -135,6 +172,7 @@ mod tests {
             }
             let all = || log.compressed().unwrap().map(Result::unwrap).collect::<Vec<_>>().concat();
             assert_eq!(all(), all());
+            assert_eq!(all(), log.bytes().unwrap());
             let mut text = String::new();
             flate2::read::MultiGzDecoder::new(all().as_slice()).read_to_string(&mut text).unwrap();
             assert_eq!(text.lines().count(), lines);

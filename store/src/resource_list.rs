@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 /// Names of items by `<apiVersion>/<Kind>`. Costs about one short string per item.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
 pub struct ResourceList {
     kinds: BTreeMap<String, Vec<Box<str>>>,
 }

@@ -2,9 +2,11 @@
 
 use std::borrow::Borrow;
 
+use bytes::Bytes;
+use object_store::path::Path;
 use serde_json::Value;
 
-use crate::{Location, LogFile, ResourceList, Results, StoreError, upload::Written};
+use crate::{Location, LogFile, ResourceList, Results, StoreError, gzip};
 
 /// Everything that a restore leaves in the store.
 #[derive(Debug)]
@@ -33,12 +35,16 @@ impl Location {
     ) -> Result<(), StoreError> {
         let files = files.borrow();
         let keys = self.layout().restore(restore)?;
-        let written = &Written::default();
-        self.put_log(&keys.log(), &files.log, written).await?;
-        self.put_json(&keys.resource_list(), &files.resource_list, written).await?;
-        self.put_json(&keys.item_operations(), &files.item_operations, written).await?;
-        self.put_json(&keys.volume_info(), &files.volume_info, written).await?;
+        self.put_log(&keys.log(), &files.log).await?;
+        self.put_json(&keys.resource_list(), &files.resource_list).await?;
+        self.put_json(&keys.item_operations(), &files.item_operations).await?;
+        self.put_json(&keys.volume_info(), &files.volume_info).await?;
         // Last: Velero's command line asks for this one, so once it is there, all is there.
-        self.put_json(&keys.results(), &files.results, written).await
+        self.put_json(&keys.results(), &files.results).await
+    }
+
+    /// A JSON document in gzip, written once.
+    async fn put_json<T: serde::Serialize + Sync>(&self, key: &Path, value: &T) -> Result<(), StoreError> {
+        self.put_new(key, Bytes::from(gzip::json(key.filename().unwrap_or_default(), value)?)).await
     }
 }

@@ -9,8 +9,10 @@ use async_trait::async_trait;
 use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
 use futures::{StreamExt, stream::BoxStream};
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart, memory::InMemory,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    memory::InMemory,
+    multipart::{MultipartStore, PartId},
     path::Path,
 };
 
@@ -70,6 +72,7 @@ pub(crate) struct Recorder {
 struct State {
     operations: Vec<String>,
     faults: Vec<(String, Fault)>,
+    uploads: Vec<MultipartId>,
 }
 
 impl Recorder {
@@ -80,6 +83,19 @@ impl Recorder {
     /// `create <key>`, `begin <key>`, `part <key>`, `complete <key>`, `abort <key>`, `delete <key>`, … so far.
     pub(crate) fn operations(&self) -> Vec<String> {
         self.state.lock().unwrap().operations.clone()
+    }
+
+    /// Uploads that are neither completed nor aborted.
+    pub(crate) fn uploads(&self) -> Vec<MultipartId> {
+        self.state.lock().unwrap().uploads.clone()
+    }
+
+    /// What a lifecycle rule does.
+    pub(crate) async fn expire_uploads(&self) {
+        for id in self.uploads() {
+            self.store.abort_multipart(&Path::default(), &id).await.unwrap();
+        }
+        self.state.lock().unwrap().uploads.clear();
     }
 
     /// The next operation with this text gets a fault.
@@ -127,11 +143,7 @@ impl ObjectStore for Recorder {
         key: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        if self.record("begin", key).is_some() {
-            return Err(lost());
-        }
-        let inner = self.store.put_multipart_opts(key, opts).await?;
-        Ok(Box::new(RecordedUpload { inner, key: key.clone(), recorder: self.clone() }))
+        self.store.put_multipart_opts(key, opts).await
     }
 
     async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
@@ -167,32 +179,44 @@ impl ObjectStore for Recorder {
     }
 }
 
-#[derive(Debug)]
-struct RecordedUpload {
-    inner: Box<dyn MultipartUpload>,
-    key: Path,
-    recorder: Recorder,
-}
-
 #[async_trait]
-impl MultipartUpload for RecordedUpload {
-    fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        match self.recorder.record("part", &self.key) {
-            Some(_) => Box::pin(async { Err(lost()) }),
-            None => self.inner.put_part(data),
+impl MultipartStore for Recorder {
+    async fn create_multipart(&self, key: &Path) -> Result<MultipartId> {
+        if self.record("begin", key).is_some() {
+            return Err(lost());
+        }
+        let id = self.store.create_multipart(key).await?;
+        self.state.lock().unwrap().uploads.push(id.clone());
+        Ok(id)
+    }
+
+    async fn put_part(&self, key: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+        match self.record("part", key) {
+            Some(_) => Err(lost()),
+            None => self.store.put_part(key, id, index, data).await,
         }
     }
 
-    async fn complete(&mut self) -> Result<PutResult> {
-        match self.recorder.record("complete", &self.key) {
-            Some(Fault::Fail | Fault::Unsupported) => Err(lost()),
-            Some(Fault::LoseAnswer) => self.inner.complete().await.and(Err(lost())),
-            None => self.inner.complete().await,
+    async fn complete_multipart(
+        &self,
+        key: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        let fault = self.record("complete", key);
+        if matches!(fault, Some(Fault::Fail | Fault::Unsupported)) {
+            return Err(lost());
         }
+        let done = self.store.complete_multipart(key, id, parts).await;
+        self.state.lock().unwrap().uploads.retain(|other| other != id);
+        if fault.is_some() { done.and(Err(lost())) } else { done }
     }
 
-    async fn abort(&mut self) -> Result<()> {
-        self.recorder.record("abort", &self.key);
-        Ok(())
+    async fn abort_multipart(&self, key: &Path, id: &MultipartId) -> Result<()> {
+        if self.record("abort", key).is_some() {
+            return Err(lost());
+        }
+        self.state.lock().unwrap().uploads.retain(|other| other != id);
+        self.store.abort_multipart(key, id).await
     }
 }

@@ -1,77 +1,92 @@
-//! One object on its way into the store: a single PUT if it is small, parts if it is not.
+//! One object on its way into the store: parts if it is large, bytes in hand if it is not. Nothing of it is visible before
+//! [`Location::publish`].
 //!
 //! Memory: one part being filled and [`IN_FLIGHT`] on the wire, whatever the size of the object.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::{MultipartUpload, PutMultipartOptions, PutPayload, path::Path};
-use sha2::{Digest, Sha256};
+use object_store::{PutPayload, multipart::PartId, path::Path};
 use tokio::task::JoinSet;
 
-use crate::{Location, StoreError};
+use crate::{
+    Location, StoreError,
+    error::is_lost_upload,
+    location::is_taken,
+    staging::{PART_SIZE, Part, Staged, Uploaded, sha256_of},
+};
 
-/// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
-const PART_SIZE: usize = 8 * 1024 * 1024;
-
-/// Parts on the wire at a time.
+/// Uploaded on the wire at a time.
 const IN_FLIGHT: usize = 2;
 
-/// SHA-256 of an object.
-pub(crate) type Digest256 = [u8; 32];
-
-/// What this process has tried to write to each key. An attempt whose answer was lost may have landed; these bytes are
-/// ours when they are found later.
-#[derive(Debug, Default)]
-pub(crate) struct Written(Mutex<HashMap<Path, Vec<Digest256>>>);
-
-impl Written {
-    pub(crate) fn tried(&self, key: &Path, digest: Digest256) {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let digests = keys.entry(key.clone()).or_default();
-        if !digests.contains(&digest) {
-            digests.push(digest);
-        }
-    }
-
-    pub(crate) fn contains(&self, key: &Path, digest: &Digest256) -> bool {
-        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.get(key).is_some_and(|digests| digests.contains(digest))
-    }
-}
+/// A part that has landed: its place, its digest, and what the store calls it.
+type Sent = (usize, String, object_store::Result<PartId>);
 
 /// An object being written.
 #[derive(Debug)]
 pub(crate) struct Upload {
     location: Location,
     key: Path,
+    /// Where the upload is noted once it has begun, so that whoever comes after a crash can remove its parts.
+    note: Option<Path>,
     pending: Vec<Bytes>,
     pending_len: usize,
-    multipart: Option<Box<dyn MultipartUpload>>,
-    parts: JoinSet<object_store::Result<()>>,
-    digest: Sha256,
+    begun: Option<Arc<str>>,
+    /// By their place; those on the wire are missing.
+    parts: Vec<Option<Part>>,
+    wire: JoinSet<Sent>,
     bytes: u64,
+}
+
+/// What a note holds.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Note {
+    /// The key that the upload is for.
+    pub key: String,
+    /// What the store calls the upload.
+    pub upload: String,
 }
 
 impl Upload {
     /// Nothing is sent before there is a full part.
-    pub(crate) fn new(location: Location, key: Path) -> Self {
+    pub(crate) fn new(location: Location, key: Path, note: Option<Path>) -> Self {
         Self {
             location,
             key,
+            note,
             pending: Vec::new(),
             pending_len: 0,
-            multipart: None,
-            parts: JoinSet::new(),
-            digest: Sha256::new(),
+            begun: None,
+            parts: Vec::new(),
+            wire: JoinSet::new(),
             bytes: 0,
         }
     }
 
+    /// Goes on with an upload: `parts` are full ones, `tail` is less than one.
+    pub(crate) fn resume(location: Location, key: Path, parts: Option<Uploaded>, tail: Bytes) -> Self {
+        let mut upload = Self::new(location, key, None);
+        upload.pending_len = tail.len();
+        upload.bytes = tail.len() as u64;
+        if !tail.is_empty() {
+            upload.pending.push(tail);
+        }
+        if let Some(parts) = parts {
+            upload.bytes += parts.bytes;
+            upload.begun = Some(parts.upload.into());
+            upload.parts = parts.parts.into_iter().map(Some).collect();
+        }
+        upload
+    }
+
+    /// Where the upload is noted when it begins.
+    pub(crate) fn note_at(&mut self, note: Path) {
+        self.note = Some(note);
+    }
+
     /// Reports a part that has failed meanwhile, without waiting.
     pub(crate) fn failed_part(&mut self) -> Result<(), StoreError> {
-        while let Some(joined) = self.parts.try_join_next() {
+        while let Some(joined) = self.wire.try_join_next() {
             self.joined(joined)?;
         }
         Ok(())
@@ -80,7 +95,6 @@ impl Upload {
     /// Adds bytes. Waits while [`IN_FLIGHT`] parts are on the wire. After an error: [`Self::abort`].
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         self.failed_part()?;
-        self.digest.update(&bytes);
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PART_SIZE - self.pending_len));
@@ -93,109 +107,136 @@ impl Upload {
         Ok(())
     }
 
-    /// Publishes the object; its size. Nothing is ever overwritten: bytes that are there already are compared with ours.
-    pub(crate) async fn finish(&mut self, written: &Written) -> Result<u64, StoreError> {
-        if self.multipart.is_none() {
-            let payload = PutPayload::from_iter(std::mem::take(&mut self.pending));
-            let digest = self.digest.clone().finalize().into();
-            self.location.put_new(&self.key, payload, digest, written).await?;
-            return Ok(self.bytes);
+    /// The whole object, staged: less than a part stays in hand. From here on nothing is removed by itself.
+    pub(crate) async fn finish(&mut self) -> Result<Staged, StoreError> {
+        if self.begun.is_none() {
+            return Ok(Staged::Inline(self.take_pending()));
         }
-        match self.publish_parts(written).await {
-            Ok(()) => {
-                self.multipart = None;
-                Ok(self.bytes)
-            }
-            Err(error) => {
-                self.abort().await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Gives up: waits for nothing, removes the parts that were sent. Best effort, the store's lifecycle rules do the rest.
-    pub(crate) async fn abort(&mut self) {
-        self.parts.shutdown().await;
-        self.pending.clear();
-        if let Some(mut multipart) = self.multipart.take()
-            && let Err(error) = multipart.abort().await
-        {
-            tracing::warn!(key = %self.key, %error, "could not abort an upload; its parts stay until the bucket's lifecycle rule removes them");
-        }
-    }
-
-    async fn publish_parts(&mut self, written: &Written) -> Result<(), StoreError> {
         if self.pending_len > 0 {
             self.send_part().await?;
         }
-        while let Some(joined) = self.parts.join_next().await {
+        let bytes = self.bytes;
+        self.landed(bytes).await?.map(Staged::Upload).ok_or_else(|| self.incomplete())
+    }
+
+    /// What has been sent, and the rest that is less than a part. From here on nothing is removed by itself.
+    pub(crate) async fn pause(&mut self) -> Result<(Option<Uploaded>, Bytes), StoreError> {
+        let bytes = self.bytes - self.pending_len as u64;
+        let parts = self.landed(bytes).await?;
+        Ok((parts, self.take_pending()))
+    }
+
+    /// Gives up: waits for nothing, removes the parts that were sent. Best effort: the note stays if they can't be
+    /// removed, and the store's lifecycle rules do the rest.
+    pub(crate) async fn abort(&mut self) {
+        self.wire.shutdown().await;
+        self.pending.clear();
+        if let Some(upload) = self.begun.take() {
+            self.location.abort_upload(&self.key, &upload, self.note.take()).await;
+        }
+    }
+
+    fn take_pending(&mut self) -> Bytes {
+        self.pending_len = 0;
+        let pending = std::mem::take(&mut self.pending);
+        match <[Bytes; 1]>::try_from(pending) {
+            Ok([only]) => only,
+            Err(pieces) => pieces.concat().into(),
+        }
+    }
+
+    /// Waits for the wire to be empty; the parts, if anything was sent.
+    async fn landed(&mut self, bytes: u64) -> Result<Option<Uploaded>, StoreError> {
+        while let Some(joined) = self.wire.join_next().await {
             self.joined(joined)?;
         }
-        let digest: Digest256 = self.digest.clone().finalize().into();
-        // object_store completes S3 uploads without If-None-Match (0.14), and a local one by rename. So we look first.
-        // The owner marker keeps other installations of ours out; the gap that is left is for writers that ignore it.
-        if let Some(size) = self.location.size_of(&self.key).await? {
-            self.location.is_ours(&self.key, size, self.bytes, written).await?;
-            self.abort().await;
-            return Ok(());
-        }
-        written.tried(&self.key, digest);
-        let Some(multipart) = self.multipart.as_mut() else { return Ok(()) };
-        let Err(error) = multipart.complete().await else { return Ok(()) };
-        // The answer may be lost though the object is there.
-        if let Ok(Some(size)) = self.location.size_of(&self.key).await
-            && self.location.is_ours(&self.key, size, self.bytes, written).await.is_ok()
-        {
-            return Ok(());
-        }
-        Err(self.failed(&error))
+        let Some(upload) = self.begun.as_ref().map(ToString::to_string) else { return Ok(None) };
+        let parts: Option<Vec<Part>> = self.parts.iter().cloned().collect();
+        let parts = parts.ok_or_else(|| self.incomplete())?;
+        self.begun = None;
+        Ok(Some(Uploaded { upload, parts, bytes }))
     }
 
     async fn send_part(&mut self) -> Result<(), StoreError> {
-        while self.parts.len() >= IN_FLIGHT {
-            if let Some(joined) = self.parts.join_next().await {
+        while self.wire.len() >= IN_FLIGHT {
+            if let Some(joined) = self.wire.join_next().await {
                 self.joined(joined)?;
             }
         }
-        if self.multipart.is_none() {
-            let begun =
-                self.location.store().put_multipart_opts(&self.key, PutMultipartOptions::default()).await;
-            self.multipart = Some(begun.map_err(|error| self.failed(&error))?);
-        }
-        if let Some(multipart) = self.multipart.as_mut() {
-            let part = PutPayload::from_iter(std::mem::take(&mut self.pending));
-            self.pending_len = 0;
-            self.parts.spawn(multipart.put_part(part));
-        }
+        let upload = match &self.begun {
+            Some(upload) => Arc::clone(upload),
+            None => self.begin().await?,
+        };
+        let (location, key, index) = (self.location.clone(), self.key.clone(), self.parts.len());
+        let pieces = std::mem::take(&mut self.pending);
+        self.pending_len = 0;
+        self.parts.push(None);
+        self.wire.spawn(async move {
+            let sha256 = sha256_of(&pieces);
+            let payload = PutPayload::from_iter(pieces);
+            (index, sha256, location.uploads().put_part(&key, &upload.to_string(), index, payload).await)
+        });
         Ok(())
     }
 
-    fn joined(
-        &self,
-        joined: Result<object_store::Result<()>, tokio::task::JoinError>,
-    ) -> Result<(), StoreError> {
+    async fn begin(&mut self) -> Result<Arc<str>, StoreError> {
+        let begun = self.location.uploads().create_multipart(&self.key).await;
+        let upload: Arc<str> = begun.map_err(|error| self.failed(&error))?.into();
+        self.begun = Some(Arc::clone(&upload));
+        if let Some(note) = &self.note {
+            let text = Note { key: self.key.to_string(), upload: upload.to_string() };
+            let text = serde_json::to_vec(&text).map_err(|error| StoreError::io("encode a note", &error))?;
+            self.location.put_new(note, text.into()).await?;
+        }
+        Ok(upload)
+    }
+
+    fn joined(&mut self, joined: Result<Sent, tokio::task::JoinError>) -> Result<(), StoreError> {
         match joined {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(self.failed(&error)),
+            Ok((index, sha256, Ok(part))) => {
+                if let Some(place) = self.parts.get_mut(index) {
+                    *place = Some(Part { id: part.content_id, sha256 });
+                }
+                Ok(())
+            }
+            Ok((_, _, Err(error))) => Err(self.failed(&error)),
             Err(error) => Err(StoreError::io("run an upload", &error)),
         }
     }
 
+    fn incomplete(&self) -> StoreError {
+        StoreError::Io {
+            action: format!("write {}", self.location.url_of(&self.key)),
+            detail: "a part is missing although none has failed; it is begun again".to_owned(),
+        }
+    }
+
+    /// Nothing can be in the way of a part: what sounds like it (409, 412, an upload that another replica has removed) is
+    /// over when it is begun again.
     fn failed(&self, error: &object_store::Error) -> StoreError {
-        StoreError::from_store("write", &self.location.url_of(&self.key), error)
+        let url = self.location.url_of(&self.key);
+        if is_taken(error) || is_lost_upload(error) {
+            return StoreError::Unreachable {
+                action: "write".to_owned(),
+                url,
+                detail: StoreError::brief(error),
+            };
+        }
+        StoreError::from_store("write", &url, error)
     }
 }
 
 /// A writer that is dropped half way (its task was cancelled) removes its parts in the background.
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(mut multipart) = self.multipart.take()
+        if let Some(upload) = self.begun.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let mut parts = std::mem::take(&mut self.parts);
+            let (location, key, note) = (self.location.clone(), self.key.clone(), self.note.take());
+            let mut wire = std::mem::take(&mut self.wire);
             runtime.spawn(async move {
-                parts.shutdown().await;
-                let _ = multipart.abort().await; // nobody is left to be told
+                wire.shutdown().await;
+                location.abort_upload(&key, &upload, note).await;
             });
         }
     }

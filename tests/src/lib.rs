@@ -6,6 +6,7 @@ pub mod app;
 pub mod archive;
 pub mod binaries;
 pub mod control_plane;
+pub mod faulty_s3;
 pub mod history;
 pub mod install;
 pub mod kubectl;

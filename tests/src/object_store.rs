@@ -72,18 +72,75 @@ impl S3 {
         format!("http://{}", self.front.address())
     }
 
+    /// Where the server itself listens, past the proxy.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Makes a bucket.
     pub async fn create_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         self.request(http::Method::PUT, bucket, "").await.map(drop)
     }
 
+    /// Makes a bucket that keeps every version.
+    pub async fn create_versioned_bucket(&self, bucket: &str) -> anyhow::Result<()> {
+        self.create_bucket(bucket).await?;
+        let body = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+                    <Status>Enabled</Status></VersioningConfiguration>";
+        self.request(http::Method::PUT, &format!("{bucket}?versioning="), body).await.map(drop)
+    }
+
+    /// Makes a bucket with object lock, versions, and a retention of a day for whatever is written.
+    pub async fn create_locked_bucket(&self, bucket: &str) -> anyhow::Result<()> {
+        let header = ("x-amz-bucket-object-lock-enabled", "true");
+        self.request_with(http::Method::PUT, bucket, "", Some(header)).await?;
+        let body = "<ObjectLockConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+                    <ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
+                    <Mode>COMPLIANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
+        self.request(http::Method::PUT, &format!("{bucket}?object-lock="), body).await.map(drop)
+    }
+
+    /// Every version of every key: the key, and whether it is a deletion.
+    pub async fn versions(&self, bucket: &str) -> anyhow::Result<Vec<(String, bool)>> {
+        let text = self.request(http::Method::GET, &format!("{bucket}?versions="), "").await?;
+        if text.contains("<IsTruncated>true</IsTruncated>") {
+            bail!("bucket {bucket} has more versions than one page");
+        }
+        let of = |element: &str| -> Vec<String> {
+            let opening = format!("<{element}>");
+            let pieces = text.split(&opening).skip(1);
+            pieces.filter_map(|piece| between(piece, "<Key>", "</Key>")).collect()
+        };
+        let versions = of("Version").into_iter().map(|key| (key, false));
+        Ok(versions.chain(of("DeleteMarker").into_iter().map(|key| (key, true))).collect())
+    }
+
+    /// Keys of uploads that are neither completed nor aborted.
+    pub async fn uploads(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
+        let text = self.request(http::Method::GET, &format!("{bucket}?uploads="), "").await?;
+        let pieces = text.split("<Upload>").skip(1);
+        Ok(pieces.filter_map(|piece| between(piece, "<Key>", "</Key>")).collect())
+    }
+
     /// Sends a signed request past the proxy and gives the body of its answer.
     pub async fn request(&self, method: http::Method, path: &str, body: &str) -> anyhow::Result<String> {
+        self.request_with(method, path, body, None).await
+    }
+
+    async fn request_with(
+        &self,
+        method: http::Method,
+        path: &str,
+        body: &str,
+        header: Option<(&str, &str)>,
+    ) -> anyhow::Result<String> {
         let credential = AwsCredential { key_id: ACCESS.into(), secret_key: SECRET.into(), token: None };
-        let mut request = http::Request::builder()
-            .method(method)
-            .uri(format!("http://{}/{path}", self.address))
-            .body(HttpRequestBody::from(body.to_owned()))?;
+        let mut request =
+            http::Request::builder().method(method).uri(format!("http://{}/{path}", self.address));
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let mut request = request.body(HttpRequestBody::from(body.to_owned()))?;
         AwsAuthorizer::new(&credential, "s3", REGION).try_authorize(&mut request, None)?;
         let (head, _) = request.into_parts();
         let answer = reqwest::Client::new()
@@ -143,4 +200,8 @@ impl S3 {
             .map(|line| serde_json::from_str(line).context("a line of the inspector"))
             .collect()
     }
+}
+
+fn between(text: &str, before: &str, after: &str) -> Option<String> {
+    text.split_once(before)?.1.split_once(after).map(|(found, _)| found.to_owned())
 }

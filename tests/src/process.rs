@@ -96,6 +96,30 @@ impl Process {
         Ok(ended)
     }
 
+    /// Starts it again with a variable in its environment that only this start has.
+    pub async fn restart_with(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        self.kill().await?;
+        let env = self.spec.env.clone();
+        self.spec.env.insert(name.to_owned(), value.to_owned());
+        let launched = self.launch();
+        self.spec.env = env;
+        launched
+    }
+
+    /// Waits until it has been killed (SIGKILL), by itself or by somebody else. Errors: it ended otherwise, or not in time.
+    pub async fn killed(&mut self, patience: Duration) -> anyhow::Result<()> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let Some(child) = &mut self.child else { bail!("{} was not running", self.spec.name) };
+        let Ok(status) = tokio::time::timeout(patience, child.wait()).await else {
+            bail!("{} still runs after {patience:?}", self.spec.name);
+        };
+        let status = status?;
+        if status.signal() == Some(Signal::KILL.as_raw()) {
+            return Ok(());
+        }
+        bail!("{} ended with {status}:\n{}", self.spec.name, self.tail(30))
+    }
+
     /// Starts it again with the same arguments.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill().await?;

@@ -4,6 +4,7 @@ use backup_core::{
     api::{Backup, BackupPhase},
     validate::Finding,
 };
+use backup_store::Found;
 
 /// What the object store holds under the backup's name.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +13,10 @@ pub enum Stored {
     Nothing,
     /// The metadata of this very object: the backup is done, whatever the cluster says.
     Ours(Box<Backup>),
+    /// A record of this object: every byte of its end is decided, and some may be missing under their final keys.
+    Recorded,
+    /// A record of this object: its items are collected, and operations went on.
+    Waiting,
     /// The metadata of another object of this name.
     Others {
         /// Uid of that object; empty if it has none.
@@ -20,12 +25,16 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// Compares what was found with the uid of the object.
-    pub fn of(found: Option<Backup>, uid: &str) -> Self {
+    /// Compares what was found with the uid of the object. Records are only ever found of that uid.
+    pub fn of(found: &Found, uid: &str) -> Self {
         match found {
-            None => Self::Nothing,
-            Some(backup) if backup.metadata.uid.as_deref() == Some(uid) => Self::Ours(Box::new(backup)),
-            Some(backup) => Self::Others { uid: backup.metadata.uid.unwrap_or_default() },
+            Found::Nothing => Self::Nothing,
+            Found::Decided(_) => Self::Recorded,
+            Found::Waiting(_) => Self::Waiting,
+            Found::Stored(backup) if backup.metadata.uid.as_deref() == Some(uid) => {
+                Self::Ours(backup.clone())
+            }
+            Found::Stored(backup) => Self::Others { uid: backup.metadata.uid.clone().unwrap_or_default() },
         }
     }
 }
@@ -41,8 +50,10 @@ pub struct Seen<'a> {
     pub findings: &'a [Finding],
     /// What is stored; none if nobody has looked (before validation has passed).
     pub stored: Option<&'a Stored>,
-    /// Whether this process has stored the contents and still knows what belongs beside them.
-    pub contents_stored: bool,
+    /// Whether this process has collected everything, or holds the record, and has only the end to write.
+    pub in_hand: bool,
+    /// Whether what the record says was found to be gone from the store: uploaded, never visible, and removed.
+    pub lost: bool,
 }
 
 /// The next thing to do.
@@ -66,7 +77,9 @@ pub enum Plan {
     Begin,
     /// Nobody works on it: collect from the start.
     Resume,
-    /// Store the rest and publish the end.
+    /// Its items are collected: see its operations to their end.
+    Operations,
+    /// Write what is missing, and publish the end.
     Finish,
     /// It is done: publish what the stored metadata says.
     Adopt {
@@ -107,12 +120,16 @@ pub fn next(seen: Seen<'_>) -> Plan {
         | P::FinalizingPartiallyFailed => {}
     }
     match (seen.stored, seen.phase) {
-        (None, _) if !seen.contents_stored => Plan::Look,
-        // Our own contents are in the store; whether the metadata is too is found out by storing it.
-        (None | Some(Stored::Nothing), _) if seen.contents_stored => Plan::Finish,
+        (None, _) if !seen.in_hand => Plan::Look,
+        // Whether another replica was faster is found out by writing.
+        (None | Some(Stored::Nothing | Stored::Recorded | Stored::Waiting), _) if seen.in_hand => {
+            Plan::Finish
+        }
         (Some(Stored::Others { uid }), phase) if may_fail(phase) => Plan::Fail { reason: taken(uid) },
         (Some(Stored::Others { uid }), _) => Plan::Block { reason: taken(uid) },
         (Some(Stored::Ours(metadata)), phase) => adopt(phase, metadata),
+        (Some(Stored::Recorded), _) if !seen.lost => Plan::Finish,
+        (Some(Stored::Waiting), phase) if !seen.lost && *phase != P::ReadyToStart => Plan::Operations,
         (_, P::ReadyToStart) => Plan::Begin,
         _ => Plan::Resume,
     }

@@ -124,6 +124,10 @@ impl Dispatcher {
             self.entries.remove(&name);
             return;
         }
+        let known = self.entries.get(&name).filter(|entry| entry.uid() == uid);
+        if known.is_none_or(|entry| entry.backup.phase() != backup.phase()) {
+            self.tell_unknown(&backup);
+        }
         match self.entries.get_mut(&name) {
             Some(entry) if entry.uid() == uid => entry.update(backup),
             _ => {
@@ -132,6 +136,18 @@ impl Dispatcher {
                 entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
                 self.entries.insert(name, entry);
             }
+        }
+    }
+
+    /// A phase that this version does not know: nothing is read into it, nothing is stored or patched, and people are told.
+    fn tell_unknown(&self, backup: &Backup) {
+        if let BackupPhase::Unknown(phase) = backup.phase() {
+            let note = format!(
+                "phase {phase:?} is not known to this version: nothing is done with this backup; a newer version, or whoever \
+                 wrote the phase, has to go on with it"
+            );
+            tracing::warn!(backup = backup.name_any(), phase, "{note}");
+            self.ctx.events.warning(backup, "UnknownPhase", &note);
         }
     }
 

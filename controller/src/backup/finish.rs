@@ -1,55 +1,72 @@
-//! The end of a backup, in the one order that keeps what is published true: side files, metadata, and only then the
-//! resource. Every step can be done again.
+//! The end of a backup, in the one order that keeps what is published true: the decision, contents, side files, metadata,
+//! and only then the resource. Every step can be done again.
 
 use backup_core::{
     api::{Backup, backup::BackupProgress},
     labels::BLOCKED_ANNOTATION,
 };
-use backup_store::{BackupFiles, ContentsDone, StoreError};
+use backup_store::{BackupFiles, Collected, Decided, StoreError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{decide, finalizer, prepare::whole_seconds};
 
-/// A backup whose contents are stored, and what belongs beside them. Lost with the process: then it is collected again.
+/// A backup that has only its end to be written.
 #[derive(Debug)]
-pub struct Unfinished {
-    contents: ContentsDone,
-    files: BackupFiles,
-    progress: BackupProgress,
-    side_files_stored: bool,
-    /// Made once: a try whose answer was lost is repeated with the same bytes.
-    metadata: Option<Backup>,
+pub enum Unfinished {
+    /// Nothing is decided yet. Lost with the process: then it is collected again.
+    Collected {
+        /// The contents.
+        contents: Collected,
+        /// What belongs beside them.
+        files: Box<BackupFiles>,
+        /// Made once: a try whose answer was lost is repeated with the same bytes.
+        metadata: Option<Box<Backup>>,
+        /// Counts of items.
+        progress: BackupProgress,
+    },
+    /// Every byte is decided; any process can write what is missing.
+    Decided(Box<Decided>),
 }
 
 impl Unfinished {
-    /// After the contents are stored.
-    pub fn new(contents: ContentsDone, files: BackupFiles, progress: BackupProgress) -> Self {
-        Self { contents, files, progress, side_files_stored: false, metadata: None }
-    }
-
-    /// Number of errors in the results.
-    pub fn errors(&self) -> i64 {
-        self.files.results.errors()
+    /// After everything is collected.
+    pub fn new(contents: Collected, files: BackupFiles, progress: BackupProgress) -> Self {
+        Self::Collected { contents, files: Box::new(files), metadata: None, progress }
     }
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
-        self.contents.bytes()
+        match self {
+            Self::Collected { contents, .. } => contents.bytes(),
+            Self::Decided(decided) => decided.bytes(),
+        }
     }
 
-    /// Stores what is missing. What comes back is the metadata as it stands in the store.
-    pub async fn store(&mut self, backup: &Backup, now: Timestamp) -> Result<Backup, StoreError> {
-        if !self.side_files_stored {
-            self.contents.put_side_files(&self.files).await?;
-            self.side_files_stored = true;
+    /// Number of the record, once there is one.
+    pub fn record(&self) -> Option<u64> {
+        match self {
+            Self::Collected { .. } => None,
+            Self::Decided(decided) => Some(decided.number()),
         }
-        let results = &self.files.results;
-        let metadata = self.metadata.get_or_insert_with(|| {
-            metadata(backup, &self.progress, (results.warnings(), results.errors()), now)
-        });
-        self.contents.commit(metadata).await
+    }
+
+    /// Decides, then writes what is missing. What comes back is the metadata as it stands in the store.
+    pub async fn store(&mut self, backup: &Backup, now: Timestamp) -> Result<Backup, StoreError> {
+        loop {
+            match self {
+                Self::Collected { contents, files, metadata: made, progress } => {
+                    let results = &files.results;
+                    let counts = (results.warnings(), results.errors());
+                    let metadata =
+                        made.get_or_insert_with(|| Box::new(metadata(backup, progress, counts, now)));
+                    let decided = contents.decide(files, metadata).await?;
+                    *self = Self::Decided(Box::new(decided));
+                }
+                Self::Decided(decided) => return decided.publish().await,
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::{ActivateError, ObjectKey, Token};
+use backup_store::{Decided, Found, Location};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::Instant};
@@ -29,6 +30,7 @@ use crate::{
 mod blocked;
 mod collecting;
 mod ending;
+mod operating;
 mod trouble;
 
 use blocked::Waiting;
@@ -47,6 +49,8 @@ pub struct Worker {
     /// Bounds collections at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
     unfinished: Option<Unfinished>,
+    /// Number of the record that was found to be gone from the store.
+    lost: Option<u64>,
     waiting: Waiting,
 }
 
@@ -62,6 +66,7 @@ impl Worker {
             reins,
             permits,
             unfinished: None,
+            lost: None,
             waiting: Waiting::default(),
         }
     }
@@ -128,15 +133,18 @@ impl Worker {
             }
             None => (Facts::default(), Vec::new()),
         };
-        let mut found: Option<(Stored, backup_store::Location)> = None;
+        let mut found: Option<Looked> = None;
         loop {
             let phase = backup.phase();
             let plan = decide::next(Seen {
                 phase: &phase,
                 deleting: backup.metadata.deletion_timestamp.is_some(),
                 findings: &findings,
-                stored: found.as_ref().map(|(stored, _)| stored),
-                contents_stored: self.unfinished.is_some(),
+                stored: found.as_ref().map(|looked| &looked.stored),
+                in_hand: self.unfinished.is_some(),
+                lost: found.as_ref().is_some_and(|looked| {
+                    looked.record.as_ref().is_some_and(|record| self.lost == Some(record.number()))
+                }),
             });
             return match (plan, &start) {
                 (Plan::Wait, _) => Ok(Next::Done),
@@ -156,7 +164,7 @@ impl Worker {
                 (Plan::Fail { reason }, _) => self.fail(&backup, &reason).await,
                 (Plan::Begin | Plan::Resume, start) => {
                     // Both are decided only after a look.
-                    let Some((_, location)) = found else { return Err(Trouble::Changed) };
+                    let Some(Looked { location, record, .. }) = found else { return Err(Trouble::Changed) };
                     let token = match self.claim(&backup).await? {
                         ControlFlow::Continue(token) => token,
                         ControlFlow::Break(next) => return Ok(next),
@@ -165,11 +173,24 @@ impl Worker {
                         Some(start) => self.begin(&backup, &facts, start).await?,
                         None => backup,
                     };
-                    Box::pin(self.collect(begun, &location, &token)).await
+                    Box::pin(self.collect(begun, &location, record, &token)).await
                 }
                 // Comes from ReadyToStart only.
                 (Plan::Refuse { .. }, None) => Err(Trouble::Changed),
-                (Plan::Finish, _) => self.finish(&backup).await,
+                (Plan::Finish, _) => {
+                    if let Some(Looked { record: Some(Record::Decided(decided)), .. }) = found
+                        && self.unfinished.is_none()
+                    {
+                        self.unfinished = Some(Unfinished::Decided(decided));
+                    }
+                    self.finish(&backup).await
+                }
+                (Plan::Operations, _) => match found {
+                    Some(Looked { record: Some(Record::Waiting(waiting)), .. }) => {
+                        Box::pin(self.operations(&backup, *waiting)).await
+                    }
+                    _ => Err(Trouble::Changed),
+                },
                 (Plan::Adopt { metadata }, _) => self.adopt(&backup, &metadata).await,
                 (Plan::Block { reason }, _) => Err(Trouble::Blocked { reason, passing: false }),
                 (Plan::LetGo | Plan::Free, _) => self.let_go(&backup).await,
@@ -178,12 +199,18 @@ impl Worker {
     }
 
     /// What the store holds under this name.
-    async fn look(&self, location: &str) -> Result<(Stored, backup_store::Location), (String, bool)> {
+    async fn look(&self, location: &str) -> Result<Looked, (String, bool)> {
         let opened = self.ctx.locations.open(location).await;
-        let (_, store) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
-        let found = store.read_metadata(&self.name).await;
+        let (_, location) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
+        let found = location.find_backup(&self.name, &self.uid).await;
         let found = found.map_err(|error| (error.to_string(), error.is_transient()))?;
-        Ok((Stored::of(found, &self.uid), store))
+        let stored = Stored::of(&found, &self.uid);
+        let record = match found {
+            Found::Decided(decided) => Some(Record::Decided(decided)),
+            Found::Waiting(waiting) => Some(Record::Waiting(waiting)),
+            Found::Nothing | Found::Stored(_) => None,
+        };
+        Ok(Looked { stored, location, record })
     }
 
     /// To InProgress.
@@ -281,6 +308,30 @@ impl Worker {
             self.leave_slot(backup).await?;
         }
         Err(Trouble::Blocked { reason, passing })
+    }
+}
+
+/// What was found in the store.
+struct Looked {
+    stored: Stored,
+    location: Location,
+    record: Option<Record>,
+}
+
+/// A record of this Backup.
+enum Record {
+    /// What its end will be.
+    Decided(Box<Decided>),
+    /// What was collected before its operations.
+    Waiting(Box<backup_store::Waiting>),
+}
+
+impl Record {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Decided(decided) => decided.number(),
+            Self::Waiting(waiting) => waiting.number(),
+        }
     }
 }
 

@@ -200,16 +200,9 @@ async fn delete_files(
 }
 
 /// Whether the unfinished files under the name of a failed backup are another's, perhaps one that is being stored by
-/// another cluster. The folder's marker tells: who may open it owns what is in it.
+/// another cluster. The folder's marker tells.
 async fn is_taken(store: &Location, backup: &Backup) -> Result<bool, StoreError> {
-    match store.open_backup(&backup.name_any(), &backup.uid().unwrap_or_default()).await {
-        Ok(own) => {
-            own.abort().await;
-            Ok(false)
-        }
-        Err(StoreError::Exists { .. }) => Ok(true),
-        Err(error) => Err(error),
-    }
+    store.is_anothers(&backup.name_any(), &backup.uid().unwrap_or_default()).await
 }
 
 async fn delete_restores(

@@ -7,23 +7,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use backup_core::api::Backup;
 use bytes::Bytes;
-use object_store::{PutPayload, path::Path};
-use sha2::{Digest, Sha256};
+use object_store::path::Path;
 
 use super::BackupWriter;
 use crate::{
-    Location, StoreError,
+    Location, StoreError, crash,
     layout::BackupKeys,
     tarball::Writer,
-    upload::{Upload, Written},
+    upload::{Note, Upload},
 };
+
+/// A note or a marker is at most this large (bytes).
+const SMALL: u64 = 16 * 1024;
 
 impl Location {
     /// Claims the folder of a backup for the Backup object with this uid, and begins the contents.
     ///
-    /// Files of an earlier try of the same uid are removed, if its metadata was never written. Safe to repeat.
-    /// Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it), belongs to another
-    /// uid, or holds files that we did not write.
+    /// Parts that an earlier try of the same uid has uploaded are removed, as nothing was decided about them. Safe to
+    /// repeat. Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a decision
+    /// about this one (see [`Location::find_backup`]), belongs to another uid, or holds files that we did not write.
     pub async fn open_backup(&self, backup: &str, uid: &str) -> Result<BackupWriter, StoreError> {
         if uid.is_empty() {
             return Err(StoreError::Config {
@@ -40,45 +42,94 @@ impl Location {
         }
         if found.contains(&keys.owner()) {
             self.check_owner(&keys, uid).await?;
-            let ours = keys.before_metadata();
-            self.refuse_foreign(&keys, &found, &|key| ours.contains(key))?;
-            self.delete(found.into_iter().filter(|key| ours.contains(key)).collect()).await?;
+            if let Some(number) = found.iter().filter_map(|key| keys.record_number(key)).max() {
+                return Err(StoreError::Exists {
+                    url: self.url_of(&keys.record(number)),
+                    detail:
+                        "what this backup holds is decided already; it is to be finished, not begun again"
+                            .to_owned(),
+                });
+            }
+            self.refuse_foreign(&keys, &found)?;
         } else {
-            self.refuse_foreign(&keys, &found, &|_| false)?;
+            self.refuse_foreign(&keys, &found)?;
             self.claim(&keys, uid).await?;
         }
-        let written = Written::default();
+        crash::point("after-owner-marker");
+        self.begin(keys, uid, 0).await
+    }
+
+    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more.
+    pub(super) async fn begin(
+        &self,
+        keys: BackupKeys,
+        uid: &str,
+        after: u64,
+    ) -> Result<BackupWriter, StoreError> {
+        let note = self.remove_begun(&keys).await?;
         // Shown by tar tools only; nothing decides by it.
         let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let tar = Writer::new(Upload::new(self.clone(), keys.contents()), mtime)?;
-        Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), written, tar))
+        let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_note(note)));
+        let tar = Writer::new(upload, mtime)?;
+        Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), after + 1, tar))
+    }
+
+    /// Removes what was uploaded for this backup and is not completed; the number of the next note.
+    pub(crate) async fn remove_begun(&self, keys: &BackupKeys) -> Result<u64, StoreError> {
+        let mut next = 1;
+        for key in self.list(&keys.private()).await? {
+            let Some(number) = keys.upload_note_number(&key) else { continue };
+            next = next.max(number + 1);
+            // A note that can't be read was cut off while it was written, on a local disk.
+            let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
+            if let Ok(Note { key: of, upload }) = serde_json::from_slice(&note)
+                && let Ok(of) = Path::parse(&of)
+                && of.prefix_matches(keys.folder())
+            {
+                self.abort_upload(&of, &upload, Some(key)).await;
+            }
+        }
+        Ok(next)
+    }
+
+    /// Whether a folder that holds no finished backup is another's: it carries another uid, or none although files are in
+    /// it. An empty one is nobody's.
+    pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let found = self.list(keys.folder()).await?;
+        if found.contains(&keys.owner()) {
+            return Ok(self.owner(&keys).await? != uid);
+        }
+        Ok(!found.is_empty())
     }
 
     /// Writes the marker (create-only), then looks again: who wrote into the folder meanwhile does not know our marker.
     async fn claim(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
         let marker = Bytes::from(format!("{uid}\n"));
-        let digest = Sha256::digest(&marker).into();
-        self.put_new(&keys.owner(), PutPayload::from_bytes(marker), digest, &Written::default())
-            .await
-            .map_err(|error| match error {
-                StoreError::Exists { url, .. } => StoreError::Exists {
-                    url,
-                    detail: "another backup of this name has just claimed the folder; choose another name"
-                        .to_owned(),
-                },
-                other => other,
-            })?;
+        self.put_new(&keys.owner(), marker).await.map_err(|error| match error {
+            StoreError::Exists { url, .. } => StoreError::Exists {
+                url,
+                detail: "another backup of this name has just claimed the folder; choose another name"
+                    .to_owned(),
+            },
+            other => other,
+        })?;
         let found = self.list(keys.folder()).await?;
-        if let Err(error) = self.refuse_foreign(keys, &found, &|_| false) {
+        if let Err(error) = self.refuse_foreign(keys, &found) {
             self.delete(vec![keys.owner()]).await?;
             return Err(error);
         }
         Ok(())
     }
 
+    /// The uid in the marker; empty if there is none.
+    pub(super) async fn owner(&self, keys: &BackupKeys) -> Result<String, StoreError> {
+        let marker = self.get_small(&keys.owner(), SMALL).await?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&marker).trim().to_owned())
+    }
+
     async fn check_owner(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
-        let marker = self.get_small(&keys.owner(), 1024).await?.unwrap_or_default();
-        let owner = String::from_utf8_lossy(&marker).trim().to_owned();
+        let owner = self.owner(keys).await?;
         if owner == uid {
             return Ok(());
         }
@@ -91,14 +142,9 @@ impl Location {
         })
     }
 
-    fn refuse_foreign(
-        &self,
-        keys: &BackupKeys,
-        found: &[Path],
-        known: &dyn Fn(&Path) -> bool,
-    ) -> Result<(), StoreError> {
-        let owner = keys.owner();
-        match found.iter().find(|key| **key != owner && !known(key)) {
+    /// Before a decision nothing of ours is outside of the private folder.
+    fn refuse_foreign(&self, keys: &BackupKeys, found: &[Path]) -> Result<(), StoreError> {
+        match found.iter().find(|key| !keys.is_private(key)) {
             None => Ok(()),
             Some(foreign) => Err(StoreError::Exists {
                 url: self.url_of(keys.folder()),

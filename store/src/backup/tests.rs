@@ -2,12 +2,15 @@ use backup_core::api::{Backup, BackupPhase, BackupSpec};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{BackupFiles, BackupWriter, ContentsDone};
+use super::{BackupFiles, BackupWriter, Collected, Decided, Found};
 use crate::{
     Location, LogFile, ResourceList, RestoreFiles, Results, Scope, StoreError,
     tarball::ItemPath,
     testing::{Fault, Recorder, folder, get, keys, memory, put},
 };
+
+mod crashes;
+mod waiting;
 
 /// Keys and what they hold.
 type Objects<'a> = &'a [(&'a str, &'a [u8])];
@@ -48,32 +51,56 @@ fn backup(uid: &str, phase: BackupPhase) -> Backup {
     backup
 }
 
-async fn contents(location: &Location, uid: &str) -> ContentsDone {
+async fn collected(location: &Location, uid: &str) -> Collected {
     let mut writer = location.open_backup("b", uid).await.unwrap();
     writer.item(&pod("one"), br#"{"kind":"Pod"}"#).await.unwrap();
-    writer.finish_contents().await.unwrap()
+    writer.finish().await.unwrap()
+}
+
+async fn decided(location: &Location, uid: &str) -> Decided {
+    let collected = collected(location, uid).await;
+    collected.decide(&files("x"), &backup(uid, BackupPhase::Completed)).await.unwrap()
 }
 
 async fn stored(location: &Location, uid: &str) {
-    let mut done = contents(location, uid).await;
-    done.put_side_files(&files("x")).await.unwrap();
-    done.commit(&backup(uid, BackupPhase::Completed)).await.unwrap();
+    decided(location, uid).await.publish().await.unwrap();
 }
 
-/// Data that does not compress, as large as asked for.
-fn noise(size: u32) -> Vec<u8> {
-    let mut state = 1_u64;
-    (0..size)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state.to_le_bytes()[4]
-        })
-        .collect()
+/// With contents of several parts, or of less than one.
+async fn collected_of(location: &Location, large: bool) -> Collected {
+    let mut writer = location.open_backup("b", "u1").await.unwrap();
+    add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
+    writer.item(&pod("one"), br#"{"kind":"Pod"}"#).await.unwrap();
+    writer.finish().await.unwrap()
+}
+
+async fn found(location: &Location) -> Decided {
+    match location.find_backup("b", "u1").await.unwrap() {
+        Found::Decided(decided) => *decided,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Items of it that make contents of more than one part.
+const NOISE: u32 = 2;
+
+/// Data that does not compress, 4 MiB.
+fn noise() -> &'static [u8] {
+    static DATA: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+        let mut state = 1_u64;
+        (0..4 << 20)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state.to_le_bytes()[4]
+            })
+            .collect()
+    });
+    &DATA
 }
 
 async fn add_noise(writer: &mut BackupWriter, items: u32) -> Result<(), StoreError> {
     for n in 0..items {
-        writer.item(&pod(&format!("p{n}")), &noise(4 << 20)).await?;
+        writer.item(&pod(&format!("p{n}")), noise()).await?;
     }
     Ok(())
 }
@@ -132,30 +159,34 @@ async fn everything_is_stored_as_velero_reads_it() {
 }
 
 #[tokio::test]
-async fn contents_come_first_metadata_last_and_nothing_is_overwritten() {
+async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_metadata_last() {
     for large in [false, true] {
         let recorder = Recorder::default();
         let location = recorder.location("p");
-        let mut writer = location.open_backup("b", "u1").await.unwrap();
-        add_noise(&mut writer, if large { 4 } else { 0 }).await.unwrap();
-        let mut done = writer.finish_contents().await.unwrap();
-        assert_eq!(done.bytes() > 8 << 20, large);
-        done.put_side_files(&files("x")).await.unwrap();
-        done.commit(&backup("u1", BackupPhase::PartiallyFailed)).await.unwrap();
-        let changes: Vec<String> = recorder
-            .operations()
-            .into_iter()
+        let collected = collected_of(&location, large).await;
+        assert_eq!(collected.bytes() > 16 << 20, large);
+        let visible = |keys: Vec<String>| keys.into_iter().filter(|key| !key.contains("/.private/")).count();
+        assert_eq!(visible(keys(&location).await), 0);
+        let end = backup("u1", BackupPhase::PartiallyFailed);
+        let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+        assert_eq!(visible(keys(&location).await), 0);
+        let before = recorder.operations().len();
+        assert_eq!(decided.publish().await.unwrap(), end);
+        let changes: Vec<String> = recorder.operations()[before..]
+            .iter()
             .filter(|operation| {
-                ["create", "overwrite", "complete", "delete", "copy"].iter().any(|o| operation.starts_with(o))
+                ["create", "overwrite", "complete", "copy"].iter().any(|o| operation.starts_with(o))
             })
             .map(|operation| operation.replace(&format!("{DIR}/"), ""))
             .collect();
         let contents = if large { "complete b.tar.gz" } else { "create b.tar.gz" };
-        assert_eq!(changes[..2], ["create .private/owner".to_owned(), contents.to_owned()]);
+        assert_eq!(changes[0], contents);
         assert_eq!(changes.last().unwrap(), "create velero-backup.json");
-        let side = &changes[2..changes.len() - 1];
-        assert_eq!(side.len(), 7);
-        assert!(side.iter().all(|write| write.starts_with("create b-")), "{changes:?}");
+        let side = &changes[1..changes.len() - 1];
+        assert!(side.len() == 7 && side.iter().all(|write| write.starts_with("create b-")), "{changes:?}");
+        // Nothing private is left but the claim.
+        assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+        assert!(recorder.uploads().is_empty());
     }
 }
 
@@ -169,14 +200,14 @@ async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() 
     let error = loop {
         calls += 1;
         assert!(calls < 20, "the failure is not reported");
-        if let Err(error) = writer.item(&pod(&format!("p{calls}")), &noise(4 << 20)).await {
+        if let Err(error) = writer.item(&pod(&format!("p{calls}")), noise()).await {
             break error;
         }
     };
     assert!(error.is_transient(), "{error}");
-    assert!(recorder.operations().contains(&"abort p/backups/b/b.tar.gz".to_owned()));
+    assert!(recorder.uploads().is_empty());
     assert_eq!(writer.item(&pod("x"), b"{}").await.unwrap_err(), error, "it stays failed");
-    assert_eq!(writer.finish_contents().await.unwrap_err(), error);
+    assert_eq!(writer.finish().await.unwrap_err(), error);
     assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
     // And the same uid begins again.
     stored(&location, "u1").await;
@@ -190,9 +221,15 @@ async fn giving_up_leaves_only_the_claim() {
         add_noise(&mut writer, 3).await.unwrap();
         writer.abort().await;
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
+        collected_of(&location, true).await.discard().await;
+        assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         let writer = location.open_backup("b", "u1").await.unwrap();
         drop(writer);
         assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
+        assert!(
+            location.is_anothers("b", "u2").await.unwrap() && !location.is_anothers("b", "u1").await.unwrap()
+        );
+        assert!(!location.is_anothers("c", "u1").await.unwrap());
     }
 }
 
@@ -200,58 +237,16 @@ async fn giving_up_leaves_only_the_claim() {
 async fn large_contents_are_read_back_whole() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
-        let mut writer = location.open_backup("b", "u1").await.unwrap();
-        add_noise(&mut writer, 5).await.unwrap();
-        let done = writer.finish_contents().await.unwrap();
-        assert!(done.bytes() > 20 << 20);
+        let collected = collected_of(&location, true).await;
+        assert!(collected.bytes() > 16 << 20);
+        let end = backup("u1", BackupPhase::Completed);
+        collected.decide(&files("x"), &end).await.unwrap().publish().await.unwrap();
         let contents = location.read_contents("b").await.unwrap();
-        assert_eq!(contents.len(), 5);
-        for item in contents.items("pods") {
-            assert!(contents.read(item).unwrap() == noise(4 << 20));
+        assert_eq!(contents.len(), NOISE as usize + 1);
+        for item in &contents.items("pods")[..NOISE as usize] {
+            assert!(contents.read(item).unwrap() == noise());
         }
     }
-}
-
-#[tokio::test]
-async fn a_lost_answer_is_not_a_conflict() {
-    for (key, large) in [
-        ("create p/backups/b/b.tar.gz", false),
-        ("complete p/backups/b/b.tar.gz", true),
-        ("create p/backups/b/b-results.gz", false),
-        ("create p/backups/b/b-logs.gz", false),
-        ("create p/backups/b/velero-backup.json", false),
-    ] {
-        for fault in [Fault::Fail, Fault::LoseAnswer] {
-            let recorder = Recorder::default();
-            let location = recorder.location("p");
-            recorder.fault(key, fault);
-            let mut done = loop {
-                let mut writer = location.open_backup("b", "u1").await.unwrap();
-                add_noise(&mut writer, if large { 3 } else { 0 }).await.unwrap();
-                match writer.finish_contents().await {
-                    Ok(done) => break done,
-                    Err(error) => assert!(error.is_transient(), "{key}: {error}"),
-                }
-            };
-            // The log grows between the tries, and the completion time moves.
-            if let Err(error) = done.put_side_files(&files("first")).await {
-                assert!(error.is_transient(), "{key}: {error}");
-                done.put_side_files(&files("second")).await.unwrap();
-            }
-            if let Err(error) = done.commit(&backup("u1", BackupPhase::Completed)).await {
-                assert!(error.is_transient(), "{key}: {error}");
-                let mut later = backup("u1", BackupPhase::Completed);
-                later.status.completion_timestamp = Some(k8s_time());
-                done.commit(&later).await.unwrap();
-            }
-            assert_eq!(location.read_metadata("b").await.unwrap().unwrap().phase(), BackupPhase::Completed);
-            assert!(location.read_contents("b").await.is_ok());
-        }
-    }
-}
-
-fn k8s_time() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(AT.parse().unwrap())
 }
 
 #[tokio::test]
@@ -259,72 +254,85 @@ async fn a_store_without_conditional_writes_is_looked_at_before_each_write() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
     recorder.fault("create p/backups/b/.private/owner", Fault::Unsupported);
-    let mut done = contents(&location, "u1").await;
+    let mut decided = decided(&location, "u1").await;
     put(&location, "p/backups/b/b-logs.gz", b"foreign").await;
-    assert_eq!(done.put_side_files(&files("x")).await.unwrap_err().category(), "exists");
+    assert_eq!(decided.publish().await.unwrap_err().category(), "exists");
     assert_eq!(get(&location, "p/backups/b/b-logs.gz").await.unwrap(), b"foreign");
     let creates = recorder.operations().iter().filter(|operation| operation.starts_with("create")).count();
     assert_eq!(creates, 1, "the answer is remembered");
-    drop(done);
-    stored(&location, "u1").await;
 }
 
 #[tokio::test]
-async fn every_step_can_be_repeated() {
+async fn only_the_end_of_this_backup_is_decided() {
     let location = memory("p");
-    let mut done = contents(&location, "u1").await;
-    for _ in 0..2 {
-        done.put_side_files(&files("x")).await.unwrap();
-    }
-    for _ in 0..2 {
-        done.commit(&backup("u1", BackupPhase::Completed)).await.unwrap();
-    }
-    let error = done.commit(&backup("u1", BackupPhase::Failed)).await.unwrap_err();
-    assert_eq!(error.category(), "exists", "the first end stands");
-}
-
-#[tokio::test]
-async fn only_the_end_of_this_backup_is_committed() {
-    let location = memory("p");
-    let mut done = contents(&location, "u1").await;
-    assert!(done.commit(&backup("u1", BackupPhase::Completed)).await.is_err(), "side files are missing");
-    done.put_side_files(&files("x")).await.unwrap();
+    let collected = collected(&location, "u1").await;
     for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
         if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
-            let error = done.commit(&backup("u1", phase.clone())).await.unwrap_err();
+            let error = collected.decide(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
             assert_eq!(error.category(), "config", "{phase}");
         }
     }
     let mut other = backup("u1", BackupPhase::Completed);
     other.metadata.name = Some("c".to_owned());
     for wrong in [other, backup("u2", BackupPhase::Completed)] {
-        assert_eq!(done.commit(&wrong).await.unwrap_err().category(), "config");
+        assert_eq!(collected.decide(&files("x"), &wrong).await.unwrap_err().category(), "config");
     }
-    assert!(location.read_metadata("b").await.unwrap().is_none());
-    done.commit(&backup("u1", BackupPhase::Failed)).await.unwrap();
+    assert!(matches!(location.find_backup("b", "u1").await.unwrap(), Found::Nothing));
+    collected.decide(&files("x"), &backup("u1", BackupPhase::Failed)).await.unwrap();
 }
 
 #[tokio::test]
-async fn metadata_is_not_written_for_contents_that_have_gone() {
+async fn the_first_decision_stands() {
     let location = memory("p");
-    let mut done = contents(&location, "u1").await;
-    done.put_side_files(&files("x")).await.unwrap();
-    put(&location, "p/backups/b/b.tar.gz", b"other").await;
-    assert_eq!(done.commit(&backup("u1", BackupPhase::Completed)).await.unwrap_err().category(), "corrupt");
-    assert!(location.read_metadata("b").await.unwrap().is_none());
+    let (ours, theirs) = (collected(&location, "u1").await, collected(&location, "u1").await);
+    let end = backup("u1", BackupPhase::Completed);
+    for _ in 0..2 {
+        ours.decide(&files("x"), &end).await.unwrap(); // the answer may have been lost
+    }
+    let late = theirs.decide(&files("y"), &end).await.unwrap_err();
+    assert_eq!(late.category(), "exists");
+    assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists", "not begun again");
+    found(&location).await.publish().await.unwrap();
+    let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
+    assert!(std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap().contains("msg=x"));
+}
+
+#[tokio::test]
+async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_it_is_gone() {
+    for file in ["b.tar.gz", "b-results.gz", "velero-backup.json"] {
+        for large in [false, true] {
+            let (_dir, local) = folder("p");
+            for location in [memory("p"), local] {
+                let end = backup("u1", BackupPhase::Completed);
+                let collected = collected_of(&location, large).await;
+                let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+                let key = format!("{DIR}/{file}");
+                put(&location, &key, b"foreign").await;
+                for _ in 0..2 {
+                    let error = decided.publish().await.unwrap_err();
+                    assert!(["exists", "corrupt"].contains(&error.category()), "{error}");
+                }
+                assert_eq!(get(&location, &key).await.unwrap(), b"foreign");
+                location.delete(vec![object_store::path::Path::from(key)]).await.unwrap();
+                decided.publish().await.unwrap();
+                assert!(location.read_contents("b").await.is_ok());
+            }
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_folder_that_is_not_ours_is_left_alone() {
     let owner = "p/backups/b/.private/owner";
     let metadata = serde_json::to_vec(&backup("u2", BackupPhase::Completed)).unwrap();
-    let table: [(Objects<'_>, &str); 6] = [
+    let table: [(Objects<'_>, &str); 7] = [
         (&[("p/backups/b/velero-backup.json", &metadata)], "uid \"u2\""),
         (&[("p/backups/b/velero-backup.json", &metadata), (owner, b"u1\n")], "uid \"u2\""),
         (&[(owner, b"u2\n")], "not finished"),
         (&[(owner, b"u2\n"), ("p/backups/b/b.tar.gz", b"x")], "not finished"),
         (&[("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
         (&[(owner, b"u1\n"), ("p/backups/b/notes.txt", b"x")], "notes.txt"),
+        (&[(owner, b"u1\n"), ("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
     ];
     for (objects, why) in table {
         let (_dir, local) = folder("p");
@@ -357,18 +365,14 @@ async fn a_finished_backup_of_ours_is_to_be_adopted() {
 #[tokio::test]
 async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
     let (_dir, local) = folder("p");
-    for location in [memory("p"), local] {
-        let mut done = contents(&location, "u1").await;
-        done.put_side_files(&files("first try")).await.unwrap();
-        drop(done); // the process dies before the metadata
+    let recorder = Recorder::default();
+    for location in [recorder.location("p"), local] {
+        drop(collected_of(&location, true).await); // the process dies before the decision
         assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
         drop(location.open_backup("b", "u1").await.unwrap());
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
-        let mut done = contents(&location, "u1").await;
-        done.put_side_files(&files("second try")).await.unwrap();
-        done.commit(&backup("u1", BackupPhase::Completed)).await.unwrap();
-        let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
-        assert!(std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap().contains("second try"));
+        assert!(recorder.uploads().is_empty());
+        stored(&location, "u1").await;
     }
 }
 
@@ -470,8 +474,7 @@ fn the_futures_can_be_spawned() {
     send(async move {
         let mut writer = location.open_backup("b", "u").await?;
         writer.item(&pod("x"), b"{}").await?;
-        let mut done = writer.finish_contents().await?;
-        done.put_side_files(&files("x")).await?;
-        done.commit(&backup("u", BackupPhase::Completed)).await
+        let collected = writer.finish().await?;
+        collected.decide(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await
     });
 }

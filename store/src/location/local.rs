@@ -3,12 +3,12 @@
 use std::{path::Path, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::{ObjectStore, local::LocalFileSystem};
+use object_store::local::LocalFileSystem;
 
-use super::Root;
+use super::{Opened, Root, Uploads, local_uploads::LocalUploads};
 use crate::StoreError;
 
-pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<(Arc<dyn ObjectStore>, Root), StoreError> {
+pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Opened, StoreError> {
     let folder = Path::new(&spec.object_storage.bucket);
     let config =
         |message: String| StoreError::Config { field: "spec.objectStorage.bucket".to_owned(), message };
@@ -26,5 +26,7 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<(Arc<dyn ObjectSt
         .with_fsync(true); // as durable as an object store's answer
     let root =
         Root { url: format!("file://{}", folder.display()), endpoint: None, folder: Some(folder.to_owned()) };
-    Ok((Arc::new(store), root))
+    // A hard link is made only where nothing is, so completing needs no other condition.
+    let uploads = Uploads { store: Arc::new(LocalUploads::new(folder)), creating: None };
+    Ok(Opened { store: Arc::new(store), uploads, root })
 }

@@ -4,15 +4,21 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path};
-use sha2::{Digest, Sha256};
+use object_store::{
+    GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, multipart::PartId, path::Path,
+};
 
 use super::Location;
 use crate::{
     StoreError,
-    error::{is_missing_bucket, is_unsupported},
-    upload::{Digest256, Written},
+    error::{is_lost_upload, is_missing_bucket, is_unsupported},
+    staging::{Staged, Uploaded},
 };
+
+/// Whether the store refuses because the key is there.
+pub(crate) fn is_taken(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
+}
 
 impl Location {
     /// The object, to be streamed; none if the key is not there. A missing bucket or folder is an error.
@@ -52,69 +58,77 @@ impl Location {
         }
     }
 
-    /// Writes an object that is not there yet (If-None-Match). Safe to repeat: if the key is there with bytes that this
-    /// process has tried to write, that is success. Errors: [`StoreError::Exists`] for any other bytes.
-    pub(crate) async fn put_new(
-        &self,
-        key: &Path,
-        payload: PutPayload,
-        digest: Digest256,
-        written: &Written,
-    ) -> Result<(), StoreError> {
-        let ours = payload.content_length() as u64;
-        written.tried(key, digest);
+    /// Writes an object that is not there yet (If-None-Match). Safe to repeat: if the key is there with these bytes, that is
+    /// success. Errors: [`StoreError::Exists`] for any other bytes.
+    pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        let ours = Staged::Inline(bytes.clone());
+        let payload = PutPayload::from_bytes(bytes);
         if !self.inner.unconditional.load(Ordering::Relaxed) {
             match self.store().put_opts(key, payload.clone(), PutOptions::from(PutMode::Create)).await {
                 Ok(_) => return Ok(()),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                    return match self.size_of(key).await? {
-                        Some(size) => self.is_ours(key, size, ours, written).await,
-                        // S3 says 409 too when another request for the key is on its way.
-                        None => Err(StoreError::Unreachable {
-                            action: "write".to_owned(),
-                            url: self.url_of(key),
-                            detail: "the store says that it exists, but it does not; another write or deletion may be under way"
-                                .to_owned(),
-                        }),
+                Err(error) if is_taken(&error) => {
+                    return if self.holds(key, &ours).await? {
+                        Ok(())
+                    } else {
+                        Err(self.says_it_exists(key))
                     };
                 }
-                Err(error) if is_unsupported(&error) => {
-                    tracing::warn!(store = %self.url(), "the store does not know conditional writes; looking before each write instead");
-                    self.inner.unconditional.store(true, Ordering::Relaxed);
-                }
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
                 Err(error) => return Err(self.failed("write", key, &error)),
             }
         }
-        if let Some(size) = self.size_of(key).await? {
-            return self.is_ours(key, size, ours, written).await;
+        if self.holds(key, &ours).await? {
+            return Ok(());
         }
         self.store().put(key, payload).await.map_err(|error| self.failed("write", key, &error))?;
         Ok(())
     }
 
-    /// Success if the object holds bytes that this process has written, else [`StoreError::Exists`].
-    pub(crate) async fn is_ours(
-        &self,
-        key: &Path,
-        size: u64,
-        ours: u64,
-        written: &Written,
-    ) -> Result<(), StoreError> {
-        let foreign = |detail: String| Err(StoreError::Exists { url: self.url_of(key), detail });
-        let Some(object) = self.get(key).await? else {
-            return foreign("it was there a moment ago and is gone; another writer is at work".to_owned());
-        };
-        let mut hash = Sha256::new();
-        let mut stream = object.into_stream();
-        while let Some(chunk) = stream.next().await {
-            hash.update(&chunk.map_err(|error| self.failed("read", key, &error))?);
+    /// S3 says 409 too when another request for the key is on its way.
+    pub(crate) fn says_it_exists(&self, key: &Path) -> StoreError {
+        StoreError::Unreachable {
+            action: "write".to_owned(),
+            url: self.url_of(key),
+            detail:
+                "the store says that it exists, but it does not; another write or deletion may be under way"
+                    .to_owned(),
         }
-        if written.contains(key, &hash.finalize().into()) {
-            return Ok(());
+    }
+
+    fn knows_no_conditions(&self) {
+        tracing::warn!(store = %self.url(), "the store does not know conditional writes; looking before each write instead");
+        self.inner.unconditional.store(true, Ordering::Relaxed);
+    }
+
+    /// Completes an upload, on the condition that the key is not there where the store knows such a thing.
+    pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
+        let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();
+        if let Some(creating) = &self.inner.uploads.creating
+            && !self.inner.unconditional.load(Ordering::Relaxed)
+        {
+            match creating.complete_multipart(key, &parts.upload, ids()).await {
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
+                result => return result.map(|_| ()),
+            }
         }
-        foreign(format!(
-            "it holds {size} bytes that are not those being written ({ours} bytes); it is left alone. Choose another name, or remove it"
-        ))
+        self.uploads().complete_multipart(key, &parts.upload, ids()).await.map(|_| ())
+    }
+
+    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays while they
+    /// are there.
+    pub(crate) async fn abort_upload(&self, key: &Path, upload: &str, note: Option<Path>) {
+        match self.uploads().abort_multipart(key, &upload.to_owned()).await {
+            Err(error) if !is_lost_upload(&error) => {
+                tracing::warn!(%key, %error, "could not abort an upload; its parts stay until it is tried again, or until the bucket's lifecycle rule removes them");
+                return;
+            }
+            _ => {}
+        }
+        if let Some(note) = note
+            && let Err(error) = self.delete(vec![note]).await
+        {
+            tracing::debug!(%key, %error, "the note of an aborted upload stays");
+        }
     }
 
     /// All keys under a folder, sorted; bounded by what one backup or restore consists of.

@@ -14,6 +14,9 @@ impl Location {
         let keys = self.layout().backup(backup)?;
         let (metadata, owner) = (keys.metadata(), keys.owner());
         let found = self.list(keys.folder()).await?;
+        if found.iter().any(|key| keys.upload_note_number(key).is_some()) {
+            self.remove_begun(&keys).await?;
+        }
         let step = |wanted: &dyn Fn(&Path) -> bool| -> Vec<Path> {
             found.iter().filter(|key| wanted(key)).cloned().collect()
         };

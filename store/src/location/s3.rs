@@ -5,13 +5,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use backup_core::api::BackupStorageLocationSpec;
+use http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH};
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider,
+    BackoffConfig, Certificate, ClientOptions, RetryConfig, StaticCredentialProvider,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
 };
 use url::Url;
 
-use super::{Root, credentials};
+use super::{Opened, Root, Uploads, credentials};
 use crate::StoreError;
 
 /// How long one call to the store is retried; after that the error is shown, and the caller decides.
@@ -24,7 +25,7 @@ pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,
     ca: Option<&[u8]>,
-) -> Result<(Arc<dyn ObjectStore>, Root), StoreError> {
+) -> Result<Opened, StoreError> {
     let settings = Settings::of(spec)?;
     needs_tls_provider()?;
     let mut client = ClientOptions::new()
@@ -52,7 +53,7 @@ pub(super) fn open(
         .with_region(&settings.region)
         .with_virtual_hosted_style_request(settings.virtual_hosted)
         .with_retry(retry)
-        .with_client_options(client);
+        .with_client_options(client.clone());
     if let Some(endpoint) = settings.request_endpoint() {
         builder = builder.with_endpoint(endpoint);
     }
@@ -71,16 +72,25 @@ pub(super) fn open(
         let credential = credentials::parse(secret, &settings.profile)?;
         builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
     }
-    let store = builder.build().map_err(|error| StoreError::Config {
-        field: "spec".to_owned(),
-        message: format!("no S3 client can be made for {}: {error}", settings.url()),
-    })?;
+    let build = |builder: AmazonS3Builder| {
+        let built = builder.build().map_err(|error| StoreError::Config {
+            field: "spec".to_owned(),
+            message: format!("no S3 client can be made for {}: {error}", settings.url()),
+        });
+        built.map(Arc::new)
+    };
+    // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
+    // upload is all that it is used for. A policy that denies overwriting asks for it.
+    let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+    let creating = build(builder.clone().with_client_options(client.with_default_headers(only_new)))?;
+    let store = build(builder)?;
     let root = Root {
         url: settings.url(),
         endpoint: settings.endpoint.as_ref().map(ToString::to_string),
         folder: None,
     };
-    Ok((Arc::new(store), root))
+    let uploads = Uploads { store: store.clone(), creating: Some(creating) };
+    Ok(Opened { store, uploads, root })
 }
 
 /// The HTTP client panics without one; programs install it in `main`.
@@ -267,7 +277,7 @@ mod tests {
             ("b", &[("checksumAlgorithm", "MD5")], "spec.config[checksumAlgorithm]"),
         ];
         for (bucket, config, field) in table {
-            let error = open(&spec(bucket, config), Some(b""), None).unwrap_err();
+            let error = open(&spec(bucket, config), Some(b""), None).err().unwrap();
             assert_eq!(error.category(), "config");
             assert!(error.to_string().starts_with(field), "{error}");
         }

@@ -1,15 +1,11 @@
 use std::{collections::BTreeMap, io::Read, io::Write, sync::Arc};
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
-use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use proptest::prelude::*;
 
 use super::{Contents, ItemPath, reader::index};
-use crate::{
-    Location, StoreError,
-    testing::memory,
-    upload::{Upload, Written},
-};
+use crate::{Location, StoreError, testing::memory, upload::Upload};
 
 /// Items as namespace and JSON, by resource, in order.
 type Seen = BTreeMap<String, Vec<(Option<String>, Vec<u8>)>>;
@@ -39,14 +35,20 @@ impl Item {
     }
 }
 
+fn upload(location: &Location, key: &Path) -> Upload {
+    Upload::new(location.clone(), key.clone(), None)
+}
+
 /// The tarball of these items as it lands in a store.
 async fn written(location: &Location, items: &[Item]) -> Vec<u8> {
     let key = Path::from("t.tar.gz");
-    let mut writer = super::Writer::new(Upload::new(location.clone(), key.clone()), 1_700_000_000).unwrap();
+    let mut writer = super::Writer::new(upload(location, &key), 1_700_000_000).unwrap();
     for item in items {
         writer.item(&item.path(), &item.json).await.unwrap();
     }
-    let size = writer.finish(&Written::default()).await.unwrap();
+    let staged = writer.finish().await.unwrap();
+    location.publish(&key, &staged).await.unwrap();
+    let size = staged.bytes();
     let bytes = location.store().get(&key).await.unwrap().bytes().await.unwrap().to_vec();
     assert_eq!(bytes.len() as u64, size);
     bytes
@@ -305,14 +307,15 @@ fn a_download_that_breaks_off_is_not_a_damaged_archive() {
 async fn an_item_that_can_not_be_stored_leaves_the_archive_whole() {
     let location = memory("");
     let key = Path::from("t.tar.gz");
-    let mut writer = super::Writer::new(Upload::new(location.clone(), key.clone()), 0).unwrap();
+    let mut writer = super::Writer::new(upload(&location, &key), 0).unwrap();
     let good = Item::new("pods", Some("a"), "one", b"{}");
     writer.item(&good.path(), &good.json).await.unwrap();
     let bad = Item::new("pods", Some("a/b"), "two", b"{}");
     assert!(writer.item(&bad.path(), &bad.json).await.unwrap_err().is_item());
     let huge = vec![0; usize::try_from(super::MAX_ITEM).unwrap() + 1];
     assert!(writer.item(&good.path(), &huge).await.unwrap_err().is_item());
-    writer.finish(&Written::default()).await.unwrap();
+    let staged = writer.finish().await.unwrap();
+    location.publish(&key, &staged).await.unwrap();
     let bytes = location.store().get(&key).await.unwrap().bytes().await.unwrap();
     assert_eq!(seen(&read(&bytes).unwrap()), expected(&[good]));
 }
@@ -320,13 +323,13 @@ async fn an_item_that_can_not_be_stored_leaves_the_archive_whole() {
 #[tokio::test]
 async fn a_write_that_was_dropped_half_way_ends_the_archive() {
     use futures::FutureExt;
-    let location = Location::from_store(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, "", "u").unwrap();
-    let mut writer = super::Writer::new(Upload::new(location.clone(), Path::from("t")), 0).unwrap();
+    let location = Location::from_store(Arc::new(InMemory::new()), "", "u").unwrap();
+    let mut writer = super::Writer::new(upload(&location, &Path::from("t")), 0).unwrap();
     // More chunks than cores: the write has to wait for the pool, and is dropped while it does.
     let large = Item::new("pods", None, "p", &vec![b'x'; 60 * 1024 * 1024]);
     assert!(writer.item(&large.path(), &large.json).now_or_never().is_none());
     let error = writer.item(&large.path(), b"{}").await.unwrap_err();
     assert!(error.to_string().contains("interrupted"), "{error}");
-    assert!(writer.finish(&Written::default()).await.is_err());
+    assert!(writer.finish().await.is_err());
     assert!(location.store().head(&Path::from("t")).await.is_err());
 }

@@ -8,7 +8,8 @@ use tar::{Builder, EntryType, Header};
 use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, compress::Compressor, paths::VERSION};
 use crate::{
     StoreError,
-    upload::{Upload, Written},
+    staging::{Staged, Uploaded},
+    upload::Upload,
 };
 
 /// Size of the chunks that are compressed on their own (bytes).
@@ -33,17 +34,23 @@ pub(crate) struct Writer {
 impl Writer {
     /// `mtime` is shown by tar tools, in seconds since 1970.
     pub(crate) fn new(upload: Upload, mtime: u64) -> Result<Self, StoreError> {
-        let mut writer = Self {
+        let mut writer = Self::resume(upload, 0);
+        writer.mtime = mtime;
+        writer.entry(VERSION, format!("{FORMAT_VERSION}\n").as_bytes())?;
+        Ok(writer)
+    }
+
+    /// Goes on with an archive that was paused when it had `total` bytes, not compressed.
+    pub(crate) fn resume(upload: Upload, total: u64) -> Self {
+        Self {
             tar: Builder::new(Vec::new()),
             chunk: Vec::with_capacity(CHUNK),
             compressor: Compressor::new(),
             upload,
-            mtime,
-            total: 0,
+            mtime: 0,
+            total,
             broken: None,
-        };
-        writer.entry(VERSION, format!("{FORMAT_VERSION}\n").as_bytes())?;
-        Ok(writer)
+        }
     }
 
     /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive as it was; any
@@ -66,16 +73,28 @@ impl Writer {
         result
     }
 
-    /// Ends the archive and publishes it; its size in the store (bytes).
-    pub(crate) async fn finish(mut self, written: &Written) -> Result<u64, StoreError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        let result = self.end(written).await;
+    /// Ends the archive; nothing of it is visible yet.
+    pub(crate) async fn finish(mut self) -> Result<Staged, StoreError> {
+        self.whole()?;
+        let result = self.end().await;
         if result.is_err() {
             self.upload.abort().await;
         }
         result
+    }
+
+    /// Leaves off between two items, to be gone on with by [`Self::resume`]: what is uploaded, the rest, and the archive's
+    /// size so far, not compressed.
+    pub(crate) async fn pause(mut self) -> Result<(Option<Uploaded>, Bytes, u64), StoreError> {
+        self.whole()?;
+        let result = match self.flush().await {
+            Ok(()) => self.upload.pause().await,
+            Err(error) => Err(error),
+        };
+        if result.is_err() {
+            self.upload.abort().await;
+        }
+        result.map(|(parts, tail)| (parts, tail, self.total))
     }
 
     pub(crate) async fn abort(mut self) {
@@ -101,7 +120,7 @@ impl Writer {
     }
 
     async fn write(&mut self, paths: &[String], json: &[u8]) -> Result<(), StoreError> {
-        // Parts fail in the background; the caller hears of it now, not when the next part is full.
+        // Uploaded fail in the background; the caller hears of it now, not when the next part is full.
         self.upload.failed_part()?;
         for path in paths {
             self.entry(path, json)?;
@@ -110,13 +129,23 @@ impl Writer {
         Ok(())
     }
 
-    async fn end(&mut self, written: &Written) -> Result<u64, StoreError> {
+    fn whole(&mut self) -> Result<(), StoreError> {
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    async fn end(&mut self) -> Result<Staged, StoreError> {
         self.tar.finish().map_err(|error| StoreError::io("write the tarball", &error))?;
+        self.flush().await?;
+        self.upload.finish().await
+    }
+
+    /// Everything so far to the upload.
+    async fn flush(&mut self) -> Result<(), StoreError> {
         self.cut(true).await?;
         while let Some(member) = self.compressor.next().await {
             self.upload.write(member?).await?;
         }
-        self.upload.finish(written).await
+        Ok(())
     }
 
     /// One entry into the tar buffer.

@@ -5,7 +5,9 @@
 
 mod bad_input;
 mod clients;
+mod crash_points;
 mod deploy;
+mod drills;
 mod history;
 mod ledger;
 mod lock;
@@ -63,6 +65,20 @@ async fn main() -> ExitCode {
             "our webhook",
             shared.concat(),
             World::builder().controller_args(&["--store-validation-frequency=2s"]),
+        ),
+        (
+            "a store that misbehaves",
+            drills::TESTS.to_vec(),
+            World::builder()
+                .webhooks(1)
+                .controller_args(&["--store-validation-frequency=2s", "--concurrent-backups=2"]),
+        ),
+        (
+            "a controller that is killed",
+            crash_points::TESTS.to_vec(),
+            World::builder()
+                .webhooks(1)
+                .controller_args(&["--store-validation-frequency=2s", crash_points::ALONE]),
         ),
         (
             "a grace of one second",

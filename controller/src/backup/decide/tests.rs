@@ -17,14 +17,14 @@ const ENDED: [BackupPhase; 5] = [
 ];
 
 fn seen<'a>(phase: &'a BackupPhase, stored: Option<&'a Stored>) -> Seen<'a> {
-    Seen { phase, deleting: false, findings: &[], stored, contents_stored: false }
+    Seen { phase, deleting: false, findings: &[], stored, in_hand: false, lost: false }
 }
 
 fn stored(uid: &str, phase: BackupPhase) -> Stored {
     let mut backup = Backup::default();
     backup.metadata.uid = Some(uid.to_owned());
     backup.status.phase = Some(phase);
-    Stored::of(Some(backup), "mine")
+    Stored::of(&Found::Stored(Box::new(backup)), "mine")
 }
 
 #[test]
@@ -47,12 +47,37 @@ fn every_phase_has_an_owner_after_a_restart() {
 fn stored_metadata_of_this_uid_is_adopted_in_every_active_phase() {
     let ours = stored("mine", BackupPhase::PartiallyFailed);
     for phase in ACTIVE {
-        for contents_stored in [false, true] {
-            let plan = next(Seen { contents_stored, ..seen(&phase, Some(&ours)) });
+        for in_hand in [false, true] {
+            let plan = next(Seen { in_hand, ..seen(&phase, Some(&ours)) });
             assert!(
                 matches!(plan, Plan::Adopt { metadata } if metadata.phase() == BackupPhase::PartiallyFailed)
             );
         }
+    }
+}
+
+#[test]
+fn what_is_recorded_is_finished_by_whoever_finds_it_in_every_active_phase() {
+    for phase in ACTIVE {
+        assert_eq!(next(seen(&phase, Some(&Stored::Recorded))), Plan::Finish, "{phase}");
+    }
+}
+
+#[test]
+fn what_is_recorded_and_gone_is_collected_again() {
+    for phase in ACTIVE {
+        let again = if phase == BackupPhase::ReadyToStart { Plan::Begin } else { Plan::Resume };
+        for stored in [Stored::Recorded, Stored::Waiting] {
+            let plan = next(Seen { lost: true, ..seen(&phase, Some(&stored)) });
+            assert_eq!(plan, again, "{phase}");
+        }
+    }
+}
+
+#[test]
+fn operations_that_are_recorded_are_gone_on_with() {
+    for phase in ACTIVE.into_iter().filter(|phase| *phase != BackupPhase::ReadyToStart) {
+        assert_eq!(next(seen(&phase, Some(&Stored::Waiting))), Plan::Operations, "{phase}");
     }
 }
 
@@ -90,7 +115,7 @@ fn an_ended_backup_is_never_moved_again() {
     let ours = stored("mine", BackupPhase::Completed);
     for phase in ENDED {
         for deleting in [false, true] {
-            let plan = next(Seen { deleting, contents_stored: true, ..seen(&phase, Some(&ours)) });
+            let plan = next(Seen { deleting, in_hand: true, ..seen(&phase, Some(&ours)) });
             assert_eq!(plan, Plan::Free, "{phase}");
         }
     }
@@ -99,9 +124,11 @@ fn an_ended_backup_is_never_moved_again() {
 #[test]
 fn an_unknown_phase_uploads_and_patches_nothing() {
     let phase = BackupPhase::Unknown("Later".to_owned());
-    let ours = stored("mine", BackupPhase::Completed);
-    for deleting in [false, true] {
-        assert_eq!(next(Seen { deleting, ..seen(&phase, Some(&ours)) }), Plan::Wait);
+    for stored in [Stored::Nothing, stored("mine", BackupPhase::Completed), Stored::Recorded, Stored::Waiting]
+    {
+        for (deleting, in_hand) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(next(Seen { deleting, in_hand, ..seen(&phase, Some(&stored)) }), Plan::Wait);
+        }
     }
 }
 
@@ -126,11 +153,11 @@ fn nothing_is_collected_before_somebody_has_looked_into_the_store() {
 
 #[test]
 fn contents_in_hand_are_finished_not_collected_again() {
-    for stored in [None, Some(&Stored::Nothing)] {
+    for stored in [None, Some(&Stored::Nothing), Some(&Stored::Recorded), Some(&Stored::Waiting)] {
         for phase in
             [BackupPhase::InProgress, BackupPhase::Finalizing, BackupPhase::FinalizingPartiallyFailed]
         {
-            assert_eq!(next(Seen { contents_stored: true, ..seen(&phase, stored) }), Plan::Finish, "{phase}");
+            assert_eq!(next(Seen { in_hand: true, ..seen(&phase, stored) }), Plan::Finish, "{phase}");
         }
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
-use backup_store::{BackupFiles, BackupWriter, Location, Scope, StoreError};
+use backup_store::{BackupFiles, BackupWriter, Collected, Location, Scope, StoreError, crash};
 
-use super::{Next, Trouble, Worker};
+use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
         actions::{self, Actions},
@@ -29,11 +29,13 @@ use crate::{
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Collects everything from the start and stores the contents; then the Backup is Finalizing.
+    /// Collects everything from the start; then the Backup is Finalizing, and nothing of it is visible in the store yet.
+    /// `lost` is what was decided before, and can't be written any more.
     pub(super) async fn collect(
         &mut self,
         backup: Backup,
         location: &Location,
+        lost: Option<Record>,
         token: &Token,
     ) -> Result<Next, Trouble> {
         let permits = std::sync::Arc::clone(&self.permits);
@@ -42,7 +44,12 @@ impl Worker {
             () = self.reins.pulled() => return Err(self.halt()),
         };
         self.reins.check()?;
-        let mut writer = match location.open_backup(&self.name, &self.uid).await {
+        let opened = match lost {
+            None => location.open_backup(&self.name, &self.uid).await,
+            Some(Record::Decided(decided)) => decided.begin_again().await,
+            Some(Record::Waiting(waiting)) => waiting.begin_again().await,
+        };
+        let mut writer = match opened {
             Ok(writer) => writer,
             Err(error) => return self.writing_failed(&backup, error).await,
         };
@@ -67,24 +74,36 @@ impl Worker {
                 return self.writing_failed(&backup, error).await;
             }
         };
+        match writer.finish().await {
+            Ok(contents) => self.enter_finalizing(&backup, contents, files, &progress, token).await,
+            Err(error) => self.writing_failed(&backup, error).await,
+        }
+    }
+
+    /// Everything is collected: says so, if it was collected under our claim.
+    async fn enter_finalizing(
+        &mut self,
+        backup: &Backup,
+        contents: Collected,
+        files: BackupFiles,
+        progress: &Progress,
+        token: &Token,
+    ) -> Result<Next, Trouble> {
         let next = decide::finalizing(files.results.errors());
         let published = match self.still_claimed(token).await {
-            Ok(()) => self.publish(&backup, |now| patches::finalizing(now, &next, Some(&progress))).await,
+            Ok(()) => self.publish(backup, |now| patches::finalizing(now, &next, Some(progress))).await,
             Err(trouble) => Err(trouble),
         };
-        let finalizing = match published {
-            Ok(finalizing) => finalizing,
-            Err(trouble) => {
-                writer.abort().await;
-                return Err(trouble);
-            }
-        };
-        match writer.finish_contents().await {
-            Ok(contents) => {
+        match published {
+            Ok(finalizing) => {
+                crash::point("after-finalizing-patch");
                 self.unfinished = Some(Unfinished::new(contents, files, progress.status(true)));
                 Ok(Next::Again(Some(Box::new(finalizing))))
             }
-            Err(error) => self.writing_failed(&finalizing, error).await,
+            Err(trouble) => {
+                contents.discard().await;
+                Err(trouble)
+            }
         }
     }
 

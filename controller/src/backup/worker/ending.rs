@@ -1,43 +1,65 @@
 //! How a Backup ends: published, then counted and told, then its claim is free.
 
 use backup_core::api::{Backup, BackupPhase};
-use backup_store::StoreError;
+use backup_store::{StoreError, crash};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Next, Start, Trouble, Worker, schedule_of};
 use crate::{
-    backup::{finish, halt::Halt, observe, patches, prepare::Facts},
+    backup::{
+        finish::{self, Unfinished},
+        halt::Halt,
+        observe, patches,
+        prepare::Facts,
+    },
     metrics::Outcome,
 };
 
 impl Worker {
-    /// Stores what belongs beside the contents, and publishes the end.
+    /// Decides what the end is, writes it, and publishes it.
     pub(super) async fn finish(&mut self, backup: &Backup) -> Result<Next, Trouble> {
         self.reins.check()?;
         let Some(unfinished) = &mut self.unfinished else { return Err(Trouble::Changed) };
-        let (bytes, errors) = (unfinished.bytes(), unfinished.errors());
         let stored = match unfinished.store(backup, Timestamp::now()).await {
             Ok(stored) => stored,
-            Err(error) => {
-                // The contents have gone, or a key holds bytes that this process has not written. No repetition mends
-                // that: the store is looked at anew, and what it holds is adopted, or everything is collected again.
-                if matches!(error, StoreError::Corrupt { .. } | StoreError::Exists { .. }) {
-                    self.unfinished = None;
-                }
-                return Err(Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() });
-            }
+            Err(error) => return Err(self.not_stored(&error)),
         };
+        let bytes = unfinished.bytes();
+        crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
+        crash::point("after-terminal-patch");
         let completed = (ended.phase() == BackupPhase::Completed).then(|| Timestamp::now().as_second());
         let items = ended.status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
+        let errors = ended.status.errors;
         self.ctx.metrics.backup_contents(schedule_of(&ended), bytes, items, errors, completed);
         self.ended(&ended).await
     }
 
+    /// The end could not be written (any more). What is decided stays so, and is tried again.
+    fn not_stored(&mut self, error: &StoreError) -> Trouble {
+        let record = self.unfinished.as_ref().and_then(Unfinished::record);
+        match (error, record) {
+            // Gone before it became visible: collected again. The next round finds the record and begins after it.
+            (StoreError::Lost { .. }, _) => {
+                (self.lost, self.unfinished) = (record, None);
+                Trouble::Blocked { reason: format!("{error}; it is collected again"), passing: true }
+            }
+            // Another replica was faster: the next round finds what it has decided.
+            (StoreError::Exists { .. }, None) => {
+                self.unfinished = None;
+                Trouble::Blocked { reason: error.to_string(), passing: true }
+            }
+            // No repetition mends other bytes under one of the keys; they are shown, and looked at again slowly.
+            _ => Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() },
+        }
+    }
+
     /// Publishes what the stored metadata says.
     pub(super) async fn adopt(&mut self, backup: &Backup, metadata: &Backup) -> Result<Next, Trouble> {
+        crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, metadata)).await?;
+        crash::point("after-terminal-patch");
         self.ended(&ended).await
     }
 
@@ -90,7 +112,9 @@ impl Worker {
 
     /// Frees the claim, then lets a Backup go that carries our finalizer.
     pub(super) async fn let_go(&mut self, backup: &Backup) -> Result<Next, Trouble> {
-        self.unfinished = None;
+        if let Some(Unfinished::Collected { contents, metadata: None, .. }) = self.unfinished.take() {
+            contents.discard().await; // nobody has tried to decide it
+        }
         self.release().await?;
         if patches::let_go(backup).is_some() {
             self.publish(backup, patches::let_go).await?;

@@ -132,7 +132,7 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
 }
 
 #[tokio::test(start_paused = true)]
-async fn contents_that_are_lost_before_the_metadata_are_collected_again() {
+async fn contents_that_are_removed_before_the_metadata_are_written_again_as_they_were_decided() {
     let cluster = Cluster::with(metadata_comes_first);
     ready(&cluster);
     std::fs::create_dir_all(cluster.file("b-logs.gz")).unwrap();
@@ -140,11 +140,67 @@ async fn contents_that_are_lost_before_the_metadata_are_collected_again() {
     cluster
         .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
         .await;
+    let decided = std::fs::read(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_file(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_dir(cluster.file("b-logs.gz")).unwrap();
     cluster.until(|cluster| cluster.phase() == "Completed").await;
     running.await.unwrap();
-    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 2);
+    assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
+    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_has_decided_is_finished_and_not_collected_again() {
+    for phase in ["InProgress", "Finalizing"] {
+        let cluster = Cluster::with(metadata_comes_first);
+        ready(&cluster);
+        std::fs::create_dir_all(cluster.file("b-results.gz")).unwrap();
+        let dying = tokio::spawn(worker(&cluster.context()).0.run());
+        cluster
+            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+            .await;
+        dying.abort();
+        let _ = dying.await;
+        std::fs::remove_dir(cluster.file("b-results.gz")).unwrap();
+        let decided = std::fs::read(cluster.file("b.tar.gz")).unwrap();
+        cluster.change_backup(&json!({"status": {"phase": phase}}));
+        run(&cluster).await;
+        assert_eq!(cluster.phase(), "Completed");
+        assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
+        assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 1);
+        assert_eq!(cluster.get(BACKUP)["status"], cluster.metadata()["status"]);
+        let left: Vec<_> = std::fs::read_dir(cluster.file(".private")).unwrap().collect();
+        assert_eq!(left.len(), 1, "only the claim is left: {left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizing_phases() {
+    for partly in [false, true] {
+        let cluster = Cluster::with(move |cluster, method, path, body| {
+            metadata_comes_first(cluster, method, path, body);
+            let finalizing =
+                body["status"]["phase"].as_str().is_some_and(|phase| phase.starts_with("Finalizing"));
+            if method == "PATCH" && path == BACKUP && finalizing {
+                std::fs::write(cluster.file("b-results.gz"), "foreign").unwrap();
+            }
+            (partly && path == ITEMS).then_some(403)
+        });
+        ready(&cluster);
+        let running = tokio::spawn(worker(&cluster.context()).0.run());
+        cluster
+            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+            .await;
+        let reason = cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
+        assert!(reason.as_str().unwrap().contains("b-results.gz exists already"), "{reason}");
+        assert_eq!(cluster.phase(), if partly { "FinalizingPartiallyFailed" } else { "Finalizing" });
+        assert_eq!(std::fs::read(cluster.file("b-results.gz")).unwrap(), b"foreign");
+        assert!(cluster.metadata().is_null());
+        std::fs::remove_file(cluster.file("b-results.gz")).unwrap();
+        let end = if partly { "PartiallyFailed" } else { "Completed" };
+        cluster.until(|cluster| cluster.phase() == end).await;
+        running.await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

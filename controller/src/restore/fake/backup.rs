@@ -29,7 +29,7 @@ pub async fn stored(
             ItemPath { group_resource, version: "v1", preferred: true, namespace: *namespace, name: &name };
         writer.item(&path, json.to_string().as_bytes()).await.unwrap();
     }
-    let mut done = writer.finish_contents().await.unwrap();
+    let collected = writer.finish().await.unwrap();
     let files = BackupFiles {
         log: LogFile::new().unwrap(),
         results: Results::default(),
@@ -39,10 +39,9 @@ pub async fn stored(
         volume_snapshots: vec![],
         pod_volume_backups: vec![],
     };
-    done.put_side_files(&files).await.unwrap();
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some("uid".to_owned());
     backup.status.phase = Some(BackupPhase::Completed);
-    done.commit(&backup).await.unwrap();
+    collected.decide(&files, &backup).await.unwrap().publish().await.unwrap();
     (folder, location, object)
 }

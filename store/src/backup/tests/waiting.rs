@@ -1,0 +1,105 @@
+//! Backups that wait for operations.
+
+use super::*;
+use crate::backup::Waiting;
+
+async fn waiting(location: &Location, large: bool) -> Waiting {
+    let mut writer = location.open_backup("b", "u1").await.unwrap();
+    add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
+    writer.item(&pod("claim"), br#"{"early":true}"#).await.unwrap();
+    writer.wait(files("so far")).await.unwrap()
+}
+
+async fn found_waiting(location: &Location) -> Waiting {
+    match location.find_backup("b", "u1").await.unwrap() {
+        Found::Waiting(waiting) => *waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replaces_an_earlier_one() {
+    for large in [false, true] {
+        let (_dir, local) = folder("p");
+        for (location, counts_parts) in [(memory("p"), false), (local, true)] {
+            drop(waiting(&location, large).await);
+            assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
+            assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists");
+            let mut found = found_waiting(&location).await;
+            assert_eq!(found.files().results.warnings(), 1);
+            assert_eq!(found.files().resource_list.len(), 1);
+            found.keep_operations(vec![json!({"status": {"phase": "InProgress"}})]).await.unwrap();
+            let mut found = found_waiting(&location).await;
+            assert_eq!(found.files().item_operations[0]["status"]["phase"], "InProgress");
+            found.keep_operations(vec![json!({"status": {"phase": "Completed"}})]).await.unwrap();
+            // It dies once while it goes on, with more uploaded. (The store in memory completes whatever was uploaded.)
+            if counts_parts {
+                let (mut writer, _) = found_waiting(&location).await.resume().unwrap();
+                add_noise(&mut writer, 3).await.unwrap();
+                std::mem::forget(writer);
+            }
+            let (mut writer, mut files) = found_waiting(&location).await.resume().unwrap();
+            writer.item(&pod("claim"), br#"{"early":false}"#).await.unwrap();
+            files.log.line("info", "later", &[], AT.parse().unwrap());
+            let end = backup("u1", BackupPhase::Completed);
+            let collected = writer.finish().await.unwrap();
+            collected.decide(&files, &end).await.unwrap().publish().await.unwrap();
+            let contents = location.read_contents("b").await.unwrap();
+            let items = contents.items("pods");
+            assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
+            assert_eq!(contents.read(items.last().unwrap()).unwrap(), br#"{"early":false}"#);
+            let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
+            let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
+            assert!(log.contains("so far") && log.contains("later"), "{log}");
+            let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz")).await.unwrap();
+            assert_eq!(json_of(&operations)[0]["status"]["phase"], "Completed");
+            assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_replicas_only_one_keeps_the_next_state_of_the_operations() {
+    let location = memory("p");
+    let mut ours = waiting(&location, false).await;
+    let mut theirs = found_waiting(&location).await;
+    ours.keep_operations(vec![json!(1)]).await.unwrap();
+    assert_eq!(theirs.keep_operations(vec![json!(2)]).await.unwrap_err().category(), "exists");
+}
+
+#[tokio::test]
+async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    let first = waiting(&location, true).await;
+    recorder.expire_uploads().await;
+    let mut writer = first.begin_again().await.unwrap();
+    writer.item(&pod("again"), b"{}").await.unwrap();
+    let end = backup("u1", BackupPhase::Completed);
+    writer.finish().await.unwrap().decide(&files("y"), &end).await.unwrap().publish().await.unwrap();
+    assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
+    let (_dir, local) = folder("p");
+    for location in [memory("p"), local] {
+        drop(location.open_backup("b", "u1").await.unwrap());
+        let (mut journal, entries) = location.journal("b").await.unwrap();
+        assert!(entries.is_empty());
+        for n in 0..11 {
+            journal.add(&json!({ "intended": n })).await.unwrap();
+        }
+        // Collected again, and by another process.
+        drop(location.open_backup("b", "u1").await.unwrap());
+        let (mut next, entries) = location.journal("b").await.unwrap();
+        assert_eq!(
+            entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),
+            (0..11).collect::<Vec<_>>()
+        );
+        next.add(&json!("mine")).await.unwrap();
+        assert_eq!(journal.add(&json!("late")).await.unwrap_err().category(), "exists");
+        stored(&location, "u1").await;
+        assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+    }
+}

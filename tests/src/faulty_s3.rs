@@ -1,0 +1,183 @@
+//! An HTTP proxy in front of the S3 server: it can answer in its place, lose its answers, and hold requests up. What it
+//! does with a request is said by a rule of the test.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, RwLock},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use tokio_util::sync::CancellationToken;
+
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// It is passed on.
+    Pass,
+    /// It is not passed on, and answered with this status.
+    Answer(u16),
+    /// It is passed on, and the answer is 500 whatever the server said.
+    LoseAnswer,
+    /// It is passed on after so long.
+    Slow(Duration),
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Asked {
+    /// Method.
+    pub method: Method,
+    /// The key, without the bucket.
+    pub key: String,
+    /// The query.
+    pub query: String,
+    /// Whether it asks that the key is not there (If-None-Match: *).
+    pub only_new: bool,
+}
+
+impl Asked {
+    /// Whether it would change anything in the store.
+    pub fn writes(&self) -> bool {
+        !matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Whether it would make an object visible: a plain PUT, or the completion of an upload.
+    pub fn makes_visible(&self) -> bool {
+        let part = self.query.contains("uploadId=");
+        (self.method == Method::PUT && !part && !self.key.is_empty()) || (self.method == Method::POST && part)
+    }
+
+    /// Whether it would make an object visible that readers take for part of a backup.
+    pub fn makes_final(&self) -> bool {
+        self.makes_visible() && !self.key.contains("/.private/")
+    }
+}
+
+type Rule = dyn Fn(&Asked) -> Mood + Send + Sync;
+
+/// A running proxy; ends when dropped.
+pub struct FaultyS3 {
+    address: SocketAddr,
+    state: State,
+    end: CancellationToken,
+}
+
+#[derive(Clone)]
+struct State {
+    upstream: SocketAddr,
+    client: reqwest::Client,
+    rule: Arc<RwLock<Arc<Rule>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl FaultyS3 {
+    /// Starts a proxy that passes everything on.
+    pub async fn start(upstream: SocketAddr) -> anyhow::Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let state = State {
+            upstream,
+            client: reqwest::Client::builder().timeout(Duration::from_mins(1)).build()?,
+            rule: Arc::new(RwLock::new(Arc::new(|_: &Asked| Mood::Pass))),
+            asked: Arc::default(),
+        };
+        let (end, serving) = (CancellationToken::new(), state.clone());
+        let router =
+            Router::new().fallback(move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+                let state = serving.clone();
+                async move { state.answer(method, &uri, headers, body).await }
+            });
+        let router = router.layer(axum::extract::DefaultBodyLimit::disable());
+        let serve = async move { axum::serve(listener, router).await };
+        tokio::spawn(end.clone().run_until_cancelled_owned(serve));
+        Ok(Self { address, state, end })
+    }
+
+    /// The URL of the proxy.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Says what is done with requests from now on.
+    pub fn rule(&self, rule: impl Fn(&Asked) -> Mood + Send + Sync + 'static) {
+        if let Ok(mut current) = self.state.rule.write() {
+            *current = Arc::new(rule);
+        }
+    }
+
+    /// Passes everything on.
+    pub fn calm(&self) {
+        self.rule(|_| Mood::Pass);
+    }
+
+    /// Every request so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.state.asked.lock().map(|asked| asked.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for FaultyS3 {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+impl State {
+    async fn answer(&self, method: Method, uri: &Uri, headers: HeaderMap, body: Bytes) -> Response {
+        let path = uri.path().trim_start_matches('/');
+        let asked = Asked {
+            method: method.clone(),
+            key: path.split_once('/').map(|(_, key)| key.to_owned()).unwrap_or_default(),
+            query: uri.query().unwrap_or_default().to_owned(),
+            only_new: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*"),
+        };
+        let rule = self.rule.read().map(|rule| Arc::clone(&rule));
+        let mood = rule.map_or(Mood::Pass, |rule| rule(&asked));
+        if let Ok(mut all) = self.asked.lock() {
+            all.push(asked);
+        }
+        match mood {
+            Mood::Answer(status) => return refusal(status),
+            Mood::Slow(time) => tokio::time::sleep(time).await,
+            Mood::Pass | Mood::LoseAnswer => {}
+        }
+        let url = format!("http://{}{uri}", self.upstream);
+        let mut headers = headers;
+        for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+            headers.remove(name); // of this connection; the next one has its own
+        }
+        let sent = self.client.request(method, url).headers(headers).body(body).send().await;
+        let Ok(answer) = sent else { return refusal(502) };
+        let (status, mut headers) = (answer.status(), answer.headers().clone());
+        let Ok(body) = answer.bytes().await else { return refusal(502) };
+        if mood == Mood::LoseAnswer {
+            return refusal(500);
+        }
+        headers.remove(header::CONNECTION);
+        headers.remove(header::TRANSFER_ENCODING);
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+/// As S3 would say it.
+fn refusal(status: u16) -> Response {
+    let code = match status {
+        403 => "AccessDenied",
+        409 => "OperationAborted",
+        412 => "PreconditionFailed",
+        429 | 503 => "SlowDown",
+        _ => "InternalError",
+    };
+    let body = format!("<Error><Code>{code}</Code><Message>said by the test</Message></Error>");
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "application/xml")], body).into_response()
+}
