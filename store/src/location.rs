@@ -7,12 +7,15 @@ use std::{
 };
 
 use backup_core::api::BackupStorageLocation;
-use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
+use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
 
+mod azure;
 mod check;
+mod client;
 mod credentials;
+mod gcs;
 mod local;
 mod local_uploads;
 mod objects;
@@ -31,6 +34,8 @@ pub struct Location {
 struct Inner {
     store: Arc<dyn ObjectStore>,
     uploads: Uploads,
+    /// What every object is tagged with.
+    tags: TagSet,
     layout: Layout,
     root: Root,
     /// Set once the store has said that it does not know conditional writes.
@@ -48,6 +53,7 @@ struct Uploads {
 struct Opened {
     store: Arc<dyn ObjectStore>,
     uploads: Uploads,
+    tags: TagSet,
     root: Root,
 }
 
@@ -65,9 +71,10 @@ struct Root {
 impl Location {
     /// Opens the store of a BackupStorageLocation; does not talk to it yet.
     ///
-    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file), none to use
-    /// those of the environment (workload identity); `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`.
-    /// Providers: `aws` (S3 and compatibles) and `local` (`bucket` is an absolute folder, created if need be).
+    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file, the JSON key of
+    /// a Google service account, a file of `AZURE_…` variables), none to use those of the environment (workload
+    /// identity); `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and compatibles), `gcp`,
+    /// `azure`, and `local` (`bucket` is an absolute folder, created if need be).
     /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder can't be made.
     pub fn open(
         bsl: &BackupStorageLocation,
@@ -77,12 +84,14 @@ impl Location {
         let spec = &bsl.spec;
         let opened = match spec.provider.as_str() {
             "aws" | "velero.io/aws" => s3::open(spec, credentials, ca)?,
+            "azure" | "velero.io/azure" => azure::open(spec, credentials, ca)?,
+            "gcp" | "velero.io/gcp" => gcs::open(spec, credentials, ca)?,
             "local" | "velero.io/local" => local::open(spec)?,
             other => {
                 return Err(StoreError::Config {
                     field: "spec.provider".to_owned(),
                     message: format!(
-                        "{other:?} is not known: expected aws (S3 and compatibles) or local (a folder)"
+                        "{other:?} is not known: expected aws (S3 and compatibles), azure, gcp or local (a folder)"
                     ),
                 });
             }
@@ -98,14 +107,14 @@ impl Location {
     ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
         let uploads = Uploads { store: store.clone(), creating: None };
-        Self::of(Opened { store, uploads, root }, prefix)
+        Self::of(Opened { store, uploads, tags: TagSet::default(), root }, prefix)
     }
 
     fn of(opened: Opened, prefix: &str) -> Result<Self, StoreError> {
-        let Opened { store, uploads, root } = opened;
+        let Opened { store, uploads, tags, root } = opened;
         let layout = Layout::new(prefix)?;
         let unconditional = AtomicBool::new(false);
-        Ok(Self { inner: Arc::new(Inner { store, uploads, layout, root, unconditional }) })
+        Ok(Self { inner: Arc::new(Inner { store, uploads, tags, layout, root, unconditional }) })
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.

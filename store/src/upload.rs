@@ -180,7 +180,7 @@ impl Upload {
     }
 
     async fn begin(&mut self) -> Result<Arc<str>, StoreError> {
-        let begun = self.location.uploads().create_multipart(&self.key).await;
+        let begun = self.location.begin_upload(&self.key).await;
         let upload: Arc<str> = begun.map_err(|error| self.failed(&error))?.into();
         self.begun = Some(Arc::clone(&upload));
         if let Some(note) = &self.note {

@@ -23,6 +23,18 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<AwsCredential, StoreEr
         )?;
     let value =
         |key: &str| section.get(key).map(str::trim).filter(|value| !value.is_empty()).map(ToOwned::to_owned);
+    if value("aws_access_key_id").is_none() {
+        for key in
+            ["role_arn", "source_profile", "credential_process", "web_identity_token_file", "sso_session"]
+        {
+            if value(key).is_some() {
+                return Err(config(format!(
+                    "profile [{profile}] of the credentials file says {key}, which can not be honoured: give it \
+                     aws_access_key_id and aws_secret_access_key, or use no Secret, and the identity of the pod or node"
+                )));
+            }
+        }
+    }
     let required = |key: &str| {
         value(key).ok_or_else(|| config(format!("profile [{profile}] of the credentials file has no {key}")))
     };
@@ -58,7 +70,8 @@ mod tests {
 
     #[test]
     fn an_error_says_what_is_missing_and_shows_no_secret() {
-        let table: [(&[u8], &str, &str); 4] = [
+        let table: [(&[u8], &str, &str); 5] = [
+            (b"[default]\nrole_arn=arn:TOPSECRET\n", "default", "says role_arn, which can not be honoured"),
             (FILE.as_bytes(), "nope", "no profile [nope]"),
             (FILE.as_bytes(), "half", "no aws_secret_access_key"),
             (b"[default\nTOPSECRET", "default", "line"),

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::local::LocalFileSystem;
+use object_store::{TagSet, local::LocalFileSystem};
 
 use super::{Opened, Root, Uploads, local_uploads::LocalUploads};
 use crate::StoreError;
@@ -28,5 +28,5 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Opened, StoreErro
         Root { url: format!("file://{}", folder.display()), endpoint: None, folder: Some(folder.to_owned()) };
     // A hard link is made only where nothing is, so completing needs no other condition.
     let uploads = Uploads { store: Arc::new(LocalUploads::new(folder)), creating: None };
-    Ok(Opened { store: Arc::new(store), uploads, root })
+    Ok(Opened { store: Arc::new(store), uploads, tags: TagSet::default(), root })
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{
-    GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, multipart::PartId, path::Path,
+    GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, multipart::PartId,
+    path::Path,
 };
 
 use super::Location;
@@ -63,8 +64,9 @@ impl Location {
     pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let ours = Staged::Inline(bytes.clone());
         let payload = PutPayload::from_bytes(bytes);
+        let options = |mode| PutOptions { mode, tags: self.inner.tags.clone(), ..PutOptions::default() };
         if !self.inner.unconditional.load(Ordering::Relaxed) {
-            match self.store().put_opts(key, payload.clone(), PutOptions::from(PutMode::Create)).await {
+            match self.store().put_opts(key, payload.clone(), options(PutMode::Create)).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_taken(&error) => {
                     return if self.holds(key, &ours).await? {
@@ -80,8 +82,8 @@ impl Location {
         if self.holds(key, &ours).await? {
             return Ok(());
         }
-        self.store().put(key, payload).await.map_err(|error| self.failed("write", key, &error))?;
-        Ok(())
+        let put = self.store().put_opts(key, payload, options(PutMode::Overwrite)).await;
+        put.map(drop).map_err(|error| self.failed("write", key, &error))
     }
 
     /// S3 says 409 too when another request for the key is on its way.
@@ -98,6 +100,16 @@ impl Location {
     fn knows_no_conditions(&self) {
         tracing::warn!(store = %self.url(), "the store does not know conditional writes; looking before each write instead");
         self.inner.unconditional.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins an upload; what the store calls it.
+    pub(crate) async fn begin_upload(&self, key: &Path) -> object_store::Result<String> {
+        let tags = self.inner.tags.clone();
+        if tags.encoded().is_empty() {
+            return self.uploads().create_multipart(key).await; // not every store takes options
+        }
+        let options = PutMultipartOptions { tags, ..PutMultipartOptions::default() };
+        self.uploads().create_multipart_opts(key, options).await
     }
 
     /// Completes an upload, on the condition that the key is not there where the store knows such a thing.

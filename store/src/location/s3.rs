@@ -2,24 +2,22 @@
 //!
 //! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
 use http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH};
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, RetryConfig, StaticCredentialProvider,
+    StaticCredentialProvider, TagSet,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
 };
 use url::Url;
 
-use super::{Opened, Root, Uploads, credentials};
+use super::{
+    Opened, Root, Uploads,
+    client::{self, invalid},
+    credentials,
+};
 use crate::StoreError;
-
-/// How long one call to the store is retried; after that the error is shown, and the caller decides.
-const RETRY_BUDGET: Duration = Duration::from_secs(30);
-
-/// How long the server may be silent.
-const SILENCE: Duration = Duration::from_mins(1);
 
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
@@ -27,32 +25,17 @@ pub(super) fn open(
     ca: Option<&[u8]>,
 ) -> Result<Opened, StoreError> {
     let settings = Settings::of(spec)?;
-    needs_tls_provider()?;
-    let mut client = ClientOptions::new()
-        .with_allow_http(settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http"))
-        .with_allow_invalid_certificates(settings.insecure)
-        .with_connect_timeout(Duration::from_secs(10))
-        .with_read_timeout(SILENCE)
-        .with_timeout_disabled(); // a large tarball takes as long as it takes; silence is what ends a request
-    for certificate in certificates(ca)? {
-        client = client.with_root_certificate(certificate);
-    }
-    let retry = RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(5),
-            base: 2.0,
-        },
-        max_retries: 10,
-        retry_timeout: RETRY_BUDGET,
-    };
+    let plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
+    let client = client::options(ca, plain, settings.insecure)?;
+    let from_file = if secret.is_none() { credentials_file()? } else { None };
+    let secret = secret.or(from_file.as_deref());
     // Without a Secret: what the environment offers (web identity, container or instance role).
     let builder = if secret.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
     let mut builder = builder
         .with_bucket_name(&settings.bucket)
         .with_region(&settings.region)
         .with_virtual_hosted_style_request(settings.virtual_hosted)
-        .with_retry(retry)
+        .with_retry(client::retry())
         .with_client_options(client.clone());
     if let Some(endpoint) = settings.request_endpoint() {
         builder = builder.with_endpoint(endpoint);
@@ -67,6 +50,9 @@ pub(super) fn open(
             .parse()
             .map_err(|error| StoreError::from_store("open", &settings.url(), &error))?;
         builder = builder.with_config(key, encryption);
+    }
+    if let Some(file) = &settings.customer_key {
+        builder = builder.with_ssec_encryption(customer_key(file)?);
     }
     if let Some(secret) = secret {
         let credential = credentials::parse(secret, &settings.profile)?;
@@ -90,33 +76,41 @@ pub(super) fn open(
         folder: None,
     };
     let uploads = Uploads { store: store.clone(), creating: Some(creating) };
-    Ok(Opened { store, uploads, root })
+    Ok(Opened { store, uploads, tags: settings.tags, root })
 }
 
-/// The HTTP client panics without one; programs install it in `main`.
-fn needs_tls_provider() -> Result<(), StoreError> {
-    if rustls::crypto::CryptoProvider::get_default().is_some() {
-        return Ok(());
+/// The credentials file that the environment names, as Velero's deployments do, if it is there.
+fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else { return Ok(None) };
+    match std::fs::read(&file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io(&format!("read {}", file.display()), &error)),
     }
-    Err(StoreError::Io {
-        action: "make an HTTP client".to_owned(),
-        detail: "no TLS provider is installed in this process; it is the task of main".to_owned(),
-    })
 }
 
-fn certificates(ca: Option<&[u8]>) -> Result<Vec<Certificate>, StoreError> {
-    let Some(pem) = ca else { return Ok(Vec::new()) };
-    let config =
-        |message: String| StoreError::Config { field: "spec.objectStorage.caCert".to_owned(), message };
-    let bundle = Certificate::from_pem_bundle(pem)
-        .map_err(|error| config(format!("it is not a PEM bundle: {error}")))?;
-    if bundle.is_empty() {
-        return Err(config("it holds no certificate".to_owned()));
+/// A key of 32 bytes in a file, in base64 as the client wants it.
+fn customer_key(file: &str) -> Result<String, StoreError> {
+    let wrong = |message: String| StoreError::Config {
+        field: "spec.config[customerKeyEncryptionFile]".to_owned(),
+        message,
+    };
+    let key = std::fs::read(file).map_err(|error| wrong(format!("{file:?} can not be read: {error}")))?;
+    if key.len() != 32 {
+        return Err(wrong(format!("{file:?} has {} bytes, a key has 32", key.len())));
     }
-    Ok(bundle)
+    Ok(base64(&key))
 }
 
-/// The settings that we honour. Others are tolerated: plugins of other versions know more.
+/// Standard base64, with padding.
+fn base64(bytes: &[u8]) -> String {
+    let json = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
+}
+
+/// The settings that we honour. Others are tolerated: plugins of other versions know more. `publicUrl` only signs URLs,
+/// `credentialsFile` is dropped as Velero drops it, and a credentials file is always read with shared profiles
+/// (`enableSharedConfig`).
 #[derive(Debug, PartialEq)]
 struct Settings {
     bucket: String,
@@ -128,23 +122,35 @@ struct Settings {
     checksum: Option<Checksum>,
     encryption: Option<String>,
     kms_key: Option<String>,
+    /// A file.
+    customer_key: Option<String>,
+    tags: TagSet,
 }
 
 impl Settings {
     fn of(spec: &BackupStorageLocationSpec) -> Result<Self, StoreError> {
-        let bucket = spec.object_storage.bucket.clone();
-        if bucket.is_empty() || bucket.contains('/') {
+        let bucket = client::bucket(&spec.object_storage.bucket, "bucket")?;
+        let config = &spec.config;
+        let set = |key: &str| client::set(config, key).map(ToOwned::to_owned);
+        let endpoint = client::endpoint(config, "s3Url")?;
+        let path_style = client::flag(config, "s3ForcePathStyle")?;
+        client::flag(config, "enableSharedConfig")?;
+        client::refuse(
+            config,
+            "customerKeyEncryptionSecret",
+            "mount the key and name it in customerKeyEncryptionFile",
+        )?;
+        if let Some(version) = set("signatureVersion").filter(|version| version != "4") {
+            return Err(invalid("signatureVersion", &version, "4"));
+        }
+        let (kms_key, customer_key) = (set("kmsKeyId"), set("customerKeyEncryptionFile"));
+        if customer_key.is_some() && (kms_key.is_some() || set("serverSideEncryption").is_some()) {
             return Err(StoreError::Config {
-                field: "spec.objectStorage.bucket".to_owned(),
-                message: format!(
-                    "{bucket:?} is not the name of a bucket; a path inside the bucket goes into spec.objectStorage.prefix"
-                ),
+                field: "spec.config[customerKeyEncryptionFile]".to_owned(),
+                message: "it goes neither with kmsKeyId nor with serverSideEncryption: set one of them"
+                    .to_owned(),
             });
         }
-        let config = &spec.config;
-        let set = |key: &str| config.get(key).map(String::as_str).filter(|value| !value.is_empty());
-        let endpoint = set("s3Url").map(endpoint).transpose()?;
-        let path_style = flag(config, "s3ForcePathStyle")?;
         let numeric = endpoint
             .as_ref()
             .and_then(Url::host_str)
@@ -154,12 +160,14 @@ impl Settings {
             virtual_hosted: !path_style && !numeric && !bucket.contains('.'),
             endpoint,
             bucket,
-            region: set("region").unwrap_or("us-east-1").to_owned(),
-            insecure: flag(config, "insecureSkipTLSVerify")?,
-            profile: set("profile").unwrap_or("default").to_owned(),
+            region: set("region").unwrap_or_else(|| "us-east-1".to_owned()),
+            insecure: client::flag(config, "insecureSkipTLSVerify")?,
+            profile: set("profile").unwrap_or_else(|| "default".to_owned()),
             checksum: checksum(config.get("checksumAlgorithm").map(String::as_str))?,
-            encryption: set("serverSideEncryption").map(ToOwned::to_owned),
-            kms_key: set("kmsKeyId").map(ToOwned::to_owned),
+            encryption: set("serverSideEncryption"),
+            kms_key,
+            customer_key,
+            tags: tags(set("tagging").as_deref().unwrap_or_default())?,
         })
     }
 
@@ -180,19 +188,16 @@ impl Settings {
     }
 }
 
-fn endpoint(text: &str) -> Result<Url, StoreError> {
-    match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
-        _ => Err(invalid("s3Url", text, "an http:// or https:// URL")),
+/// Tags as a query: `key=value&key=value`.
+fn tags(query: &str) -> Result<TagSet, StoreError> {
+    let mut tags = TagSet::default();
+    for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        if key.is_empty() {
+            return Err(invalid("tagging", query, "key=value&key=value"));
+        }
+        tags.push(&key, &value);
     }
-}
-
-fn flag(config: &BTreeMap<String, String>, key: &str) -> Result<bool, StoreError> {
-    match config.get(key).map(String::as_str) {
-        None | Some("" | "false" | "False" | "FALSE" | "f" | "F" | "0") => Ok(false),
-        Some("true" | "True" | "TRUE" | "t" | "T" | "1") => Ok(true),
-        Some(other) => Err(invalid(key, other, "true or false")),
-    }
+    Ok(tags)
 }
 
 /// On unless it is set to the empty string: buckets with object lock refuse a PUT without one. The client has SHA-256
@@ -207,13 +212,6 @@ fn checksum(setting: Option<&str>) -> Result<Option<Checksum>, StoreError> {
             other,
             "SHA256, CRC64NVME, CRC32, CRC32C, SHA1, or \"\" for none",
         )),
-    }
-}
-
-fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
-    StoreError::Config {
-        field: format!("spec.config[{key}]"),
-        message: format!("{value:?} is not valid: expected {expected}"),
     }
 }
 
@@ -266,10 +264,28 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_read_as_a_query() {
+        let mut expected = TagSet::default();
+        expected.push("team", "a&b");
+        expected.push("env", "");
+        assert_eq!(tags("team=a%26b&env").unwrap(), expected);
+        assert_eq!(base64(&[0xfb, 0xff, 1]), "+/8B");
+    }
+
+    #[test]
     fn a_wrong_setting_is_named() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-        let table: [Row<'_>; 6] = [
+        let table: [Row<'_>; 11] = [
             ("", &[], "spec.objectStorage.bucket"),
+            ("b", &[("tagging", "=x")], "spec.config[tagging]"),
+            ("b", &[("signatureVersion", "1")], "spec.config[signatureVersion]"),
+            ("b", &[("customerKeyEncryptionSecret", "s/k")], "spec.config[customerKeyEncryptionSecret]"),
+            ("b", &[("customerKeyEncryptionFile", "/nowhere")], "spec.config[customerKeyEncryptionFile]"),
+            (
+                "b",
+                &[("customerKeyEncryptionFile", "/nowhere"), ("kmsKeyId", "k")],
+                "spec.config[customerKeyEncryptionFile]",
+            ),
             ("a/b", &[], "spec.objectStorage.bucket"),
             ("b", &[("s3Url", "minio:9000")], "spec.config[s3Url]"),
             ("b", &[("s3ForcePathStyle", "yes")], "spec.config[s3ForcePathStyle]"),
@@ -281,7 +297,6 @@ mod tests {
             assert_eq!(error.category(), "config");
             assert!(error.to_string().starts_with(field), "{error}");
         }
-        assert!(certificates(Some(b"nothing")).unwrap_err().to_string().contains("caCert"));
     }
 
     #[test]
@@ -298,7 +313,14 @@ mod tests {
             ("credentialsFile", "/etc/passwd"),
             ("checksumAlgorithm", ""),
             ("serverSideEncryption", "AES256"),
+            ("tagging", "team=a%26b&env=prod"),
+            ("enableSharedConfig", "true"),
+            ("signatureVersion", "4"),
         ];
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), [7; 32]).unwrap();
+        let own = [("customerKeyEncryptionFile", key.path().to_str().unwrap()), ("profile", "p")];
+        open(&spec("b", &own), secret, None).unwrap();
         open(&spec("b", &all), secret, None).unwrap();
         open(&spec("b", &[("profile", "p"), ("kmsKeyId", "k")]), secret, None).unwrap();
         open(&spec("b", &[("serverSideEncryption", "aws:kms"), ("profile", "p")]), secret, None).unwrap();
