@@ -232,7 +232,8 @@ fn no_answer(text: &str) -> Option<String> {
     Some(format!("no usable answer from {}: {cause}", url.split('?').next().unwrap_or_default()))
 }
 
-fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+/// What stands between two words.
+pub(crate) fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     text.split_once(before)?.1.split_once(after).map(|(found, _)| found)
 }
 

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use async_trait::async_trait;
 use backup_core::api::BackupStorageLocation;
 use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path};
 
@@ -22,6 +23,7 @@ mod objects;
 mod read;
 mod remove;
 mod s3;
+mod s3_uploads;
 
 pub(crate) use objects::is_taken;
 
@@ -47,6 +49,15 @@ struct Uploads {
     store: Arc<dyn MultipartStore>,
     /// Completes an upload only if its key is not there; none where that can't be asked for.
     creating: Option<Arc<dyn MultipartStore>>,
+    /// Finds uploads of which no note is left; none where that can't be asked for.
+    list: Option<Arc<dyn ListUploads>>,
+}
+
+/// Finds uploads that are not completed.
+#[async_trait]
+trait ListUploads: Send + Sync {
+    /// What the store calls the uploads of this very key. Errors: why it does not say, for the log.
+    async fn uploads(&self, key: &Path) -> Result<Vec<String>, String>;
 }
 
 /// A client of a store, in its roles.
@@ -106,7 +117,7 @@ impl Location {
         url: &str,
     ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
-        let uploads = Uploads { store: store.clone(), creating: None };
+        let uploads = Uploads { store: store.clone(), creating: None, list: None };
         Self::of(Opened { store, uploads, tags: TagSet::default(), root }, prefix)
     }
 

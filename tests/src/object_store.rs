@@ -14,6 +14,8 @@ use object_store::{
     client::HttpRequestBody,
 };
 
+use sha2::{Digest as _, Sha256};
+
 use crate::{
     binaries::build_control_plane,
     control_plane::free_port,
@@ -139,6 +141,12 @@ impl S3 {
             http::Request::builder().method(method).uri(format!("http://{}/{path}", self.address));
         if let Some((name, value)) = header {
             request = request.header(name, value);
+        }
+        if !body.is_empty() {
+            // Settings of a bucket are only taken with one.
+            let digest = k8s_openapi::ByteString(Sha256::digest(body).to_vec());
+            let text = serde_json::to_value(digest)?;
+            request = request.header("x-amz-checksum-sha256", text.as_str().context("not a text")?);
         }
         let mut request = request.body(HttpRequestBody::from(body.to_owned()))?;
         AwsAuthorizer::new(&credential, "s3", REGION).try_authorize(&mut request, None)?;

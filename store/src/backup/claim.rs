@@ -40,7 +40,11 @@ impl Location {
         if found.contains(&keys.metadata()) {
             return Err(self.finished(&keys, self.read_metadata(backup).await?.as_ref(), uid));
         }
-        if found.contains(&keys.owner()) {
+        let fresh = !found.contains(&keys.owner());
+        if fresh {
+            self.refuse_foreign(&keys, &found)?;
+            self.claim(&keys, uid).await?;
+        } else {
             self.check_owner(&keys, uid).await?;
             if let Some(number) = found.iter().filter_map(|key| keys.record_number(key)).max() {
                 return Err(StoreError::Exists {
@@ -51,22 +55,21 @@ impl Location {
                 });
             }
             self.refuse_foreign(&keys, &found)?;
-        } else {
-            self.refuse_foreign(&keys, &found)?;
-            self.claim(&keys, uid).await?;
         }
         crash::point("after-owner-marker");
-        self.begin(keys, uid, 0).await
+        self.begin(keys, uid, 0, fresh).await
     }
 
-    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more.
+    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more;
+    /// `fresh` says that nothing can have been uploaded yet.
     pub(super) async fn begin(
         &self,
         keys: BackupKeys,
         uid: &str,
         after: u64,
+        fresh: bool,
     ) -> Result<BackupWriter, StoreError> {
-        let note = self.remove_begun(&keys).await?;
+        let note = self.remove_begun(&keys, fresh).await?;
         // Shown by tar tools only; nothing decides by it.
         let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_note(note)));
@@ -75,7 +78,10 @@ impl Location {
     }
 
     /// Removes what was uploaded for this backup and is not completed; the number of the next note.
-    pub(crate) async fn remove_begun(&self, keys: &BackupKeys) -> Result<u64, StoreError> {
+    ///
+    /// Each upload is noted once it has begun. The answer of the store that says what it is called may be lost before
+    /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
+    pub(crate) async fn remove_begun(&self, keys: &BackupKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = 1;
         for key in self.list(&keys.private()).await? {
             let Some(number) = keys.upload_note_number(&key) else { continue };
@@ -87,6 +93,12 @@ impl Location {
                 && of.prefix_matches(keys.folder())
             {
                 self.abort_upload(&of, &upload, Some(key)).await;
+            }
+        }
+        if !fresh {
+            let contents = keys.contents();
+            for upload in self.begun_uploads(&contents).await {
+                self.abort_upload(&contents, &upload, None).await;
             }
         }
         Ok(next)

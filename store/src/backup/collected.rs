@@ -66,7 +66,7 @@ impl Collected {
 
     /// Gives up before anything was decided: removes what was uploaded. Best effort.
     pub async fn discard(self) {
-        if let Err(error) = self.location.remove_begun(&self.keys).await {
+        if let Err(error) = self.location.remove_begun(&self.keys, false).await {
             tracing::debug!(backup = self.keys.name(), %error, "parts of a backup that was given up stay");
         }
     }

@@ -80,7 +80,7 @@ impl Decided {
                 self.location.delete(vec![key]).await?;
             }
         }
-        self.location.begin(self.keys, &self.record.uid, self.number).await
+        self.location.begin(self.keys, &self.record.uid, self.number, false).await
     }
 
     /// `after-contents`, `after-logs.gz`, …
@@ -179,7 +179,7 @@ impl Location {
             return Ok(());
         }
         if found.iter().any(|key| keys.upload_note_number(key).is_some()) {
-            self.remove_begun(&keys).await?;
+            self.remove_begun(&keys, false).await?;
         }
         let owner = keys.owner();
         self.delete(found.into_iter().filter(|key| keys.is_private(key) && *key != owner).collect()).await

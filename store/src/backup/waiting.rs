@@ -105,6 +105,6 @@ impl Waiting {
 
     /// Begins again: what was collected counts no more.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
-        self.location.begin(self.keys, &self.record.uid, self.number).await
+        self.location.begin(self.keys, &self.record.uid, self.number, false).await
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn open(
         folder: None,
     };
     // object_store (0.14) takes no condition for a list of blocks; the key is looked at before.
-    let uploads = Uploads { store: store.clone(), creating: None };
+    let uploads = Uploads { store: store.clone(), creating: None, list: None };
     Ok(Opened { store, uploads, tags: TagSet::default(), root })
 }
 

@@ -49,7 +49,7 @@ pub(super) fn open(
     let root =
         Root { url: format!("gs://{bucket}"), endpoint: endpoint.map(|url| url.to_string()), folder: None };
     // The completion of an upload takes no condition there (XML API); it is looked at before.
-    let uploads = Uploads { store: store.clone(), creating: None };
+    let uploads = Uploads { store: store.clone(), creating: None, list: None };
     Ok(Opened { store, uploads, tags: TagSet::default(), root })
 }
 

@@ -112,6 +112,19 @@ impl Location {
         self.uploads().create_multipart_opts(key, options).await
     }
 
+    /// Uploads of a key that are not completed, as far as the store tells.
+    pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
+        let Some(list) = &self.inner.uploads.list else { return Vec::new() };
+        match list.uploads(key).await {
+            Ok(uploads) => uploads,
+            Err(reason) => {
+                // Not every account may ask, and not every store knows the question.
+                tracing::debug!(%key, reason, "uploads can not be listed; those without a note are left to the bucket's lifecycle rule");
+                Vec::new()
+            }
+        }
+    }
+
     /// Completes an upload, on the condition that the key is not there where the store knows such a thing.
     pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
         let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();

@@ -15,7 +15,7 @@ impl Location {
         let (metadata, owner) = (keys.metadata(), keys.owner());
         let found = self.list(keys.folder()).await?;
         if found.iter().any(|key| keys.upload_note_number(key).is_some()) {
-            self.remove_begun(&keys).await?;
+            self.remove_begun(&keys, false).await?;
         }
         let step = |wanted: &dyn Fn(&Path) -> bool| -> Vec<Path> {
             found.iter().filter(|key| wanted(key)).cloned().collect()

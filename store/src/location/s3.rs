@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH};
 use object_store::{
     StaticCredentialProvider, TagSet,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
+    client::{HttpConnector as _, ReqwestConnector},
 };
 use url::Url;
 
@@ -16,6 +17,7 @@ use super::{
     Opened, Root, Uploads,
     client::{self, invalid},
     credentials,
+    s3_uploads::S3Uploads,
 };
 use crate::StoreError;
 
@@ -68,14 +70,22 @@ pub(super) fn open(
     // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
     // upload is all that it is used for. A policy that denies overwriting asks for it.
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
-    let creating = build(builder.clone().with_client_options(client.with_default_headers(only_new)))?;
+    let creating = build(builder.clone().with_client_options(client.clone().with_default_headers(only_new)))?;
     let store = build(builder)?;
     let root = Root {
         url: settings.url(),
         endpoint: settings.endpoint.as_ref().map(ToString::to_string),
         folder: None,
     };
-    let uploads = Uploads { store: store.clone(), creating: Some(creating) };
+    let list = S3Uploads {
+        client: ReqwestConnector::default()
+            .connect(&client)
+            .map_err(|error| StoreError::from_store("open", &settings.url(), &error))?,
+        credentials: store.credentials().clone(),
+        region: settings.region.clone(),
+        url: settings.bucket_url()?,
+    };
+    let uploads = Uploads { store: store.clone(), creating: Some(creating), list: Some(Arc::new(list)) };
     Ok(Opened { store, uploads, tags: settings.tags, root })
 }
 
@@ -175,6 +185,23 @@ impl Settings {
         format!("s3://{}", self.bucket)
     }
 
+    /// Where the bucket is.
+    fn bucket_url(&self) -> Result<Url, StoreError> {
+        let aws = || {
+            let host = format!("s3.{}.amazonaws.com", self.region);
+            if self.virtual_hosted {
+                format!("https://{}.{host}", self.bucket)
+            } else {
+                format!("https://{host}")
+            }
+        };
+        let mut url = self.request_endpoint().unwrap_or_else(aws);
+        if !self.virtual_hosted {
+            url = format!("{url}/{}", self.bucket);
+        }
+        Url::parse(&url).map_err(|_| invalid("s3Url", &url, "an http:// or https:// URL"))
+    }
+
     /// The endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
     fn request_endpoint(&self) -> Option<String> {
         let endpoint = self.endpoint.as_ref()?;
@@ -247,6 +274,11 @@ mod tests {
             let settings = Settings::of(&spec(bucket, config)).unwrap();
             assert_eq!(settings.virtual_hosted, virtual_hosted, "{config:?}");
             assert_eq!(settings.request_endpoint().as_deref(), endpoint, "{config:?}");
+            let url = settings.bucket_url().unwrap();
+            assert!(
+                url.path() == format!("/{bucket}")
+                    || virtual_hosted && url.host_str().unwrap().starts_with("b.")
+            );
             assert_eq!((settings.region.as_str(), settings.profile.as_str()), ("us-east-1", "default"));
         }
     }
