@@ -15,6 +15,8 @@ mod finalizer;
 mod finish;
 mod halt;
 mod items;
+#[cfg(test)]
+mod model;
 mod observe;
 mod page;
 mod patches;

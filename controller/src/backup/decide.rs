@@ -161,6 +161,12 @@ fn taken(uid: &str) -> String {
     )
 }
 
+/// Whether a collection that began in this phase is announced before its end is decided: the Backup becomes Finalizing.
+/// Later the record decides alone: another replica may have one with another outcome, and a phase can't be taken back.
+pub fn announces(phase: &BackupPhase) -> bool {
+    !matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+}
+
 /// The phase while everything is stored, given how many errors there are.
 pub fn finalizing(errors: i64) -> BackupPhase {
     if errors > 0 { BackupPhase::FinalizingPartiallyFailed } else { BackupPhase::Finalizing }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    finalizer,
+    decide, finalizer,
     finish::ended_metadata,
     prepare::{Facts, Settings, prepare, whole_seconds},
     progress::Progress,
@@ -86,10 +86,11 @@ pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
     })
 }
 
-/// To `next`, one of the finalizing phases, with the progress so far; only the progress if it is there already.
+/// To `next`, one of the finalizing phases, with the progress so far. None if it is there already: what another replica
+/// has announced may be decided.
 pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progress>) -> Option<Value> {
     let phase = backup.phase();
-    if !(phase.can_become(next) || phase == *next) || phase == BackupPhase::ReadyToStart {
+    if !decide::announces(&phase) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
         return None;
     }
     let mut patch = json!({ "status": { "phase": next } });

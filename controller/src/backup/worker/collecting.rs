@@ -91,6 +91,7 @@ impl Worker {
     ) -> Result<Next, Trouble> {
         let next = decide::finalizing(files.results.errors());
         let published = match self.still_claimed(token).await {
+            Ok(()) if !decide::announces(&backup.phase()) => Ok(backup.clone()),
             Ok(()) => self.publish(backup, |now| patches::finalizing(now, &next, Some(progress))).await,
             Err(trouble) => Err(trouble),
         };

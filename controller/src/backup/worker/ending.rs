@@ -38,19 +38,18 @@ impl Worker {
 
     /// The end could not be written (any more). What is decided stays so, and is tried again.
     fn not_stored(&mut self, error: &StoreError) -> Trouble {
-        let record = self.unfinished.as_ref().and_then(Unfinished::record);
-        match (error, record) {
+        match error {
             // Gone before it became visible: collected again. The next round finds the record and begins after it.
-            (StoreError::Lost { .. }, _) => {
-                (self.lost, self.unfinished) = (record, None);
+            StoreError::Lost { .. } => {
+                self.lost = self.unfinished.take().as_ref().and_then(Unfinished::record);
                 Trouble::Blocked { reason: format!("{error}; it is collected again"), passing: true }
             }
-            // Another replica was faster: the next round finds what it has decided.
-            (StoreError::Exists { .. }, None) => {
-                self.unfinished = None;
-                Trouble::Blocked { reason: error.to_string(), passing: true }
+            // Another replica was faster, before or after our record: the next round finds what it has stored. If it is
+            // somebody else's, it finds that, too.
+            StoreError::Exists { .. } => {
+                let decided = self.unfinished.take().is_some_and(|had| had.record().is_some());
+                Trouble::Blocked { reason: error.to_string(), passing: !decided }
             }
-            // No repetition mends other bytes under one of the keys; they are shown, and looked at again slowly.
             _ => Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() },
         }
     }

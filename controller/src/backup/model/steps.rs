@@ -1,0 +1,215 @@
+//! The steps of a controller, as `worker.rs` and the store take them.
+
+use super::{
+    BackupPhase, Hand, Mistake, Plan, Record, Seen, Step, Stored, World, backup, decide, ended, finish,
+    patched, patches,
+};
+
+impl Step {
+    /// Whether it changes something that others can see.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Self::Reads | Self::Looks(_) | Self::Contents)
+    }
+}
+
+impl World {
+    /// The next step of a controller, without a fault.
+    pub fn step(&mut self, number: usize, failed: bool, mistake: Option<Mistake>) {
+        let made = |one: Mistake| mistake == Some(one);
+        let worker = self.workers[number].clone();
+        let next = match worker.step {
+            Step::Reads => self.reads(number),
+            Step::Looks(phase) => self.looks(number, &phase),
+            Step::Begins => match self.patch(|now| now == "ReadyToStart", "InProgress") {
+                true => Step::Opens("InProgress".to_owned(), None),
+                false => Step::Reads,
+            },
+            Step::Opens(phase, lost) => self.opens(phase, lost),
+            Step::Collects(phase, record) => {
+                self.attempts += 1;
+                let attempt = self.attempts;
+                self.store.uploads.insert(attempt);
+                let failed = failed || decide::had_failed(&BackupPhase::from(phase.as_str()));
+                let collected = Record { attempt, failed };
+                if decide::announces(&BackupPhase::from(phase.as_str())) || made(Mistake::AnnouncesAlways) {
+                    Step::Announces(collected, record)
+                } else {
+                    self.workers[number].hand = Some(Hand::Collected(collected, record));
+                    Step::Decides
+                }
+            }
+            Step::Announces(collected, record) => {
+                let next = decide::finalizing(i64::from(collected.failed));
+                let now = self.phase();
+                let mut announced = patched(patches::finalizing(&backup(&now), &next, None));
+                if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
+                    announced = Some(next.to_string());
+                }
+                match announced {
+                    Some(phase) => {
+                        self.phase = phase;
+                        self.workers[number].hand = Some(Hand::Collected(collected, record));
+                        Step::Decides
+                    }
+                    None => {
+                        self.store.uploads.remove(&collected.attempt);
+                        Step::Reads
+                    }
+                }
+            }
+            Step::Decides => self.decides(number, mistake),
+            Step::Contents | Step::Completes | Step::Side | Step::Metadata => {
+                self.publishes(number, &worker.step, mistake)
+            }
+            Step::Ends(stored) => {
+                let patch = finish::terminal_patch(&backup(&self.phase()), &backup(&ended(stored)));
+                if let Some(phase) = patched(patch) {
+                    self.phase = phase;
+                    self.workers[number].hand = None;
+                }
+                Step::Reads
+            }
+            Step::Fails => {
+                let patch = patches::fail(&backup(&self.phase()), "why", jiff::Timestamp::UNIX_EPOCH);
+                self.phase = patched(patch).unwrap_or_else(|| self.phase.clone());
+                Step::Reads
+            }
+        };
+        self.workers[number].step = next;
+    }
+
+    fn patch(&mut self, from: impl Fn(&str) -> bool, to: &str) -> bool {
+        let may = from(&self.phase);
+        if may {
+            to.clone_into(&mut self.phase);
+        }
+        may
+    }
+
+    fn reads(&mut self, number: usize) -> Step {
+        let phase = self.phase();
+        let plan = decide::next(Seen {
+            phase: &phase,
+            deleting: false,
+            findings: &[],
+            stored: None,
+            in_hand: self.workers[number].hand.is_some(),
+            lost: false,
+        });
+        match plan {
+            Plan::Look => Step::Looks(self.phase.clone()),
+            Plan::Finish => Step::Decides,
+            // It has ended.
+            _ => Step::Reads,
+        }
+    }
+
+    fn looks(&mut self, number: usize, phase: &str) -> Step {
+        let last = self.store.records.last_key_value().map(|(number, record)| (*number, *record));
+        let stored = match (self.store.metadata, last) {
+            (Some(metadata), _) => Stored::Ours(Box::new(backup(&ended(metadata)))),
+            (None, Some(_)) => Stored::Recorded,
+            (None, None) => Stored::Nothing,
+        };
+        let plan = decide::next(Seen {
+            phase: &BackupPhase::from(phase),
+            deleting: false,
+            findings: &[],
+            stored: Some(&stored),
+            in_hand: self.workers[number].hand.is_some(),
+            lost: last.is_some_and(|(of, _)| self.workers[number].lost == Some(of)),
+        });
+        match (plan, last) {
+            (Plan::Begin, _) => Step::Begins,
+            (Plan::Resume, _) => Step::Opens(phase.to_owned(), last),
+            (Plan::Finish, Some((of, record))) => {
+                self.workers[number].hand = Some(Hand::Decided(record, of));
+                Step::Contents
+            }
+            (Plan::Adopt { metadata }, _) => {
+                Step::Ends(Record { attempt: 0, failed: metadata.phase() == BackupPhase::PartiallyFailed })
+            }
+            (Plan::Fail { .. }, _) => Step::Fails,
+            // Shown to people, and looked at again.
+            _ => Step::Reads,
+        }
+    }
+
+    /// `Location::open_backup`, or `begin_again` after a record that can't be finished any more.
+    fn opens(&mut self, phase: String, lost: Option<(u8, Record)>) -> Step {
+        let after = match lost {
+            Some((of, record)) => {
+                for key in [&mut self.store.contents, &mut self.store.side] {
+                    key.take_if(|attempt| *attempt == record.attempt);
+                }
+                of
+            }
+            None if self.store.metadata.is_none() && self.store.records.is_empty() => 0,
+            None if decide::may_fail(&BackupPhase::from(phase.as_str())) => return Step::Fails,
+            None => return Step::Reads,
+        };
+        self.store.uploads.clear();
+        Step::Collects(phase, after + 1)
+    }
+
+    /// Create-only: what stands there already counts.
+    fn decides(&mut self, number: usize, mistake: Option<Mistake>) -> Step {
+        let (record, at) = match self.workers[number].hand {
+            Some(Hand::Collected(record, at)) => (record, at),
+            Some(Hand::Decided(..)) => return Step::Contents,
+            None => return Step::Reads,
+        };
+        if mistake == Some(Mistake::NoRecord) {
+            self.workers[number].hand = Some(Hand::Decided(record, at));
+            return Step::Contents;
+        }
+        if *self.store.records.entry(at).or_insert(record) == record {
+            self.workers[number].hand = Some(Hand::Decided(record, at));
+            return Step::Contents;
+        }
+        self.workers[number].hand = None;
+        Step::Reads
+    }
+
+    fn publishes(&mut self, number: usize, step: &Step, mistake: Option<Mistake>) -> Step {
+        let Some(Hand::Decided(record, at)) = self.workers[number].hand else { return Step::Reads };
+        let own = Some(record.attempt);
+        match step {
+            Step::Contents if self.store.contents.is_none() => return Step::Completes,
+            Step::Contents if self.store.contents == own => return Step::Side,
+            Step::Completes if self.store.uploads.remove(&record.attempt) => {
+                self.store.contents = own;
+                return Step::Side;
+            }
+            Step::Completes if self.store.contents == own => return Step::Side,
+            // Gone before it became visible.
+            Step::Completes => self.workers[number].lost = Some(at),
+            Step::Side if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() => {
+                self.store.side = own;
+                return Step::Ends(record);
+            }
+            Step::Side if mistake == Some(Mistake::MetadataEarly) && self.store.metadata.is_none() => {
+                self.store.metadata = Some(record);
+                return Step::Side;
+            }
+            Step::Side if *self.store.side.get_or_insert(record.attempt) == record.attempt => {
+                return Step::Metadata;
+            }
+            Step::Metadata if self.store.contents == own => {
+                let stored = *self.store.metadata.get_or_insert(record);
+                if stored.failed == record.failed {
+                    // What nobody needs any more is removed.
+                    self.store.records.clear();
+                    self.store.uploads.clear();
+                    return Step::Ends(stored);
+                }
+            }
+            _ => {}
+        }
+        // Other bytes, or none: the store is looked at anew.
+        if mistake != Some(Mistake::KeepsHand) {
+            self.workers[number].hand = None;
+        }
+        Step::Reads
+    }
+}
