@@ -17,6 +17,12 @@ use crate::{
     upload::{Note, Upload},
 };
 
+/// A number that no note had: some stores do not take a key again that was deleted (in a bucket with versions).
+pub(super) fn note_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A note or a marker is at most this large (bytes).
 const SMALL: u64 = 16 * 1024;
 
@@ -82,7 +88,7 @@ impl Location {
     /// Each upload is noted once it has begun. The answer of the store that says what it is called may be lost before
     /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
     pub(crate) async fn remove_begun(&self, keys: &BackupKeys, fresh: bool) -> Result<u64, StoreError> {
-        let mut next = 1;
+        let mut next = note_number();
         for key in self.list(&keys.private()).await? {
             let Some(number) = keys.upload_note_number(&key) else { continue };
             next = next.max(number + 1);

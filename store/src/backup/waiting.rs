@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     BackupFiles, BackupWriter,
+    claim::note_number,
     record::{Contents, Record},
 };
 use crate::{Location, StoreError, layout::BackupKeys, tarball::Writer, upload::Upload};
@@ -97,7 +98,7 @@ impl Waiting {
         };
         let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, tail);
         // Only used if nothing was uploaded before.
-        upload.note_at(self.keys.upload_note(self.number + 1));
+        upload.note_at(self.keys.upload_note(note_number()));
         let tar = Writer::resume(upload, total);
         let writer = BackupWriter::new(self.location, self.keys, self.record.uid, self.number + 1, tar);
         Ok((writer, self.files))

@@ -1,6 +1,6 @@
 //! Single objects: reading, writing once, listing, deleting.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -15,6 +15,10 @@ use crate::{
     error::{is_lost_upload, is_missing_bucket, is_unsupported},
     staging::{Staged, Uploaded},
 };
+
+/// How often a store is asked for uploads, and how long after an answer that was none. Best effort, so not for long.
+const LIST_TRIES: u32 = 3;
+const LIST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether the store refuses because the key is there.
 pub(crate) fn is_taken(error: &object_store::Error) -> bool {
@@ -115,12 +119,17 @@ impl Location {
     /// Uploads of a key that are not completed, as far as the store tells.
     pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
         let Some(list) = &self.inner.uploads.list else { return Vec::new() };
-        match list.uploads(key).await {
-            Ok(uploads) => uploads,
-            Err(reason) => {
-                // Not every account may ask, and not every store knows the question.
-                tracing::debug!(%key, reason, "uploads can not be listed; those without a note are left to the bucket's lifecycle rule");
-                Vec::new()
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match list.uploads(key).await {
+                Ok(uploads) => return uploads,
+                Err(reason) if tries >= LIST_TRIES => {
+                    // Not every account may ask, and not every store knows the question.
+                    tracing::debug!(%key, reason, "uploads can not be listed; those without a note are left to the bucket's lifecycle rule");
+                    return Vec::new();
+                }
+                Err(_) => tokio::time::sleep(LIST_PAUSE).await,
             }
         }
     }

@@ -9,12 +9,13 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec},
+    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation},
     labels::BLOCKED_ANNOTATION,
 };
 use backup_tests::{
     World,
     faulty_s3::{Asked, FaultyS3, Mood},
+    install::NAMESPACE,
     object_store::S3,
     proxy::Fault,
     wait::{Probe, eventually, when},
@@ -78,7 +79,12 @@ impl<'a> Drill<'a> {
         let backup = self.world.backup_ended(self.name).await?;
         ensure!(backup.phase() == phase, "{:?}", backup.status);
         ensure!(reason(&backup).is_empty(), "the reason still stands there: {}", reason(&backup));
-        whole(self.s3, self.name, self.name, &backup).await
+        whole(self.s3, self.name, self.name, &backup).await?;
+        // Its proxy ends with the drill; nobody has to ask for it for ever.
+        let locations: kube::Api<BackupStorageLocation> =
+            kube::Api::namespaced(self.world.client.clone(), NAMESPACE);
+        locations.delete(self.name, &kube::api::DeleteParams::default()).await?;
+        Ok(())
     }
 
     /// Waits until the backup says why it does not go on.
