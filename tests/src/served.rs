@@ -36,8 +36,8 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let server = handle.clone();
         std::thread::Builder::new().name("kit-webhook".to_owned()).spawn(move || {
-            let served = runtime.block_on(async move { serve(tls, server, app().await?).await });
-            if let Err(error) = served {
+            let ended = runtime.block_on(async move { serve(tls, server, app().await?).await });
+            if let Err(error) = ended {
                 eprintln!("a webhook of the kit ended: {error:#}");
             }
         })?;

@@ -16,9 +16,10 @@ use crate::{
     staging::{Staged, Uploaded},
 };
 
-/// How often a store is asked for uploads, and how long after an answer that was none. Best effort, so not for long.
-const LIST_TRIES: u32 = 3;
-const LIST_PAUSE: Duration = Duration::from_millis(200);
+/// How often a store is asked that gives an answer which may not be its last word, and how long after it. Whoever waits
+/// for longer does so outside.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether the store refuses because the key is there.
 pub(crate) fn is_taken(error: &object_store::Error) -> bool {
@@ -69,15 +70,20 @@ impl Location {
         let ours = Staged::Inline(bytes.clone());
         let payload = PutPayload::from_bytes(bytes);
         let options = |mode| PutOptions { mode, tags: self.inner.tags.clone(), ..PutOptions::default() };
-        if !self.inner.unconditional.load(Ordering::Relaxed) {
+        let mut tries = 0;
+        while !self.inner.unconditional.load(Ordering::Relaxed) {
+            tries += 1;
             match self.store().put_opts(key, payload.clone(), options(PutMode::Create)).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_taken(&error) => {
-                    return if self.holds(key, &ours).await? {
-                        Ok(())
-                    } else {
-                        Err(self.says_it_exists(key))
-                    };
+                    if self.holds(key, &ours).await? {
+                        return Ok(());
+                    }
+                    // S3 says so too when another request for the key is on its way, and asks to be asked again.
+                    if tries >= TRIES {
+                        return Err(self.says_it_exists(key));
+                    }
+                    tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
                 Err(error) => return Err(self.failed("write", key, &error)),
@@ -90,7 +96,7 @@ impl Location {
         put.map(drop).map_err(|error| self.failed("write", key, &error))
     }
 
-    /// S3 says 409 too when another request for the key is on its way.
+    /// The store refuses a key that is not there.
     pub(crate) fn says_it_exists(&self, key: &Path) -> StoreError {
         StoreError::Unreachable {
             action: "write".to_owned(),
@@ -124,12 +130,12 @@ impl Location {
             tries += 1;
             match list.uploads(key).await {
                 Ok(uploads) => return uploads,
-                Err(reason) if tries >= LIST_TRIES => {
+                Err(reason) if tries >= TRIES => {
                     // Not every account may ask, and not every store knows the question.
                     tracing::debug!(%key, reason, "uploads can not be listed; those without a note are left to the bucket's lifecycle rule");
                     return Vec::new();
                 }
-                Err(_) => tokio::time::sleep(LIST_PAUSE).await,
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
