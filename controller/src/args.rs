@@ -51,6 +51,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub client_page_size: u32,
 
+    /// Leave cluster-scoped resources out of a backup without filters that no backed-up item needs, as Velero does since
+    /// 1.17. Without it, a backup of everything holds everything.
+    #[arg(long)]
+    pub only_related_cluster_resources: bool,
+
     /// Whether to work only while holding the Lease `backup-controller`.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,

@@ -13,7 +13,9 @@ mod dispatch;
 mod fake;
 mod finalizer;
 mod finish;
+mod gather;
 mod halt;
+mod hooks;
 mod items;
 #[cfg(test)]
 mod model;

@@ -12,11 +12,27 @@ use kube::{
 /// shorter limits.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
-/// A client from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account.
+/// A client for single requests and watches, and one for connections that may be silent for as long as a command in a pod is.
+///
+/// # Errors
+/// See [`config`].
+pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client, Client)> {
+    let config = config(kubeconfig).await?;
+    let mut silent = config.clone();
+    silent.read_timeout = None;
+    let client = |config| {
+        // The error's text holds its causes already.
+        Client::try_from(config)
+            .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
+    };
+    Ok((client(config)?, client(silent)?))
+}
+
+/// The configuration from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account.
 ///
 /// # Errors
 /// If there is no usable configuration, in one sentence with the remedy.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
@@ -39,7 +55,5 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> 
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    // The error's text holds its causes already.
-    Client::try_from(config)
-        .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
+    Ok(config)
 }

@@ -19,6 +19,8 @@ use crate::{
 pub struct Context {
     /// For the API server. It does not retry by itself: see [`crate::runtime::retry`].
     pub client: Client,
+    /// The same for connections that may be silent for hours: commands in pods.
+    pub silent_client: Client,
     /// The namespace of the installation.
     pub namespace: String,
     /// Settings from the command line.

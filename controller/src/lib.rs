@@ -43,7 +43,7 @@ const SHUTDOWN: Duration = Duration::from_secs(25);
 /// a Velero server in the same namespace, an address in use, or the loss of leadership.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     init_logs();
-    let client = connect::client(args.kubeconfig.as_deref()).await?;
+    let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let profiles = backup_lock::guard::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
     let grace = args.orphan_grace.as_std();
@@ -69,6 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         namespace: args.namespace.clone(),
         args: Arc::new(args),
         client,
+        silent_client,
         metrics,
         health,
         stop: stop.clone(),

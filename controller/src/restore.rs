@@ -20,7 +20,7 @@ mod halt;
 mod json;
 mod namespaces;
 mod observe;
-mod path;
+pub(crate) mod path;
 mod reconcile;
 mod report;
 mod runner;

@@ -8,6 +8,7 @@ pub mod labels;
 pub mod names;
 pub mod phase;
 pub mod profile;
+pub mod resource_policy;
 pub mod resources;
 pub mod selection;
 pub mod validate;

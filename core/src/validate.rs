@@ -16,7 +16,7 @@ pub use backup::backup;
 pub use raw::{raw_backup, raw_restore};
 pub use restore::restore;
 
-use crate::api::{GoDuration, common::LocalReference};
+use crate::api::{BackupSpec, GoDuration, common::LocalReference};
 
 /// Something wrong in a spec.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
     }
+}
+
+/// Whether a Backup filters resources by the older fields, which know no scopes.
+pub fn uses_combined_filters(spec: &BackupSpec) -> bool {
+    crate::resources::uses_combined_fields(spec)
 }
 
 /// A time span can not be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).

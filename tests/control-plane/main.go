@@ -12,6 +12,7 @@
 //	control-plane kube-apiserver FLAGS...
 //	control-plane kube-controller-manager FLAGS...
 //	control-plane s3 --listen 127.0.0.1:PORT --dir DIR --access KEY --secret KEY [--tls-cert FILE --tls-key FILE]
+//	control-plane kubelet --listen 127.0.0.1:PORT --log FILE
 //	control-plane inspect TARBALL
 //	control-plane version
 //
@@ -53,6 +54,7 @@ var programs = map[string]program{
 	"kube-apiserver":          runAPIServer,
 	"kube-controller-manager": runControllerManager,
 	"s3":                      runS3,
+	"kubelet":                 runKubelet,
 	"inspect":                 runInspect,
 	"version":                 runVersion,
 }
@@ -66,7 +68,7 @@ func main() {
 		run, found = programs[args[0]]
 	}
 	if !found {
-		fmt.Fprintln(os.Stderr, "usage: control-plane etcd|kube-apiserver|kube-controller-manager|s3|inspect|version [flags]")
+		fmt.Fprintln(os.Stderr, "usage: control-plane etcd|kube-apiserver|kube-controller-manager|s3|kubelet|inspect|version [flags]")
 		os.Exit(2)
 	}
 	// The linked programs read os.Args in places (etcd's gateway, klog's log

@@ -10,6 +10,7 @@ pub mod faulty_s3;
 pub mod history;
 pub mod install;
 pub mod kubectl;
+pub mod kubelet;
 pub mod listing;
 pub mod naive;
 pub mod naive_update;

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeSet, future::Future};
 
-use backup_core::{api::Backup, resources::ResourceFilter, selection::LabelFilter};
+use backup_core::{
+    api::Backup, resource_policy::ResourcePolicy, resources::ResourceFilter, selection::LabelFilter,
+};
 use backup_store::{BackupWriter, ItemPath, ResourceList, Scope as Area, StoreError};
 use kube::Client;
 
 use super::{
     actions::Actions,
     halt::{Halt, Reins},
+    hooks::{Hooks, Rules},
     page::Listing,
     progress::Progress,
     report::Report,
@@ -17,12 +20,14 @@ use crate::discovery::ServedTypes;
 
 mod act;
 mod along;
+mod block;
 mod extras;
 #[cfg(test)]
 pub mod fake;
 mod fetch;
 pub mod operations;
 pub mod order;
+pub mod ordered;
 mod present;
 pub mod scope;
 mod seen;
@@ -33,6 +38,7 @@ pub mod walk;
 use along::Kinds;
 use operations::{Operations, StartedOperation};
 use order::Types;
+use ordered::Ordered;
 use present::Present;
 use scope::Scope;
 use seen::Seen;
@@ -71,6 +77,12 @@ pub struct Order {
     pub scope: Scope,
     /// Labels.
     pub labels: LabelFilter,
+    /// Items that come first among those of their type.
+    pub ordered: Ordered,
+    /// The commands in pods that the Backup asks for.
+    pub hooks: Rules,
+    /// The resource policy.
+    pub policy: Option<ResourcePolicy>,
     /// Whether the definitions of custom resources that are backed up come along.
     pub definitions_come_along: bool,
     /// Objects in one page.
@@ -102,6 +114,8 @@ pub struct Given<'a, S> {
     pub actions: &'a Actions,
     /// Told of what actions start.
     pub operations: &'a mut dyn Operations,
+    /// Commands in pods.
+    pub hooks: &'a Hooks,
     /// Where items go.
     pub sink: &'a mut S,
     /// Warnings, errors, log.
@@ -123,13 +137,14 @@ pub struct Collected {
 
 /// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
 pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectError> {
-    let Given { client, backup, order, actions, operations, sink, report, progress, reins } = given;
+    let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } = given;
     let mut collector = Collector {
         client,
         backup,
         order,
         actions,
         operations,
+        hooks,
         sink,
         report,
         progress,
@@ -150,6 +165,7 @@ struct Collector<'a, S> {
     order: &'a Order,
     actions: &'a Actions,
     operations: &'a mut dyn Operations,
+    hooks: &'a Hooks,
     sink: &'a mut S,
     report: &'a mut Report,
     progress: &'a Progress,
@@ -177,6 +193,12 @@ impl<S: Sink> Collector<'_, S> {
     async fn run(&mut self) -> Result<(), CollectError> {
         let order = self.order;
         self.tell_missing_namespaces(&order.scope);
+        for key in &order.ordered.unknown {
+            let message = format!(
+                "spec.orderedResources names {key}, of which this backup lists nothing: no order is followed for it"
+            );
+            self.report.warn(Area::Velero, message);
+        }
         for problem in &self.actions.unusable {
             self.report.error(Area::Velero, problem.clone());
         }
@@ -197,17 +219,19 @@ impl<S: Sink> Collector<'_, S> {
         let order = self.order;
         let (listings, type_of) = listings(order);
         let mut steps = walk::start(self.client.clone(), listings.clone(), order.page_size, order.patience);
-        let mut present: Option<(usize, Present)> = None;
+        let mut present: Option<Present> = None;
+        // Types that have had their turn to begin; those without items, too.
+        let mut begun = 0;
         let mut ended = 0;
         while let Some(step) = steps.recv().await {
             self.reins.check()?;
             match step {
                 Step::Items { listing, items, remaining } => {
-                    let index = type_of[listing];
-                    if present.as_ref().is_none_or(|(of, _)| *of != index) {
-                        present = Some((index, Present::of(&order.types.listed[index], self.actions)));
+                    while begun <= type_of[listing] {
+                        present = Some(self.begin(begun).await?);
+                        begun += 1;
                     }
-                    let Some((_, of)) = &present else { continue };
+                    let Some(of) = &present else { continue };
                     self.progress.expect(items.len() as u64 + remaining);
                     for item in items {
                         self.take(of, item.get(), Way::Listed, 0).await?;
@@ -228,11 +252,23 @@ impl<S: Sink> Collector<'_, S> {
                 }
             }
         }
+        for index in begun..order.types.listed.len() {
+            self.begin(index).await?;
+        }
         // The walk ends early only if its task died; that must not look like the end of the lists.
         for listing in listings.iter().skip(ended) {
             self.tell_failed(listing, WALK_DIED);
         }
         Ok(())
+    }
+}
+
+impl<S: Sink> Collector<'_, S> {
+    /// A type has its turn.
+    async fn begin(&mut self, index: usize) -> Result<Present, CollectError> {
+        let of = Present::of(&self.order.types.listed[index], self.actions);
+        self.take_ordered(&of).await?;
+        Ok(of)
     }
 }
 

@@ -154,6 +154,7 @@ impl Cluster {
             events: Events::new(client.clone(), "test"),
             health: Health::default(),
             stop: CancellationToken::new(),
+            silent_client: client.clone(),
             client,
         }
     }

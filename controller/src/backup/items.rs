@@ -9,14 +9,8 @@ use backup_core::{labels::EXCLUDE_FROM_BACKUP, resources::ResourceType};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Annotations of a pod that ask for something around its backup (Velero `internal/hook`, `pkg/podvolume`, v1.18).
-const POD_WISHES: [(&str, &str); 3] = [
-    ("pre.hook.backup.velero.io/command", "a command before its backup"),
-    ("post.hook.backup.velero.io/command", "a command after its backup"),
-    ("backup.velero.io/backup-volumes", "a copy of the files in its volumes"),
-];
-/// The same as the first of [`POD_WISHES`] in its older spelling.
-const BARE_PRE_HOOK: &str = "hook.backup.velero.io/command";
+/// Annotation of a pod: volumes of which the files are to be copied (Velero `pkg/podvolume`, v1.18).
+const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 
 /// The parts of an object that decide whether it is backed up. Borrows from the object's text.
 #[derive(Debug, Deserialize)]
@@ -96,21 +90,19 @@ impl<'a> Item<'a> {
             .is_none_or(|phase| phase == "Active")
     }
 
-    /// What a pod's annotations ask for, as words for people. Empty for most.
-    pub fn pod_wishes(&self) -> Vec<&'static str> {
-        let Some(annotations) =
-            self.metadata.annotations.filter(|raw| raw.get().contains("backup.velero.io/"))
-        else {
-            return Vec::new();
-        };
-        let annotations: BTreeMap<String, String> =
-            serde_json::from_str(annotations.get()).unwrap_or_default();
-        let asks = |key: &str| annotations.get(key).is_some_and(|value| !value.trim().is_empty());
-        POD_WISHES
-            .iter()
-            .filter(|(key, _)| asks(key) || (*key == POD_WISHES[0].0 && asks(BARE_PRE_HOOK)))
-            .map(|(_, wish)| *wish)
-            .collect()
+    /// The annotations, undecoded; empty if there are none.
+    pub fn raw_annotations(&self) -> &str {
+        self.metadata.annotations.map_or("", RawValue::get)
+    }
+
+    /// Volumes of a pod of which it wants the files copied, as the annotation names them. None for most.
+    pub fn volumes_to_copy(&self) -> Option<String> {
+        let raw = self.raw_annotations();
+        if !raw.contains(VOLUMES_TO_COPY) {
+            return None;
+        }
+        let mut annotations: BTreeMap<String, String> = serde_json::from_str(raw).ok()?;
+        annotations.remove(VOLUMES_TO_COPY).filter(|volumes| !volumes.trim().is_empty())
     }
 }
 

@@ -1,19 +1,21 @@
 //! Everything that is read from the cluster before something is decided.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use backup_core::{
     api::{Backup, BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
+    names::is_object_name,
     resources::{ResourceFilter, ResourceType},
     selection::{LabelFilter, is_glob},
 };
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::ListParams};
 
 use super::{
-    collect::{Order, order::Types, scope::Scope, walk::Patience},
-    prepare::{ClusterVersion, Facts},
+    collect::{Order, order::Types, ordered::Ordered, scope::Scope, walk::Patience},
+    hooks::Rules,
+    prepare::{self, ClusterVersion, Facts},
 };
 use crate::{
     context::Context,
@@ -34,8 +36,8 @@ pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::E
     }
 }
 
-/// What preparation needs to know.
-pub async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
+/// What preparation of a Backup with this spec needs to know.
+pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
     let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
     let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(ctx, decode).await?;
@@ -44,7 +46,22 @@ pub async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
         locations,
         excluded_namespaces: excluded_namespaces(&ctx.client).await?,
         version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
+        policy: policy(ctx, spec).await?,
     })
+}
+
+/// The data of the ConfigMap that a spec names as its resource policy.
+async fn policy(ctx: &Context, spec: &BackupSpec) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
+    let Some(name) = spec.resource_policy.as_ref().map(|reference| reference.name.as_str()) else {
+        return Ok(None);
+    };
+    // A name that no object can have is that of none; the API server would not say so.
+    if !is_object_name(name) {
+        return Ok(None);
+    }
+    let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let map = retry::read(BUDGET, || api.get_opt(name)).await?;
+    Ok(map.map(|map| map.data.unwrap_or_default()))
 }
 
 /// Namespaces that ask to be left out of every backup.
@@ -77,14 +94,28 @@ pub struct Selection {
     pub unavailable: Vec<String>,
     /// Resources that are named but not served.
     pub unknown: Vec<String>,
+    /// Why the resource policy that is asked for can't be followed (any more).
+    pub policy_problems: Vec<String>,
 }
 
 /// Resolves a spec against what the cluster serves now.
-pub async fn selection(client: &Client, spec: &BackupSpec, page_size: u32) -> Result<Selection, kube::Error> {
+pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, kube::Error> {
+    let client = &ctx.client;
     let served = ServedTypes::load(client).await?;
     let live = if Scope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
-    let asked = as_asked(spec, &excluded_namespaces(client).await?);
-    let filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
+    let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
+    let (policy, policy_problems) = match prepare::policy::read(spec, policy(ctx, spec).await?.as_ref()) {
+        Ok(policy) => (policy, Vec::new()),
+        // It was sound when the backup began.
+        Err(findings) => (None, findings.iter().map(ToString::to_string).collect()),
+    };
+    if let Some(policy) = &policy {
+        asked = policy.types.added_to(&asked, &|name| served.resolve(name));
+    }
+    let mut filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
+    if ctx.args.only_related_cluster_resources {
+        filter = filter.only_related();
+    }
     let types = Types::choose(served.types(), &filter);
     let unknown = unknown(spec, &served);
     let unavailable = served
@@ -96,14 +127,18 @@ pub async fn selection(client: &Client, spec: &BackupSpec, page_size: u32) -> Re
     Ok(Selection {
         unavailable,
         unknown,
+        policy_problems,
         order: Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+            ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
             types,
             filter,
+            policy,
+            hooks: Rules::of(spec.hooks.as_ref(), &|name| served.resolve(name)),
             served,
             scope: Scope::resolve(spec, &live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-            page_size,
+            page_size: ctx.args.client_page_size,
             patience: Patience::default(),
         },
     })

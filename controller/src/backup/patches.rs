@@ -96,6 +96,9 @@ pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progres
     let mut patch = json!({ "status": { "phase": next } });
     if let Some(progress) = progress {
         patch["status"]["progress"] = json!(progress.status(true));
+        if let Some(hooks) = progress.hooks() {
+            patch["status"]["hookStatus"] = json!(hooks);
+        }
         // Everything was collected: what stood in the way before does not any more.
         patch["metadata"] = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
     }

@@ -16,9 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::args::Args;
 
 mod location;
+pub mod policy;
 mod unsupported;
-
-pub use unsupported::warnings;
 
 /// How long a CSI snapshot may take to be made, where the backup does not say (Velero `pkg/cmd/server/config`, v1.18).
 const CSI_SNAPSHOT_TIMEOUT: GoDuration = GoDuration::from_secs(600);
@@ -59,6 +58,8 @@ pub struct Facts {
     pub excluded_namespaces: Vec<String>,
     /// Version of the cluster.
     pub version: ClusterVersion,
+    /// The data of the ConfigMap with the resource policy that the Backup names; none if it names none, or it does not exist.
+    pub policy: Option<BTreeMap<String, String>>,
 }
 
 /// Version of the cluster, as it tells it.
@@ -89,6 +90,7 @@ pub fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timesta
     let mut findings = validate::backup(&backup.spec);
     findings.append(&mut location_findings);
     findings.append(&mut unsupported::findings(&backup.spec));
+    findings.append(&mut policy::findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup

@@ -2,10 +2,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
-use backup_core::api::backup::BackupProgress;
+use backup_core::api::{backup::BackupProgress, common::HookStatus};
 
 /// Counts of one collection; written by the collector, read by whoever publishes. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Progress {
 struct Counts {
     written: AtomicU64,
     expected: AtomicU64,
+    hooks_attempted: AtomicI64,
+    hooks_failed: AtomicI64,
 }
 
 impl Progress {
@@ -29,6 +31,23 @@ impl Progress {
     pub fn expect(&self, more: u64) {
         let total = self.written().saturating_add(more);
         self.counts.expected.fetch_max(total, Ordering::Relaxed);
+    }
+
+    /// A command in a pod is about to be run.
+    pub fn attempts_hook(&self) {
+        self.counts.hooks_attempted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has failed.
+    pub fn hook_failed(&self) {
+        self.counts.hooks_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Commands in pods, as they stand in the status; none if there were none.
+    pub fn hooks(&self) -> Option<HookStatus> {
+        let hooks_attempted = self.counts.hooks_attempted.load(Ordering::Relaxed);
+        let hooks_failed = self.counts.hooks_failed.load(Ordering::Relaxed);
+        (hooks_attempted > 0).then(|| HookStatus { hooks_attempted, hooks_failed, ..HookStatus::default() })
     }
 
     /// Items written.

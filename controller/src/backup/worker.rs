@@ -31,6 +31,7 @@ mod blocked;
 mod collecting;
 mod ending;
 mod operating;
+mod owing;
 mod trouble;
 
 use blocked::Waiting;
@@ -127,7 +128,7 @@ impl Worker {
             .then_some(Start { settings: Settings::of(&self.ctx.args), now: Timestamp::now() });
         let (facts, findings) = match &start {
             Some(start) => {
-                let facts = observe::facts(&self.ctx).await?;
+                let facts = observe::facts(&self.ctx, &backup.spec).await?;
                 let findings = prepare(&backup, &facts, &start.settings, start.now).findings;
                 (facts, findings)
             }

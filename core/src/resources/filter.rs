@@ -18,6 +18,8 @@ pub struct ResourceFilter {
     always: &'static [&'static str],
     /// Whether the namespace filter cuts nothing.
     all_namespaces: bool,
+    /// Whether a filter that cuts nothing still leaves cluster-scoped types out.
+    only_related: bool,
     rules: Rules,
 }
 
@@ -58,7 +60,20 @@ impl ResourceFilter {
             }
         };
         let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
-        Self { never: NEVER_SELECTED, always: &[], all_namespaces: namespaces.everything(), rules }
+        Self {
+            never: NEVER_SELECTED,
+            always: &[],
+            all_namespaces: namespaces.everything(),
+            only_related: false,
+            rules,
+        }
+    }
+
+    /// The filter as Velero's server has it since 1.17: without any filter in the spec, cluster-scoped types are left out
+    /// but for namespaces; their objects come along with what needs them.
+    #[must_use]
+    pub fn only_related(self) -> Self {
+        Self { only_related: true, ..self }
     }
 
     /// The filter of a Restore; `resolve` as for a Backup.
@@ -70,6 +85,7 @@ impl ResourceFilter {
             never: NON_RESTORABLE,
             always: &[DATA_UPLOADS],
             all_namespaces: namespaces.everything(),
+            only_related: false,
             rules: Rules::Combined {
                 types: resolved(&spec.included_resources, &spec.excluded_resources, resolve),
                 cluster: spec.include_cluster_resources,
@@ -95,7 +111,8 @@ impl ResourceFilter {
             Rules::Scoped { namespaced, .. } if resource.namespaced => namespaced.includes(&name),
             Rules::Scoped { namespaced, cluster } => {
                 let unfiltered = cluster.everything() && cluster.included().is_empty();
-                let whole_cluster = unfiltered && self.all_namespaces && namespaced.everything();
+                let whole_cluster =
+                    !self.only_related && unfiltered && self.all_namespaces && namespaced.everything();
                 !cluster.excludes(&name) && (whole_cluster || cluster.names(&name) || name == NAMESPACES)
             }
         }

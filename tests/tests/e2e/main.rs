@@ -5,10 +5,12 @@
 
 mod bad_input;
 mod clients;
+mod collection;
 mod crash_points;
 mod deploy;
 mod drills;
 mod history;
+mod hooks;
 mod ledger;
 mod lock;
 mod locks;
@@ -54,6 +56,7 @@ async fn main() -> ExitCode {
         deploy::TESTS,
         main_job::TESTS,
         bad_input::TESTS,
+        collection::TESTS,
         plugin::TESTS,
         lock::TESTS,
         clients::TESTS,
@@ -79,6 +82,11 @@ async fn main() -> ExitCode {
             World::builder()
                 .webhooks(1)
                 .controller_args(&["--store-validation-frequency=2s", crash_points::ALONE]),
+        ),
+        (
+            "a node with scripted commands",
+            hooks::TESTS.to_vec(),
+            World::builder().webhooks(1).controller_args(&["--store-validation-frequency=2s"]),
         ),
         (
             "a grace of one second",

@@ -14,7 +14,7 @@ use backup_tests::{
     wait::{eventually, when},
     world::BUCKET,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
@@ -245,6 +245,15 @@ pub async fn config_maps(world: &World, namespace: &str, count: usize) -> anyhow
         (resource.clone(), object)
     });
     backup_tests::app::create_all(&world.client, objects.collect()).await
+}
+
+/// Waits for the service account that every namespace gets.
+pub async fn service_account(world: &World, namespace: &str) -> anyhow::Result<()> {
+    let api: Api<ServiceAccount> = Api::namespaced(world.client.clone(), namespace);
+    eventually("the service account is there", Duration::from_secs(30), async || {
+        Ok::<_, kube::Error>(when(api.get_opt("default").await?.is_some(), "not yet"))
+    })
+    .await
 }
 
 pub async fn delete_namespace(world: &World, name: &str) -> anyhow::Result<()> {

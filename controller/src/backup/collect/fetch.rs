@@ -8,12 +8,12 @@ use kube::{
     core::{DynamicObject, Resource as _, params::GetParams, request::Request},
 };
 
-use crate::{backup::page::api_resource, runtime::retry};
+use crate::{backup::page::api_resource, restore::path, runtime::retry};
 
 /// How long one object is asked for.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Reads an object; none if it does not exist.
+/// Reads an object; none if it does not exist, or no object can have this name.
 ///
 /// # Errors
 /// If it can't be read within 30 s, or for good.
@@ -23,9 +23,14 @@ pub async fn object(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Option<String>, kube::Error> {
-    let path = DynamicObject::url_path(&api_resource(resource), namespace);
+    let all = DynamicObject::url_path(&api_resource(resource), namespace);
+    // The client takes a name as it is; some types may have any character in theirs but a slash and a percent sign.
+    if !path::is_segment(name) {
+        return Ok(None);
+    }
+    let name = &path::segment(name);
     let request = || async {
-        let get = Request::new(path.as_str()).get(name, &GetParams::default());
+        let get = Request::new(all.as_str()).get(name, &GetParams::default());
         client.request_text(get.map_err(kube::Error::BuildRequest)?).await
     };
     match retry::read(BUDGET, request).await {

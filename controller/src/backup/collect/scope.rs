@@ -1,25 +1,25 @@
 //! Which namespaces a backup reads, and how their lists are asked for. Pure.
 
+use std::collections::BTreeSet;
+
 use backup_core::{
     api::BackupSpec,
     selection::{IncludesExcludes, is_glob},
 };
 
-/// How namespaced types are listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// One list over all namespaces; items of excluded ones are left out afterwards.
-    Everywhere,
-    /// One list for each of these namespaces.
-    Only(Vec<String>),
-}
+/// Chosen namespaces are asked for one by one up to this number; more of them only if they are a small part of all.
+const FEW: usize = 16;
+/// What a small part is: one of so many.
+const PART: usize = 8;
 
 /// The namespaces of a backup.
 #[derive(Clone, Debug)]
 pub struct Scope {
     filter: IncludesExcludes,
-    /// How namespaced types are listed.
-    pub reach: Reach,
+    /// The chosen ones, as they were at the start; none if all are meant.
+    chosen: Option<BTreeSet<String>>,
+    /// Whether one list over all namespaces is asked for; what does not belong is left out afterwards.
+    everywhere: bool,
     /// Namespaces that are named but do not exist.
     pub missing: Vec<String>,
     /// Patterns that match no namespace.
@@ -37,7 +37,7 @@ impl Scope {
     pub fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
         let filter = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         if includes_all(&spec.included_namespaces) {
-            return Self { filter, reach: Reach::Everywhere, missing: vec![], unmatched: vec![] };
+            return Self { filter, chosen: None, everywhere: true, missing: vec![], unmatched: vec![] };
         }
         let (mut missing, mut unmatched) = (Vec::new(), Vec::new());
         for include in &spec.included_namespaces {
@@ -46,28 +46,30 @@ impl Scope {
                 if is_glob(include) { &mut unmatched } else { &mut missing }.push(include.clone());
             }
         }
-        let selected = live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
-        Self { filter, reach: Reach::Only(selected), missing, unmatched }
+        let chosen: BTreeSet<String> =
+            live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
+        let everywhere = chosen.len() > FEW && chosen.len() > live.len() / PART;
+        Self { filter, chosen: Some(chosen), everywhere, missing, unmatched }
     }
 
     /// Whether items of this namespace belong to the backup.
     pub fn includes(&self, namespace: &str) -> bool {
-        match &self.reach {
-            Reach::Everywhere => self.filter.includes(namespace),
-            Reach::Only(_) => self.filter.includes(namespace) && self.filter.names(namespace),
+        match &self.chosen {
+            None => self.filter.includes(namespace),
+            Some(chosen) => chosen.contains(namespace),
         }
     }
 
     /// Whether the spec names this namespace, by itself or by a pattern other than "all".
     pub fn names(&self, namespace: &str) -> bool {
-        matches!(self.reach, Reach::Only(_)) && self.includes(namespace)
+        self.chosen.is_some() && self.includes(namespace)
     }
 
     /// The namespaces to ask for one by one; one empty entry asks for all at once.
     pub fn lists(&self) -> Vec<Option<String>> {
-        match &self.reach {
-            Reach::Everywhere => vec![None],
-            Reach::Only(names) => names.iter().cloned().map(Some).collect(),
+        match &self.chosen {
+            Some(names) if !self.everywhere => names.iter().cloned().map(Some).collect(),
+            _ => vec![None],
         }
     }
 }
@@ -92,20 +94,34 @@ mod tests {
 
     #[test]
     fn namespaces_are_resolved_against_those_that_live() {
-        let everywhere = Reach::Everywhere;
-        let only = |names: &[&str]| Reach::Only(names.iter().map(|&name| name.to_owned()).collect());
-        for (included, excluded, reach) in [
-            (&[][..], &[][..], everywhere.clone()),
-            (&["*"], &[], everywhere.clone()),
-            (&["*"], &["web"], everywhere),
-            (&["shop"], &[], only(&["shop"])),
-            (&["shop*"], &[], only(&["shop", "shop-test"])),
-            (&["shop*"], &["*-test"], only(&["shop"])),
-            (&["gone", "web"], &[], only(&["web"])),
-            (&["none-*"], &[], only(&[])),
+        for (included, excluded, lists) in [
+            (&[][..], &[][..], &["all"][..]),
+            (&["*"], &[], &["all"]),
+            (&["*"], &["web"], &["all"]),
+            (&["shop"], &[], &["shop"]),
+            (&["shop*"], &[], &["shop", "shop-test"]),
+            (&["shop*"], &["*-test"], &["shop"]),
+            (&["gone", "web"], &[], &["web"]),
+            (&["none-*"], &[], &[]),
         ] {
-            assert_eq!(scope(included, excluded).reach, reach, "{included:?} {excluded:?}");
+            let found = scope(included, excluded).lists();
+            let found: Vec<_> = found.iter().map(|name| name.as_deref().unwrap_or("all")).collect();
+            assert_eq!(found, lists, "{included:?} {excluded:?}");
         }
+    }
+
+    #[test]
+    fn many_namespaces_are_listed_at_once_and_only_those_that_lived_at_the_start_belong() {
+        let live: Vec<String> = (0..200).map(|n| format!("n{}-{n}", n % 10)).collect();
+        let scope = |pattern: &str| {
+            let included_namespaces = vec![pattern.to_owned()];
+            Scope::resolve(&BackupSpec { included_namespaces, ..BackupSpec::default() }, &live)
+        };
+        let many = scope("n[0-4]-*");
+        assert_eq!(many.lists(), [None]);
+        assert!(many.includes("n0-0") && many.names("n0-0"));
+        assert!(!many.includes("n9-9") && !many.includes("n0-1000"));
+        assert_eq!(scope("n0-*").lists().len(), 20, "a small part of all");
     }
 
     #[test]

@@ -41,12 +41,27 @@ impl<S: Sink> Collector<'_, S> {
         {
             return Ok(false);
         }
-        let wanted = of.actions.iter().any(|action| action.wants(item.namespace(), || item.labels()));
-        if wanted {
+        if of.group_resource == "pods"
+            && let Some((pod, hooks)) = self.order.hooks.of_text(text, item.raw_annotations())
+        {
+            return Box::pin(self.block(of, &item, text, depth, &pod, &hooks)).await;
+        }
+        self.store(of, &item, text, depth).await
+    }
+
+    /// Writes an item by its actions, if there are some for it.
+    pub(super) async fn store(
+        &mut self,
+        of: &Present,
+        item: &Item<'_>,
+        text: &str,
+        depth: u8,
+    ) -> Result<bool, CollectError> {
+        if of.actions.iter().any(|action| action.wants(item.namespace(), || item.labels())) {
             // Boxed: what comes along is taken in here, too.
-            Box::pin(self.act(of, &item, text, depth)).await
+            Box::pin(self.act(of, item, text, depth)).await
         } else {
-            self.write(of, &item, text).await
+            self.write(of, item, text).await
         }
     }
 
@@ -94,12 +109,12 @@ impl<S: Sink> Collector<'_, S> {
         }
         self.list.add(&of.api_version, &of.resource.kind, item.namespace(), item.name(), None);
         self.progress.wrote();
-        self.remember(of, item);
+        self.remember(of, item, text);
         Ok(true)
     }
 
     /// What later steps want to know about what was written.
-    fn remember(&mut self, of: &Present, item: &Item<'_>) {
+    fn remember(&mut self, of: &Present, item: &Item<'_>, text: &str) {
         let written = &mut self.written;
         if let Some(namespace) = item.namespace()
             && !written.namespaces.contains(namespace)
@@ -115,7 +130,7 @@ impl<S: Sink> Collector<'_, S> {
         }
         match of.group_resource.as_str() {
             "persistentvolumeclaims" => written.claims += 1,
-            "pods" => self.tell_wishes(item),
+            "pods" => self.tell_wishes(item, text),
             _ => {}
         }
     }

@@ -9,6 +9,7 @@ use crate::runtime::leader::Leadership;
 
 mod actions;
 mod harness;
+mod hooks;
 
 use harness::{Kept, cluster, collect, collect_with, item, namespace};
 
@@ -56,6 +57,19 @@ async fn chosen_namespaces_are_listed_one_by_one() {
     assert_eq!(outcome.names(), ["configmaps/a/one", "namespaces/a"]);
     assert!(!outcome.paths.iter().any(|path| path == "/api/v1/configmaps"));
     assert!(outcome.errors[0].contains("namespace gone does not exist"), "{:?}", outcome.errors);
+}
+
+#[tokio::test]
+async fn five_thousand_namespaces_are_one_list_of_each_type() {
+    let names: Vec<String> = (0..5000).map(|number| format!("n{number}")).collect();
+    let api = cluster()
+        .list("/api/v1/configmaps", names.iter().map(|name| item(name, "one")).collect())
+        .list("/api/v1/namespaces", names.iter().map(|name| namespace(name)).collect());
+    let spec = json!({ "includedNamespaces": ["n*"], "excludedNamespaces": ["n4999"] });
+    let setup = harness::Setup { api, spec, live: names, page_size: Some(500), ..Default::default() };
+    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    assert_eq!((outcome.names().len(), outcome.errors.len()), (2 * 4999, 0));
+    assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
 
 #[tokio::test]
@@ -152,11 +166,70 @@ async fn a_bad_object_is_reported_and_never_stops_the_others() {
 }
 
 #[tokio::test]
+async fn ordered_items_come_first_in_their_order_and_missing_ones_are_a_warning() {
+    let mut labelled = item("b", "one");
+    labelled["metadata"]["labels"] = json!({ "app": "web" });
+    let api = cluster()
+        .object("/api/v1/namespaces/b/configmaps/one", labelled)
+        .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let order = "b/one,a/gone,a/two,two";
+    let spec = json!({ "includedResources": ["configmaps"], "orderedResources": { "configmaps": order, "nodes": "n" } });
+    let outcome = collect(spec, api, Kept::default()).await;
+    assert_eq!(outcome.names(), ["configmaps/b/one", "configmaps/a/two", "configmaps/a/one"]);
+    let told = outcome.warnings.join("\n");
+    assert_eq!(outcome.warnings.len(), 3, "{told}");
+    assert!(told.contains("nodes") && told.contains("a/gone") && told.contains("namespace/name"), "{told}");
+    assert!(outcome.errors.is_empty());
+}
+
+#[tokio::test]
+async fn an_order_for_a_type_without_items_is_told_to_be_in_vain() {
+    let spec = json!({ "orderedResources": { "pods": "a/gone" } });
+    let outcome = collect(spec, cluster(), Kept::default()).await;
+    assert!(outcome.warnings[0].contains("pods a/gone, which does not exist"), "{:?}", outcome.warnings);
+}
+
+#[tokio::test]
+async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
+    let api = cluster().object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let spec = json!({
+        "includedResources": ["configmaps"], "labelSelector": { "matchLabels": { "app": "web" } },
+        "orderedResources": { "configmaps": "a/two" },
+    });
+    let outcome = collect(spec, api, Kept::default()).await;
+    assert!(outcome.names().is_empty());
+    assert!(outcome.warnings[0].contains("is not selected"), "{:?}", outcome.warnings);
+}
+
+#[tokio::test]
 async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     let mut pod = item("a", "db");
-    pod["metadata"]["annotations"] = json!({ "pre.hook.backup.velero.io/command": "freeze" });
+    pod["metadata"]["annotations"] = json!({ "backup.velero.io/backup-volumes": "data" });
     let outcome = collect(json!({}), cluster().list("/api/v1/pods", vec![pod]), Kept::default()).await;
     assert!(outcome.errors[0].contains("a/db"), "{:?}", outcome.errors);
+    assert!(outcome.names().contains(&"pods/a/db"));
+}
+
+#[tokio::test]
+async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
+    let mut pod = item("a", "db");
+    pod["spec"]["volumes"] = json!([
+        { "name": "scratch", "emptyDir": {} }, { "name": "conf", "configMap": {} },
+        { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+    ]);
+    let text = "version: v1\nvolumePolicies:\n- conditions: { volumeTypes: [configMap] }\n  action: { type: skip }\n\
+                - conditions: {}\n  action: { type: fs-backup }\n";
+    let data = std::collections::BTreeMap::from([("p".to_owned(), text.to_owned())]);
+    let policy = Some(backup_core::resource_policy::read(&data).unwrap());
+    let setup = harness::Setup {
+        api: cluster().list("/api/v1/pods", vec![pod]),
+        policy,
+        spec: json!({}),
+        ..Default::default()
+    };
+    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
+    assert!(outcome.errors[0].contains("volume scratch of pod a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
 }
 

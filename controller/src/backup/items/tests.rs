@@ -114,20 +114,15 @@ fn a_namespace_on_its_way_out_is_not_active() {
 }
 
 #[test]
-fn what_a_pod_asks_for_is_found() {
-    for (annotations, wishes) in [
-        (json!({}), 0),
-        (json!({ "pre.hook.backup.velero.io/command": "sync" }), 1),
-        (json!({ "hook.backup.velero.io/command": "sync" }), 1),
-        (
-            json!({ "post.hook.backup.velero.io/command": "thaw", "pre.hook.backup.velero.io/command": "freeze" }),
-            2,
-        ),
-        (json!({ "backup.velero.io/backup-volumes": "data" }), 1),
-        (json!({ "backup.velero.io/backup-volumes": "" }), 0),
-        (json!({ "backup.velero.io/backup-volumes-excludes": "cache" }), 0),
+fn volumes_of_which_a_pod_wants_the_files_are_found() {
+    for (annotations, volumes) in [
+        (json!({}), None),
+        (json!({ "pre.hook.backup.velero.io/command": "sync" }), None),
+        (json!({ "backup.velero.io/backup-volumes": "data,logs" }), Some("data,logs")),
+        (json!({ "backup.velero.io/backup-volumes": "" }), None),
+        (json!({ "backup.velero.io/backup-volumes-excludes": "cache" }), None),
     ] {
         let text = json!({ "metadata": { "name": "a", "annotations": annotations } }).to_string();
-        assert_eq!(Item::parse(&text).unwrap().pod_wishes().len(), wishes, "{text}");
+        assert_eq!(Item::parse(&text).unwrap().volumes_to_copy().as_deref(), volumes, "{text}");
     }
 }

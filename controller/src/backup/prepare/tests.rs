@@ -28,6 +28,7 @@ fn facts() -> Facts {
         locations: vec![location("default", |_| {})],
         excluded_namespaces: vec![],
         version: ClusterVersion { git: "v1.34.4".into(), major: "1".into(), minor: "34".into() },
+        policy: None,
     }
 }
 
@@ -145,25 +146,47 @@ fn the_location_marked_as_default_is_used_where_none_is_named() {
 #[test]
 fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
     for (asked, field) in [
-        (json!({ "resourcePolicy": { "kind": "configmap", "name": "p" } }), "spec.resourcePolicy"),
         (json!({ "snapshotMoveData": true }), "spec.snapshotMoveData"),
         (json!({ "defaultVolumesToFsBackup": true }), "spec.defaultVolumesToFsBackup"),
         (json!({ "defaultVolumesToRestic": true }), "spec.defaultVolumesToRestic"),
         (json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
         (json!({ "volumeSnapshotLocations": ["x"] }), "spec.volumeSnapshotLocations"),
-        (json!({ "hooks": { "resources": [{ "name": "h" }] } }), "spec.hooks"),
     ] {
         let prepared = prepare(&spec(asked), &facts(), &settings(), now());
         assert_eq!(fields(&prepared), [field]);
     }
     for accepted in [
-        json!({ "hooks": {} }),
+        json!({ "hooks": { "resources": [{ "name": "h" }] } }),
         json!({ "snapshotVolumes": false }),
         json!({ "orderedResources": { "pods": "ns/a" } }),
     ] {
         assert_eq!(prepare(&spec(accepted), &facts(), &settings(), now()).findings, []);
     }
-    assert_eq!(warnings(&spec(json!({ "orderedResources": { "pods": "ns/a" } })).spec).len(), 1);
+}
+
+#[rstest::rstest]
+#[case::missing(json!({}), None, &["spec.resourcePolicy.name"])]
+#[case::sound(json!({}), Some("version: v1"), &[])]
+#[case::wrong(
+    json!({}),
+    Some("version: v2\nvolumePolicies:\n- {}\n"),
+    &["spec.resourcePolicy: version", "spec.resourcePolicy: volumePolicies[0].action"],
+)]
+#[case::filters_beside_older_ones(
+    json!({ "includedResources": ["pods"] }),
+    Some("version: v1\nincludeExcludePolicy: { excludedNamespaceScopedResources: [secrets] }"),
+    &["spec.resourcePolicy: includeExcludePolicy"],
+)]
+#[case::volumes_beside_older_filters(json!({ "includedResources": ["pods"] }), Some("version: v1"), &[])]
+fn a_resource_policy_is_checked_before_the_start(
+    #[case] mut asked: serde_json::Value,
+    #[case] policy: Option<&str>,
+    #[case] expected: &[&str],
+) {
+    asked["resourcePolicy"] = json!({ "kind": "ConfigMap", "name": "p" });
+    let policy = policy.map(|text| BTreeMap::from([("policy".to_owned(), text.to_owned())]));
+    let prepared = prepare(&spec(asked), &Facts { policy, ..facts() }, &settings(), now());
+    assert_eq!(fields(&prepared), expected);
 }
 
 #[test]

@@ -9,15 +9,16 @@ use backup_store::{BackupFiles, BackupWriter, Collected, Location, Scope, StoreE
 use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
-        actions::{self, Actions},
         collect::{
-            CollectError, Given, collect,
+            CollectError,
             operations::{InMemory, StartedOperation},
         },
         decide,
         finish::Unfinished,
+        gather::{self, GatherError, gather},
         halt::Halt,
-        observe, patches, prepare,
+        hooks::{Hooks, TakenOver},
+        patches,
         progress::Progress,
         report::Report,
     },
@@ -54,12 +55,37 @@ impl Worker {
             Err(error) => return self.writing_failed(&backup, error).await,
         };
         let progress = Progress::default();
+        let taken_up = async {
+            let (hooks, notes) = gather::hooks(&self.ctx, location, &self.name, &self.uid, &progress).await?;
+            let told = hooks.take_over(&notes).await?;
+            Ok((hooks, told))
+        };
+        let taken_up = tokio::select! {
+            taken_up = taken_up => taken_up,
+            () = self.reins.pulled() => {
+                writer.abort().await;
+                return Err(self.halt());
+            }
+        };
+        let (hooks, taken_over) = match taken_up {
+            Ok(taken_up) => taken_up,
+            Err(error) => {
+                writer.abort().await;
+                return self.writing_failed(&backup, error).await;
+            }
+        };
         let collected = tokio::select! {
-            collected = self.fill(&backup, &mut writer, &progress) => collected,
+            collected = self.fill(&backup, &mut writer, &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             () = self.reins.pulled() => Err(self.halt()),
         };
+        // Whoever leads now pays what is owed; two would run it twice.
+        if !matches!(collected, Err(Trouble::Halt(Halt::NotLeader(_)))) {
+            for problem in hooks.settle_here().await {
+                tracing::warn!(backup = self.name, problem, "what a pod was owed");
+            }
+        }
         let collected = match collected {
             Ok(collected) => collected,
             Err(trouble) => {
@@ -114,33 +140,27 @@ impl Worker {
         backup: &Backup,
         writer: &mut BackupWriter,
         progress: &Progress,
+        hooks: &Hooks,
+        taken_over: TakenOver,
     ) -> Result<Result<BackupFiles, StoreError>, Trouble> {
         let mut report = Report::new(&self.name).map_err(|error| Trouble::Blocked {
             reason: format!("the log can't be kept on the local disk: {error}"),
             passing: true,
         })?;
         report.info("collecting items");
-        let page_size = self.ctx.args.client_page_size;
-        let selection = observe::selection(&self.ctx.client, &backup.spec, page_size).await?;
-        tell_what_is_missing(&mut report, backup, &selection);
-        let client = &self.ctx.client;
-        let resolve = |name: &str| selection.order.served.resolve(name);
-        let actions = Actions::of(actions::built_in(client), &resolve);
-        let given = Given {
-            client,
-            backup,
-            order: &selection.order,
-            actions: &actions,
-            operations: &mut InMemory,
-            sink: writer,
-            report: &mut report,
-            progress,
-            reins: &self.reins,
-        };
-        let collected = match collect(given).await {
+        for error in taken_over.errors {
+            report.error(Scope::Velero, error);
+        }
+        if let Some(again) = taken_over.again {
+            report.warn(Scope::Velero, again);
+        }
+        let into = gather::Into { sink: writer, operations: &mut InMemory, report: &mut report, progress };
+        let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
+        let collected = match gathered {
             Ok(collected) => collected,
-            Err(CollectError::Halt(halt)) => return Err(halt.into()),
-            Err(CollectError::Store(error)) => return Ok(Err(error)),
+            Err(GatherError::Api(error)) => return Err(error.into()),
+            Err(GatherError::Collect(CollectError::Halt(halt))) => return Err(halt.into()),
+            Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
         };
         for started in &collected.operations {
             let StartedOperation { action, operation, .. } = started;
@@ -185,21 +205,6 @@ impl Worker {
 
     fn halt(&self) -> Trouble {
         self.reins.check().map_or_else(Trouble::Halt, |()| Trouble::Changed)
-    }
-}
-
-fn tell_what_is_missing(report: &mut Report, backup: &Backup, selection: &observe::Selection) {
-    for warning in prepare::warnings(&backup.spec) {
-        report.warn(Scope::Velero, warning);
-    }
-    for name in &selection.unknown {
-        report.warn(Scope::Velero, format!("no resource called {name} is served: it selects nothing"));
-    }
-    for group in &selection.unavailable {
-        report.error(
-            Scope::Velero,
-            format!("API group {group} did not answer, so its types are missing from this backup; see its APIService"),
-        );
     }
 }
 

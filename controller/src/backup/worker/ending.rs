@@ -77,6 +77,7 @@ impl Worker {
 
     /// To Failed.
     pub(super) async fn fail(&mut self, backup: &Backup, reason: &str) -> Result<Next, Trouble> {
+        self.pay_what_is_owed(backup).await?;
         let ended = self.publish(backup, |now| patches::fail(now, reason, Timestamp::now())).await?;
         self.ended(&ended).await
     }
@@ -114,6 +115,7 @@ impl Worker {
         if let Some(Unfinished::Collected { contents, metadata: None, .. }) = self.unfinished.take() {
             contents.discard().await; // nobody has tried to decide it
         }
+        self.pay_what_is_owed(backup).await?;
         self.release().await?;
         if patches::let_go(backup).is_some() {
             self.publish(backup, patches::let_go).await?;

@@ -33,6 +33,7 @@ fn context(fake: &Fake) -> Context {
         events: Events::new(client.clone(), "test"),
         health: Health::default(),
         stop: CancellationToken::new(),
+        silent_client: client.clone(),
         client,
     }
 }

@@ -122,6 +122,39 @@ fn a_restore_selects(#[case] spec: Value, #[case] expected: &[&str]) {
     assert_eq!(selected(&ResourceFilter::for_restore(&spec, &resolve)), expected);
 }
 
+#[rstest::rstest]
+#[case::no_filter_is_all_namespaced_types(json!({}), &["pods", "secrets", "namespaces", "deployments", "datauploads"])]
+#[case::what_is_asked_for_is_selected(
+    json!({ "includedClusterScopedResources": ["pv"] }),
+    &["pods", "secrets", "namespaces", "persistentvolumes", "deployments", "datauploads"],
+)]
+#[case::the_older_fields_are_not_touched(
+    json!({ "includeClusterResources": true }),
+    &["pods", "secrets", "namespaces", "nodes", "persistentvolumes", "deployments", "clusterroles", "datauploads"],
+)]
+fn with_only_related_cluster_resources_a_backup_selects(#[case] spec: Value, #[case] expected: &[&str]) {
+    let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+    assert_eq!(selected(&ResourceFilter::for_backup(&spec, &resolve).only_related()), expected);
+}
+
+#[rstest::rstest]
+#[case::cluster_scoped_types_need_not_be_selected(
+    json!({ "includedNamespaces": ["a"], "includedResources": ["pods"] }),
+    &["pods", "namespaces", "nodes", "persistentvolumes", "clusterroles"],
+)]
+#[case::unless_they_are_excluded(
+    json!({ "excludedClusterScopedResources": ["pv"], "includedNamespaceScopedResources": ["pods"] }),
+    &["pods", "namespaces", "nodes", "clusterroles"],
+)]
+#[case::or_none_is_wanted(json!({ "includeClusterResources": false }), &["pods", "secrets", "namespaces", "deployments", "datauploads"])]
+fn with_others_come_along(#[case] spec: Value, #[case] expected: &[&str]) {
+    let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+    let filter = ResourceFilter::for_backup(&spec, &resolve);
+    let along: Vec<String> =
+        types().iter().filter(|t| filter.lets_along(t)).map(|t| t.plural.clone()).collect();
+    assert_eq!(along, expected);
+}
+
 #[test]
 fn what_a_spec_excludes_does_not_come_along_either() {
     let spec: BackupSpec = serde_json::from_value(

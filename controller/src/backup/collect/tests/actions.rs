@@ -15,14 +15,14 @@ use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, 
 type Act = dyn Fn(&Value) -> Result<Executed, String> + Send + Sync;
 
 /// An action made of a function; remembers the names of what it saw.
-struct Scripted {
+pub(super) struct Scripted {
     name: &'static str,
     applies_to: AppliesTo,
     act: Box<Act>,
     saw: Mutex<Vec<String>>,
 }
 
-fn action(
+pub(super) fn action(
     name: &'static str,
     resource: &str,
     act: impl Fn(&Value) -> Result<Executed, String> + Send + Sync + 'static,

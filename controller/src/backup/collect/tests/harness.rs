@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backup_core::{
-    api::{Backup, BackupSpec},
+    api::{Backup, BackupSpec, common::HookStatus},
     resources::{ResourceFilter, ResourceType},
 };
 use futures::future::BoxFuture;
@@ -12,7 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{fake::Api, *};
 use crate::{
-    backup::action::{BackupItemAction, ItemId},
+    backup::{
+        action::{BackupItemAction, ItemId},
+        hooks::{
+            Owed,
+            fake::{FakePods, Kept as Notebook},
+        },
+    },
     runtime::leader::Leadership,
 };
 
@@ -88,6 +94,8 @@ pub struct Outcome {
     pub progress: Progress,
     pub paths: Vec<String>,
     pub told: Vec<String>,
+    pub hooks: HookStatus,
+    pub owed: Vec<Owed>,
 }
 
 impl Outcome {
@@ -118,11 +126,20 @@ pub struct Setup {
     pub api: Api,
     pub sink: Kept,
     pub actions: Vec<Arc<dyn BackupItemAction>>,
+    pub policy: Option<ResourcePolicy>,
+    pub pods: Arc<FakePods>,
+    pub notes: Notebook,
+    /// Namespaces that live; a, b and empty if it does not matter.
+    pub live: Vec<String>,
+    pub page_size: Option<u32>,
 }
 
 impl Setup {
     pub async fn collect(self, reins: &Reins) -> Outcome {
-        let Self { spec, api, mut sink, actions } = self;
+        let Self { spec, api, mut sink, actions, policy, pods, notes, mut live, page_size } = self;
+        if live.is_empty() {
+            live = ["a", "b", "empty"].map(str::to_owned).to_vec();
+        }
         let spec: BackupSpec = serde_json::from_value(spec).unwrap();
         let served = ServedTypes::just(&served());
         let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
@@ -130,18 +147,22 @@ impl Setup {
         let actions = Actions::of(actions, &|name| served.resolve(name));
         let order = Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+            ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
             types,
             filter,
+            policy,
+            hooks: Rules::of(spec.hooks.as_ref(), &|name| served.resolve(name)),
             served,
-            scope: Scope::resolve(&spec, &["a", "b", "empty"].map(str::to_owned)),
+            scope: Scope::resolve(&spec, &live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-            page_size: 2,
+            page_size: page_size.unwrap_or(2),
             patience: Patience::none(),
         };
         let mut report = Report::new("b").unwrap();
         let progress = Progress::default();
         let (client, api) = api.client();
         let mut operations = Told::default();
+        let hooks = Hooks::new(Arc::clone(&pods) as _, Arc::new(notes.clone()), progress.clone());
         let backup = Backup::new("b", spec);
         let result = super::super::collect(Given {
             client: &client,
@@ -149,6 +170,7 @@ impl Setup {
             order: &order,
             actions: &actions,
             operations: &mut operations,
+            hooks: &hooks,
             sink: &mut sink,
             report: &mut report,
             progress: &progress,
@@ -168,9 +190,11 @@ impl Setup {
             result,
             errors: flat(&results.errors),
             warnings: flat(&results.warnings),
+            hooks: progress.hooks().unwrap_or_default(),
             progress,
             paths: api.paths(),
             told: operations.0,
+            owed: Owed::of(&notes.all()).unwrap(),
         }
     }
 }

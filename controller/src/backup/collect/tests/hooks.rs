@@ -1,0 +1,160 @@
+//! Commands around the backup of pods.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    super::{CollectError, fake::Api},
+    harness::{Outcome, Setup, cluster, item},
+};
+use crate::{
+    backup::{
+        action::{Executed, ItemId},
+        halt::Reins,
+        hooks::{exec::ExecError, fake::FakePods},
+    },
+    runtime::leader::Leadership,
+};
+
+fn pod(name: &str, annotations: &Value) -> Value {
+    let mut pod = item("a", name);
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod["spec"] = json!({ "containers": [{ "name": "main" }] });
+    pod["status"] = json!({ "phase": "Running" });
+    pod
+}
+
+fn frozen(name: &str) -> Value {
+    pod(
+        name,
+        &json!({ "pre.hook.backup.velero.io/command": "freeze", "post.hook.backup.velero.io/command": "thaw" }),
+    )
+}
+
+fn with_pods(pods: Vec<Value>) -> Api {
+    cluster().list("/api/v1/pods", pods)
+}
+
+fn spec() -> Value {
+    json!({ "includedResources": ["pods", "configmaps"] })
+}
+
+async fn collect(setup: Setup) -> Outcome {
+    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+}
+
+fn hooked(api: Api, pods: FakePods) -> (Arc<FakePods>, Setup) {
+    let pods = Arc::new(pods);
+    (Arc::clone(&pods), Setup { spec: spec(), api, pods, ..Setup::default() })
+}
+
+#[tokio::test]
+async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
+    let api = with_pods(vec![frozen("db"), item("a", "plain")])
+        .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let (pods, mut setup) = hooked(api, FakePods::running(&["db"]));
+    let (order, seen) = (Arc::new(std::sync::Mutex::new(Vec::new())), Arc::clone(&pods));
+    let noted = Arc::clone(&order);
+    setup.actions = vec![super::actions::action("x/asks", "pods", move |_| {
+        noted.lock().unwrap().extend(seen.ran());
+        let two = ItemId {
+            group_resource: "configmaps".to_owned(),
+            namespace: Some("a".to_owned()),
+            name: "two".to_owned(),
+        };
+        Ok(Executed { additional: vec![two], ..Executed::default() })
+    })];
+    let outcome = collect(setup).await;
+    assert_eq!(outcome.names()[..3], ["configmaps/a/two", "pods/a/db", "pods/a/plain"]);
+    assert_eq!(
+        *order.lock().unwrap(),
+        ["db freeze", "db freeze", "db thaw"],
+        "first the pod, then the plain one"
+    );
+    assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
+    assert_eq!((outcome.hooks.hooks_attempted, outcome.hooks.hooks_failed), (2, 0));
+    assert!(outcome.errors.is_empty() && outcome.owed.is_empty());
+}
+
+#[tokio::test]
+async fn a_command_that_fails_before_costs_the_pod_its_place_and_the_one_after_is_run_all_the_same() {
+    let fails = |_: &str, command: &str, _| match command {
+        "freeze" => Err(ExecError::Failed { reason: "exit code 1".into(), output: "no disk".into() }),
+        _ => Ok(String::new()),
+    };
+    let (pods, setup) = hooked(with_pods(vec![frozen("db")]), FakePods::running(&["db"]).answering(fails));
+    let outcome = collect(setup).await;
+    assert_eq!(outcome.names().len(), 3, "the rest is intact: {:?}", outcome.names());
+    assert!(!outcome.names().contains(&"pods/a/db"));
+    assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
+    assert_eq!((outcome.hooks.hooks_attempted, outcome.hooks.hooks_failed), (2, 1));
+    assert!(outcome.errors[0].contains("exit code 1; it printed: no disk"), "{:?}", outcome.errors);
+    assert!(outcome.errors[1].contains("pod a/db is not in this backup"), "{:?}", outcome.errors);
+    assert!(outcome.owed.is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_goes_on_where_its_command_may_fail_and_the_failure_is_an_error() {
+    let api = with_pods(vec![pod(
+        "db",
+        &json!({ "pre.hook.backup.velero.io/command": "freeze", "pre.hook.backup.velero.io/on-error": "Continue" }),
+    )]);
+    let fails = |_: &str, _: &str, _| Err(ExecError::Unknown("it did not end within 30s".into()));
+    let (_, setup) = hooked(api, FakePods::running(&["db"]).answering(fails));
+    let outcome = collect(setup).await;
+    assert!(outcome.names().contains(&"pods/a/db"));
+    assert!(outcome.errors[0].contains("its outcome is unknown"), "{:?}", outcome.errors);
+    assert_eq!(outcome.errors.len(), 1);
+}
+
+#[tokio::test]
+async fn commands_of_a_pod_that_does_not_run_are_not_run() {
+    let (mut pending, mut ended) = (frozen("pending"), frozen("ended"));
+    pending["status"]["phase"] = json!("Pending");
+    ended["status"]["phase"] = json!("Succeeded");
+    // Replaced since it was listed.
+    let mut replaced = frozen("db");
+    replaced["metadata"]["uid"] = json!("another");
+    let (pods, setup) = hooked(with_pods(vec![pending, ended, replaced]), FakePods::running(&["db"]));
+    let outcome = collect(setup).await;
+    assert!(pods.ran().is_empty());
+    assert_eq!(outcome.names().iter().filter(|name| name.starts_with("pods/")).count(), 3);
+    assert_eq!((outcome.warnings.len(), outcome.errors.len()), (2, 0), "{:?}", outcome.warnings);
+}
+
+#[tokio::test]
+async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_stops() {
+    let reins = Reins::of(Leadership::always(), CancellationToken::new());
+    let pulled = reins.clone();
+    let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _, _| {
+        pulled.delete();
+        Ok(String::new())
+    }));
+    let setup = Setup {
+        spec: spec(),
+        api: with_pods(vec![frozen("db")]),
+        pods: Arc::clone(&pods),
+        actions: vec![super::actions::action("x/any", "pods", |_| Ok(Executed::default()))],
+        ..Setup::default()
+    };
+    let outcome = setup.collect(&reins).await;
+    assert!(matches!(outcome.result, Err(CollectError::Halt(_))));
+    assert_eq!(pods.ran(), ["db freeze"]);
+    let [owed] = &outcome.owed[..] else { panic!("{:?}", outcome.owed) };
+    assert_eq!((owed.pod.as_str(), owed.post[0].command.as_slice()), ("db", &["thaw".to_owned()][..]));
+}
+
+#[tokio::test]
+async fn hooks_of_the_backup_are_run_in_their_pods() {
+    let mut setup = hooked(with_pods(vec![pod("db", &json!({}))]), FakePods::running(&["db"]));
+    setup.1.spec["hooks"] = json!({ "resources": [{
+        "name": "h", "includedNamespaces": ["a"],
+        "pre": [{ "exec": { "command": ["one"] } }, { "exec": { "command": ["two"] } }],
+        "post": [{ "exec": { "command": ["three"] } }],
+    }] });
+    let outcome = collect(setup.1).await;
+    assert_eq!(setup.0.ran(), ["db one", "db two", "db three"]);
+    assert_eq!(outcome.hooks.hooks_attempted, 3);
+}

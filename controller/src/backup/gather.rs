@@ -1,0 +1,139 @@
+//! Everything of a backup between an empty and a full sink: what is selected now, the actions, the commands in pods.
+
+use std::sync::Arc;
+
+use backup_core::api::Backup;
+use backup_store::{Journal, Location, Scope, StoreError};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::{
+    actions::{self, Actions},
+    collect::{CollectError, Collected, Given, Sink, collect, operations::Operations},
+    halt::Reins,
+    hooks::{Hooks, InCluster, Notes},
+    observe::{self, Selection},
+    progress::Progress,
+    report::Report,
+};
+use crate::{context::Context, runtime::leader::Leadership};
+
+/// Member of a note: uid of the Backup that it is about.
+const BACKUP: &str = "backup";
+
+/// How often a note looks for another place.
+const TRIES: usize = 5;
+
+/// Why not everything could be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// The API server could not be asked what there is.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// The collection ended before its end.
+    #[error(transparent)]
+    Collect(#[from] CollectError),
+}
+
+/// The commands in pods of one backup, and what was noted about them before, in its journal. Its folder may belong to
+/// another backup of the same name; that one's notes are passed over.
+pub async fn hooks(
+    ctx: &Context,
+    location: &Location,
+    backup: &str,
+    uid: &str,
+    progress: &Progress,
+) -> Result<(Hooks, Vec<Value>), StoreError> {
+    let (journal, mut notes) = location.journal(backup).await?;
+    notes.retain(|note| note[BACKUP] == *uid);
+    let executor = Arc::new(InCluster::new(ctx.silent_client.clone()));
+    let notebook = JournalNotes {
+        journal: Mutex::new(journal),
+        location: location.clone(),
+        backup: backup.to_owned(),
+        uid: uid.to_owned(),
+        leadership: ctx.leadership.clone(),
+    };
+    Ok((Hooks::new(executor, Arc::new(notebook), progress.clone()), notes))
+}
+
+/// Notes in the journal of a backup.
+struct JournalNotes {
+    journal: Mutex<Journal>,
+    location: Location,
+    backup: String,
+    uid: String,
+    leadership: Leadership,
+}
+
+impl JournalNotes {
+    /// Who led before may have added a note while it did not know yet that it does not lead any more. Notes do not depend on
+    /// one another, so the next place will do.
+    async fn add(&self, note: &Value) -> Result<(), StoreError> {
+        let mut journal = self.journal.lock().await;
+        let mut tries = 0;
+        loop {
+            match journal.add(note).await {
+                Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
+                    tries += 1;
+                    (*journal, _) = self.location.journal(&self.backup).await?;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Notes for JournalNotes {
+    fn note(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        note[BACKUP] = Value::from(self.uid.as_str());
+        Box::pin(async move { self.add(&note).await })
+    }
+}
+
+/// Where a backup is gathered into.
+pub struct Into<'a, S> {
+    /// Takes the items.
+    pub sink: &'a mut S,
+    /// Told of what actions start.
+    pub operations: &'a mut dyn Operations,
+    /// Told of what could not be had.
+    pub report: &'a mut Report,
+    /// Counts.
+    pub progress: &'a Progress,
+}
+
+/// Gathers a backup. What could not be had is an error in the report.
+pub async fn gather<S: Sink>(
+    ctx: &Context,
+    backup: &Backup,
+    hooks: &Hooks,
+    reins: &Reins,
+    into: Into<'_, S>,
+) -> Result<Collected, GatherError> {
+    let Into { sink, operations, report, progress } = into;
+    let client = &ctx.client;
+    let selection = observe::selection(ctx, &backup.spec).await?;
+    tell_what_is_missing(report, &selection);
+    let order = &selection.order;
+    let actions = Actions::of(actions::built_in(client), &|name| order.served.resolve(name));
+    let actions = &actions;
+    Ok(collect(Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins })
+        .await?)
+}
+
+fn tell_what_is_missing(report: &mut Report, selection: &Selection) {
+    for name in &selection.unknown {
+        report.warn(Scope::Velero, format!("no resource called {name} is served: it selects nothing"));
+    }
+    for problem in &selection.policy_problems {
+        report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));
+    }
+    for group in &selection.unavailable {
+        report.error(
+            Scope::Velero,
+            format!("API group {group} did not answer, so its types are missing from this backup; see its APIService"),
+        );
+    }
+}

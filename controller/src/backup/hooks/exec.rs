@@ -1,0 +1,249 @@
+//! Running a command in a container, by the exec subresource of its pod.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
+use kube::{
+    Api, Client,
+    api::{AttachParams, AttachedProcess},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    time::Instant,
+};
+
+use super::Hook;
+use crate::runtime::{
+    errors::plain,
+    queue::backoff::{Steps, jitter},
+    retry,
+};
+
+/// How long a pod is asked for.
+const FIND_BUDGET: Duration = Duration::from_secs(30);
+/// How much of what a command prints is kept (bytes), of each stream.
+const OUTPUT: usize = 16 << 10;
+/// How long a command that must run is tried again while it does not begin.
+const INSIST: Duration = Duration::from_mins(1);
+/// Between these tries.
+const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+
+/// What is known of a pod right now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its uid.
+    pub uid: String,
+    /// Whether its phase is Running.
+    pub running: bool,
+}
+
+/// Why a command did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecError {
+    /// There was no connection to run it by.
+    #[error("it could not be begun: {0}")]
+    NotBegun(String),
+    /// It was begun, or may have been; what came of it is not known.
+    #[error("its outcome is unknown: {0}")]
+    Unknown(String),
+    /// It has ended and says that it failed.
+    #[error("{reason}{}", printed(.output))]
+    Failed {
+        /// The exit code, as a sentence.
+        reason: String,
+        /// What it printed.
+        output: String,
+    },
+}
+
+impl ExecError {
+    /// Whether it may have done something.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self, Self::NotBegun(_))
+    }
+}
+
+fn printed(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!("; it printed: {output}") }
+}
+
+/// Runs commands in pods; in a cluster, or in memory.
+pub trait Executor: Send + Sync {
+    /// The pod as it is now; none if there is none of this name.
+    fn find<'a>(
+        &'a self,
+        namespace: &'a str,
+        pod: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Found>, kube::Error>>;
+
+    /// Runs a command once, for its timeout at most. What it printed.
+    fn run<'a>(
+        &'a self,
+        namespace: &'a str,
+        pod: &'a str,
+        hook: &'a Hook,
+    ) -> BoxFuture<'a, Result<String, ExecError>>;
+}
+
+/// Runs a command that must run: tries again while it is known not to have begun.
+pub(super) async fn insist(
+    executor: &dyn Executor,
+    namespace: &str,
+    pod: &str,
+    hook: &Hook,
+) -> Result<String, ExecError> {
+    let (started, mut tries) = (Instant::now(), 0);
+    loop {
+        let result = executor.run(namespace, pod, hook).await;
+        match &result {
+            Err(error) if !error.has_begun() && started.elapsed() < INSIST => {
+                tracing::debug!(namespace, pod, %error, "a command is tried again");
+            }
+            _ => return result,
+        }
+        tries += 1;
+        tokio::time::sleep(STEPS.delay(tries, jitter())).await;
+    }
+}
+
+/// Runs commands by the API server.
+pub struct InCluster {
+    client: Client,
+}
+
+impl InCluster {
+    /// By a client whose connections may be silent for as long as a command is.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    async fn exec(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = AttachParams {
+            container: Some(hook.container.clone()),
+            stdin: false,
+            stdout: true,
+            stderr: true,
+            tty: false,
+            ..AttachParams::default()
+        };
+        let late = |_| ExecError::Unknown(format!("it did not end within {:?}", hook.timeout));
+        let deadline = Instant::now() + hook.timeout;
+        let begun = tokio::time::timeout_at(deadline, api.exec(pod, &hook.command, &params)).await;
+        let mut process = begun.map_err(late)?.map_err(|error| ExecError::NotBegun(plain(&error)))?;
+        let ended = tokio::time::timeout_at(deadline, outcome(&mut process)).await;
+        // Otherwise the connection would stay open as long as the command runs.
+        process.abort();
+        ended.map_err(late)?
+    }
+}
+
+impl Executor for InCluster {
+    fn find<'a>(
+        &'a self,
+        namespace: &'a str,
+        pod: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Found>, kube::Error>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            let found = retry::read(FIND_BUDGET, || api.get_opt(pod)).await?;
+            Ok(found.map(|pod| Found {
+                uid: pod.metadata.uid.unwrap_or_default(),
+                running: pod.status.and_then(|status| status.phase).as_deref() == Some("Running"),
+            }))
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        namespace: &'a str,
+        pod: &'a str,
+        hook: &'a Hook,
+    ) -> BoxFuture<'a, Result<String, ExecError>> {
+        Box::pin(self.exec(namespace, pod, hook))
+    }
+}
+
+async fn outcome(process: &mut AttachedProcess) -> Result<String, ExecError> {
+    let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
+    let status = async {
+        match status {
+            Some(status) => status.await,
+            None => None,
+        }
+    };
+    let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), status);
+    let output = [stdout, stderr].map(|text| text.trim().to_owned()).join("\n").trim().to_owned();
+    judge(status, output)
+}
+
+fn judge(status: Option<Status>, output: String) -> Result<String, ExecError> {
+    let Some(status) = status else {
+        return Err(ExecError::Unknown("the connection ended before the command".to_owned()));
+    };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(output);
+    }
+    let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+    let exit = causes.into_iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let message = status.message.unwrap_or_default();
+    Err(match exit {
+        Some(exit) => {
+            ExecError::Failed { reason: format!("exit code {}", exit.message.unwrap_or_default()), output }
+        }
+        // The API server could not reach the node, or the node could not begin the command.
+        None => ExecError::NotBegun(message),
+    })
+}
+
+/// The beginning of a stream; the rest is read and dropped, so that the command does not wait.
+async fn read(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut stream) = stream else { return String::new() };
+    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut piece).await {
+        let room = OUTPUT.saturating_sub(kept.len()).min(length);
+        kept.extend_from_slice(&piece[..room]);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(value: serde_json::Value) -> Option<Status> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_status_says_how_a_command_has_ended() {
+        let text = || "printed".to_owned();
+        assert_eq!(judge(status(json!({ "status": "Success" })), text()), Ok(text()));
+        let failed = json!({
+            "status": "Failure", "reason": "NonZeroExitCode", "message": "command terminated with exit code 3",
+            "details": { "causes": [{ "reason": "ExitCode", "message": "3" }] },
+        });
+        let error = judge(status(failed), text()).unwrap_err();
+        assert_eq!(
+            (error.to_string().as_str(), error.has_begun()),
+            ("exit code 3; it printed: printed", true)
+        );
+        let unreachable =
+            json!({ "status": "Failure", "reason": "InternalError", "message": "error dialing backend" });
+        assert_eq!(
+            judge(status(unreachable), text()),
+            Err(ExecError::NotBegun("error dialing backend".into()))
+        );
+        assert!(matches!(judge(None, text()), Err(ExecError::Unknown(_))));
+    }
+
+    #[tokio::test]
+    async fn what_a_command_prints_is_kept_up_to_a_limit() {
+        let long = vec![b'x'; OUTPUT * 3];
+        assert_eq!(read(Some(&long[..])).await.len(), OUTPUT);
+        assert_eq!(read(None::<&[u8]>).await, "");
+    }
+}

@@ -1,0 +1,117 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(annotations: &Value) -> Pod {
+    let pod = json!({
+        "metadata": { "namespace": "shop", "name": "db-0", "uid": "u", "labels": { "app": "db" }, "annotations": annotations },
+        "spec": { "containers": [{ "name": "main" }, { "name": "tools" }] },
+        "status": { "phase": "Running" },
+    });
+    Pod::parse(&pod.to_string()).unwrap()
+}
+
+fn rules(resources: &Value) -> Rules {
+    let hooks: BackupHooks = serde_json::from_value(json!({ "resources": resources })).unwrap();
+    Rules::of(Some(&hooks), &|name| (name == "po").then(|| "pods".to_owned()))
+}
+
+fn commands(hooks: &[Hook]) -> Vec<String> {
+    hooks.iter().map(|hook| hook.command.join(" ")).collect()
+}
+
+#[test]
+fn annotations_say_what_is_run_where_and_how_long() {
+    let pod = pod(&json!({
+        "pre.hook.backup.velero.io/command": r#"["/bin/fsfreeze", "--freeze", "/data"]"#,
+        "pre.hook.backup.velero.io/container": "tools",
+        "pre.hook.backup.velero.io/on-error": "Continue",
+        "pre.hook.backup.velero.io/timeout": "3m",
+        "post.hook.backup.velero.io/command": "/bin/thaw",
+    }));
+    let hooks = Rules::default().for_pod(&pod);
+    let [pre] = &hooks.pre[..] else { panic!("{hooks:?}") };
+    assert_eq!(pre.command, ["/bin/fsfreeze", "--freeze", "/data"]);
+    assert_eq!((pre.container.as_str(), pre.fails, pre.timeout), ("tools", false, Duration::from_mins(3)));
+    let [post] = &hooks.post[..] else { panic!("{hooks:?}") };
+    assert_eq!(post.command, ["/bin/thaw"]);
+    assert_eq!((post.container.as_str(), post.fails, post.timeout), ("main", true, TIMEOUT));
+    assert!(hooks.odd.is_empty());
+}
+
+#[rstest::rstest]
+#[case("sync", &["sync"])]
+#[case("[\"a\", \"b c\"]", &["a", "b c"])]
+#[case("[not json", &["[not json"])]
+#[case("[1, 2]", &["[1, 2]"])]
+#[case("[]", &["[]"])]
+fn a_command_is_a_list_or_one_word(#[case] text: &str, #[case] expected: &[&str]) {
+    assert_eq!(command_of(text), expected);
+}
+
+#[test]
+fn the_older_spelling_is_a_command_before() {
+    let hooks = Rules::default().for_pod(&pod(&json!({ "hook.backup.velero.io/command": "old" })));
+    assert_eq!((commands(&hooks.pre), hooks.post.len()), (vec!["old".to_owned()], 0));
+    let both = json!({ "hook.backup.velero.io/command": "old", "pre.hook.backup.velero.io/command": "new" });
+    assert_eq!(commands(&Rules::default().for_pod(&pod(&both)).pre), ["new"]);
+}
+
+#[test]
+fn annotations_take_the_place_of_the_backups_hooks_each_for_its_side() {
+    let rules = rules(&json!([{ "name": "r",
+        "pre": [{ "exec": { "command": ["a"] } }, { "exec": { "command": ["b"] } }],
+        "post": [{ "exec": { "command": ["c"] } }] }]));
+    let plain = rules.for_pod(&pod(&json!({})));
+    assert_eq!(
+        (commands(&plain.pre), commands(&plain.post)),
+        (vec!["a".into(), "b".into()], vec!["c".to_owned()])
+    );
+    assert_eq!(plain.pre[0].source, "hook r");
+    let own = rules.for_pod(&pod(&json!({ "pre.hook.backup.velero.io/command": "own" })));
+    assert_eq!((commands(&own.pre), commands(&own.post)), (vec!["own".to_owned()], vec!["c".to_owned()]));
+}
+
+#[rstest::rstest]
+#[case(json!({}), true)]
+#[case(json!({ "includedNamespaces": ["shop"] }), true)]
+#[case(json!({ "includedNamespaces": ["sh*"] }), true)]
+#[case(json!({ "includedNamespaces": ["other"] }), false)]
+#[case(json!({ "excludedNamespaces": ["shop"] }), false)]
+#[case(json!({ "includedResources": ["po"] }), true)]
+#[case(json!({ "includedResources": ["deployments.apps"] }), false)]
+#[case(json!({ "excludedResources": ["pods"] }), false)]
+#[case(json!({ "labelSelector": { "matchLabels": { "app": "db" } } }), true)]
+#[case(json!({ "labelSelector": { "matchLabels": { "app": "web" } } }), false)]
+fn a_hook_of_a_backup_selects_pods(#[case] mut rule: Value, #[case] selects: bool) {
+    rule["name"] = json!("r");
+    rule["pre"] = json!([{ "exec": { "command": ["x"] } }]);
+    assert_eq!(!rules(&json!([rule])).for_pod(&pod(&json!({}))).is_empty(), selects);
+}
+
+#[rstest::rstest]
+#[case(json!({ "command": ["x"] }), "main", true, 30)]
+#[case(json!({ "command": ["x"], "timeout": "0s" }), "main", true, 30)]
+#[case(json!({ "command": ["x"], "timeout": "90s", "onError": "Continue", "container": "tools" }), "tools", false, 90)]
+#[case(json!({ "command": ["x"], "timeout": "100h", "onError": "Fail", "container": "" }), "main", true, 4 * 3600)]
+fn what_a_hook_leaves_open_is_filled_in(
+    #[case] exec: Value,
+    #[case] container: &str,
+    #[case] fails: bool,
+    #[case] seconds: u64,
+) {
+    let hooks = rules(&json!([{ "name": "r", "post": [{ "exec": exec }] }])).for_pod(&pod(&json!({})));
+    let [hook] = &hooks.post[..] else { panic!("{hooks:?}") };
+    assert_eq!((hook.container.as_str(), hook.fails, hook.timeout.as_secs()), (container, fails, seconds));
+}
+
+#[test]
+fn what_can_not_be_read_is_told_and_its_default_is_meant() {
+    let hooks = Rules::default().for_pod(&pod(&json!({
+        "post.hook.backup.velero.io/command": "x",
+        "post.hook.backup.velero.io/timeout": "soon",
+        "post.hook.backup.velero.io/on-error": "Ignore",
+    })));
+    assert_eq!((hooks.post[0].timeout, hooks.post[0].fails), (TIMEOUT, true));
+    assert_eq!(hooks.odd.len(), 2, "{:?}", hooks.odd);
+}

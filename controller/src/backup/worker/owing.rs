@@ -1,0 +1,61 @@
+//! Commands that pods are owed by a backup that does not go on.
+
+use std::time::Duration;
+
+use backup_core::api::{Backup, BackupPhase};
+use tokio::time::Instant;
+
+use super::{Trouble, Worker};
+use crate::{
+    backup::{gather, halt::Halt, progress::Progress},
+    runtime::queue::backoff::{Steps, jitter},
+};
+
+/// Between tries.
+const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+
+impl Worker {
+    /// Runs what pods are owed before a Backup that has begun to collect is let go, or fails. Tried for
+    /// `--resource-timeout`: after that it is told, and not waited for any more, as the store may be gone for good.
+    pub(super) async fn pay_what_is_owed(&self, backup: &Backup) -> Result<(), Trouble> {
+        if !matches!(
+            backup.phase(),
+            BackupPhase::InProgress | BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+        ) {
+            return Ok(());
+        }
+        let (started, mut tries) = (Instant::now(), 0);
+        let problems = loop {
+            self.ctx.leadership.check().map_err(Halt::from)?;
+            let reason = match self.pay(backup).await {
+                Ok(problems) => break problems,
+                Err(reason) => reason,
+            };
+            if started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+                break vec![format!(
+                    "whether pods are owed commands after their backup is not known: {reason}"
+                )];
+            }
+            tries += 1;
+            tokio::select! {
+                () = tokio::time::sleep(STEPS.delay(tries, jitter())) => {}
+                () = self.ctx.stop.cancelled() => return Err(Halt::Ending.into()),
+            }
+        };
+        for problem in problems {
+            tracing::warn!(backup = self.name, problem, "what pods are owed");
+            self.ctx.events.warning(backup, "CommandsOwed", &problem);
+        }
+        Ok(())
+    }
+
+    async fn pay(&self, backup: &Backup) -> Result<Vec<String>, String> {
+        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let opened = self.ctx.locations.open(location).await;
+        let (_, store) = opened.map_err(|error| error.to_string())?;
+        let progress = Progress::default();
+        let hooks = gather::hooks(&self.ctx, &store, &self.name, &self.uid, &progress).await;
+        let (hooks, notes) = hooks.map_err(|error| error.to_string())?;
+        Ok(hooks.take_over(&notes).await.map_err(|error| error.to_string())?.errors)
+    }
+}

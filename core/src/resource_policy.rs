@@ -1,0 +1,210 @@
+//! Resource policies: what a ConfigMap says about the volumes and the types of a backup (`spec.resourcePolicy`).
+//!
+//! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not understood in full is not followed in
+//! part.
+
+mod quantity;
+mod read;
+mod volume;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub use quantity::Quantity;
+pub use read::read;
+pub use volume::Volume;
+
+use crate::api::BackupSpec;
+
+/// A policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResourcePolicy {
+    /// Rules for volumes; the first whose conditions all hold counts.
+    pub volumes: Vec<VolumePolicy>,
+    /// Types that are included or left out, where the Backup itself says nothing about them.
+    pub types: TypeLists,
+}
+
+/// What is done with volumes on which all conditions hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumePolicy {
+    /// Conditions; none hold on every volume.
+    pub conditions: Conditions,
+    /// What is done.
+    pub action: VolumeAction,
+}
+
+/// What is done with the data of a volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumeAction {
+    /// What.
+    pub kind: VolumeActionKind,
+    /// For whoever does it.
+    pub parameters: BTreeMap<String, Value>,
+}
+
+/// See [`VolumeAction`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VolumeActionKind {
+    /// Nothing.
+    #[default]
+    Skip,
+    /// Its files are copied while a pod uses it.
+    FsBackup,
+    /// It is snapshotted.
+    Snapshot,
+    /// A plugin knows.
+    Custom,
+}
+
+impl VolumeActionKind {
+    /// As policies spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::FsBackup => "fs-backup",
+            Self::Snapshot => "snapshot",
+            Self::Custom => "custom",
+        }
+    }
+}
+
+/// Conditions on a volume. One that is not given holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Least and most capacity; none is no limit.
+    pub capacity: (Option<Quantity>, Option<Quantity>),
+    /// Names of storage classes.
+    pub storage_classes: Vec<String>,
+    /// An NFS volume, of this server and path where given.
+    pub nfs: Option<NfsCondition>,
+    /// A CSI volume, of this driver and with these attributes where given.
+    pub csi: Option<CsiCondition>,
+    /// Kinds of source, such as `hostPath`.
+    pub volume_types: Vec<String>,
+    /// Labels that the claim has, among others.
+    pub claim_labels: BTreeMap<String, String>,
+    /// Phases that the claim may be in.
+    pub claim_phases: Vec<String>,
+}
+
+/// See [`Conditions::nfs`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NfsCondition {
+    /// Empty is any.
+    pub server: String,
+    /// Empty is any.
+    pub path: String,
+}
+
+/// See [`Conditions::csi`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiCondition {
+    /// Empty is any.
+    pub driver: String,
+    /// Attributes that the volume has, among others.
+    pub volume_attributes: BTreeMap<String, String>,
+}
+
+/// Lists of types, by scope. A `*` is not known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeLists {
+    /// Cluster-scoped types to include.
+    pub included_cluster_scoped: Vec<String>,
+    /// Cluster-scoped types to leave out.
+    pub excluded_cluster_scoped: Vec<String>,
+    /// Namespaced types to include.
+    pub included_namespace_scoped: Vec<String>,
+    /// Namespaced types to leave out.
+    pub excluded_namespace_scoped: Vec<String>,
+}
+
+impl ResourcePolicy {
+    /// What the policy says about a volume; none if no rule holds on it.
+    pub fn action_for(&self, volume: &Volume) -> Option<&VolumeAction> {
+        self.volumes.iter().find(|rule| rule.conditions.hold(volume)).map(|rule| &rule.action)
+    }
+}
+
+/// What becomes of the data of a volume.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumePlan {
+    /// It is not in the backup, and is not meant to be.
+    Skip {
+        /// Why, for people.
+        reason: String,
+    },
+    /// It is snapshotted.
+    Snapshot,
+    /// Its files were to be copied.
+    FsBackup,
+    /// A plugin was to do something.
+    Custom {
+        /// What the policy says to it.
+        parameters: BTreeMap<String, Value>,
+    },
+}
+
+/// Decides about one volume. A rule of the policy counts first; then a pod that asks for a copy of its files; then what the
+/// Backup says about all volumes (Velero `internal/volumehelper`, v1.18).
+pub fn plan(
+    spec: &BackupSpec,
+    policy: Option<&ResourcePolicy>,
+    volume: &Volume,
+    pod_asks_for_files: bool,
+) -> VolumePlan {
+    let no_snapshots = spec.snapshot_volumes == Some(false);
+    let skip = |reason: &str| VolumePlan::Skip { reason: reason.to_owned() };
+    match policy.and_then(|policy| policy.action_for(volume)) {
+        Some(action) => match action.kind {
+            VolumeActionKind::Skip => skip("the resource policy says so"),
+            VolumeActionKind::FsBackup => VolumePlan::FsBackup,
+            VolumeActionKind::Snapshot if no_snapshots => skip("spec.snapshotVolumes is false"),
+            VolumeActionKind::Snapshot => VolumePlan::Snapshot,
+            VolumeActionKind::Custom => VolumePlan::Custom { parameters: action.parameters.clone() },
+        },
+        None if pod_asks_for_files => VolumePlan::FsBackup,
+        None if no_snapshots => skip("spec.snapshotVolumes is false"),
+        None => VolumePlan::Snapshot,
+    }
+}
+
+impl TypeLists {
+    /// Whether they say nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The spec with these lists added, where its own lists say nothing about a type (Velero
+    /// `pkg/util/collections/includes_excludes.go`, v1.18). `resolve` completes names as people write them.
+    #[must_use]
+    pub fn added_to(&self, spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> BackupSpec {
+        let mut spec = spec.clone();
+        let complete = |name: &String| resolve(name).unwrap_or_else(|| name.clone());
+        let add =
+            |names: &[String], to_includes: bool, includes: &mut Vec<String>, excludes: &mut Vec<String>| {
+                for name in names.iter().map(complete) {
+                    let own = crate::selection::IncludesExcludes::new(
+                        &includes.iter().map(complete).collect::<Vec<_>>(),
+                        &excludes.iter().map(complete).collect::<Vec<_>>(),
+                    );
+                    if !own.names(&name) && !own.excludes(&name) {
+                        if to_includes { &mut *includes } else { &mut *excludes }.push(name);
+                    }
+                }
+            };
+        let (includes, excludes) =
+            (&mut spec.included_namespace_scoped_resources, &mut spec.excluded_namespace_scoped_resources);
+        add(&self.excluded_namespace_scoped, false, includes, excludes);
+        add(&self.included_namespace_scoped, true, includes, excludes);
+        let (includes, excludes) =
+            (&mut spec.included_cluster_scoped_resources, &mut spec.excluded_cluster_scoped_resources);
+        add(&self.excluded_cluster_scoped, false, includes, excludes);
+        add(&self.included_cluster_scoped, true, includes, excludes);
+        spec
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! Reading a policy. Everything that is wrong is found at once, each with its place.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Conditions, CsiCondition, NfsCondition, Quantity, ResourcePolicy, TypeLists, VolumeAction,
+    VolumeActionKind, VolumePolicy, volume::TYPES,
+};
+use crate::validate::Finding;
+
+/// The field of the Backup that names the policy; findings start with it.
+const FIELD: &str = "spec.resourcePolicy";
+/// Phases of a claim.
+const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
+/// What later versions of Velero know, and we do not follow.
+const LATER: [&str; 4] =
+    ["clusterScopedFilterPolicy", "namespacedFilterPolicies", "pvcVolumeMode", "pvcAccessModes"];
+
+/// Reads a policy from the data of a ConfigMap, which must have exactly one key.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
+    let mut texts = data.values();
+    let (Some(text), None) = (texts.next(), texts.next()) else {
+        let message = format!("the ConfigMap has {} keys; a policy is the value of its only key", data.len());
+        return Err(vec![Finding::new(FIELD, message)]);
+    };
+    let value: Value = match serde_saphyr::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return Err(vec![Finding::new(FIELD, format!("the policy is no YAML: {error}"))]),
+    };
+    let mut reader = Reader::default();
+    let policy = reader.policy(&value);
+    if reader.findings.is_empty() { Ok(policy) } else { Err(reader.findings) }
+}
+
+#[derive(Default)]
+struct Reader {
+    findings: Vec<Finding>,
+}
+
+impl Reader {
+    fn find(&mut self, at: &str, message: impl Into<String>) {
+        let field = if at.is_empty() { FIELD.to_owned() } else { format!("{FIELD}: {at}") };
+        self.findings.push(Finding::new(field, message));
+    }
+
+    fn policy(&mut self, value: &Value) -> ResourcePolicy {
+        let Some(fields) = self.fields(value, "", &["version", "volumePolicies", "includeExcludePolicy"])
+        else {
+            return ResourcePolicy::default();
+        };
+        match fields.get("version").and_then(Value::as_str) {
+            Some("v1") => {}
+            Some(other) => self.find("version", format!("{other:?} is not known; write v1")),
+            None => self.find("version", "is missing; write v1"),
+        }
+        let volumes = self.list(fields, "", "volumePolicies");
+        let volumes = volumes.into_iter().flatten().enumerate();
+        ResourcePolicy {
+            volumes: volumes.map(|(at, rule)| self.rule(rule, &format!("volumePolicies[{at}]"))).collect(),
+            types: fields
+                .get("includeExcludePolicy")
+                .map(|value| self.types(value, "includeExcludePolicy"))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn rule(&mut self, value: &Value, at: &str) -> VolumePolicy {
+        let Some(fields) = self.fields(value, at, &["conditions", "action"]) else {
+            return VolumePolicy::default();
+        };
+        let conditions = match fields.get("conditions") {
+            Some(conditions) => self.conditions(conditions, &format!("{at}.conditions")),
+            None => Conditions::default(),
+        };
+        let at = format!("{at}.action");
+        let action = if let Some(action) = fields.get("action") {
+            self.action(action, &at)
+        } else {
+            self.find(&at, "is missing; say what is done with the volumes");
+            VolumeAction::default()
+        };
+        VolumePolicy { conditions, action }
+    }
+
+    fn action(&mut self, value: &Value, at: &str) -> VolumeAction {
+        let Some(fields) = self.fields(value, at, &["type", "parameters"]) else {
+            return VolumeAction::default();
+        };
+        let kinds = [
+            VolumeActionKind::Skip,
+            VolumeActionKind::FsBackup,
+            VolumeActionKind::Snapshot,
+            VolumeActionKind::Custom,
+        ];
+        let asked = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+        let kind = kinds.into_iter().find(|kind| kind.as_str() == asked);
+        if kind.is_none() {
+            let message = format!("{asked:?} is not one of skip, fs-backup, snapshot and custom");
+            self.find(&format!("{at}.type"), message);
+        }
+        let parameters = match fields.get("parameters") {
+            None | Some(Value::Null) => BTreeMap::new(),
+            Some(Value::Object(parameters)) => parameters.clone().into_iter().collect(),
+            Some(_) => {
+                self.find(&format!("{at}.parameters"), "is not a map");
+                BTreeMap::new()
+            }
+        };
+        VolumeAction { kind: kind.unwrap_or_default(), parameters }
+    }
+
+    fn conditions(&mut self, value: &Value, at: &str) -> Conditions {
+        let known = ["capacity", "storageClass", "nfs", "csi", "volumeTypes", "pvcLabels", "pvcPhase"];
+        let Some(fields) = self.fields(value, at, &known) else { return Conditions::default() };
+        let volume_types = self.texts(fields, at, "volumeTypes");
+        for name in volume_types.iter().filter(|name| !TYPES.contains(&name.as_str())) {
+            self.find(
+                &format!("{at}.volumeTypes"),
+                format!("{name:?} is no kind of volume; known are {}", TYPES.join(", ")),
+            );
+        }
+        let claim_phases = self.texts(fields, at, "pvcPhase");
+        for name in claim_phases.iter().filter(|name| !PHASES.contains(&name.as_str())) {
+            self.find(
+                &format!("{at}.pvcPhase"),
+                format!("{name:?} is no phase of a claim; known are {}", PHASES.join(", ")),
+            );
+        }
+        let capacity = fields.get("capacity").filter(|value| !value.is_null());
+        Conditions {
+            capacity: capacity.map(|range| self.range(range, &format!("{at}.capacity"))).unwrap_or_default(),
+            storage_classes: self.texts(fields, at, "storageClass"),
+            nfs: fields.get("nfs").map(|nfs| self.nfs(nfs, &format!("{at}.nfs"))),
+            csi: fields.get("csi").map(|csi| self.csi(csi, &format!("{at}.csi"))),
+            volume_types,
+            claim_labels: self.labels(fields, at, "pvcLabels"),
+            claim_phases,
+        }
+    }
+
+    /// `least,most`, of which either may be missing; zero is missing.
+    fn range(&mut self, value: &Value, at: &str) -> (Option<Quantity>, Option<Quantity>) {
+        const FORM: &str = "write \"least,most\", such as \"10Gi,100Gi\", \"10Gi,\" or \",100Gi\"";
+        let Some(text) = value.as_str() else {
+            self.find(at, format!("is not a text; {FORM}"));
+            return (None, None);
+        };
+        if text.trim().is_empty() {
+            return (None, None);
+        }
+        let Some((least, most)) = text.split_once(',') else {
+            self.find(at, format!("{text:?} has no comma; {FORM}"));
+            return (None, None);
+        };
+        let mut side = |text: &str| {
+            let text = text.trim();
+            let quantity = Quantity::parse(text);
+            if !text.is_empty() && quantity.is_none() {
+                self.find(at, format!("{text:?} is no amount; {FORM}"));
+            }
+            quantity.filter(|quantity| !quantity.is_zero())
+        };
+        let range = (side(least), side(most));
+        if let (Some(least), Some(most)) = range
+            && least > most
+        {
+            self.find(at, format!("the least of {text:?} is more than the most"));
+        }
+        range
+    }
+
+    fn nfs(&mut self, value: &Value, at: &str) -> NfsCondition {
+        let Some(fields) = self.fields(value, at, &["server", "path"]) else {
+            return NfsCondition::default();
+        };
+        NfsCondition { server: self.text(fields, at, "server"), path: self.text(fields, at, "path") }
+    }
+
+    fn csi(&mut self, value: &Value, at: &str) -> CsiCondition {
+        let Some(fields) = self.fields(value, at, &["driver", "volumeAttributes"]) else {
+            return CsiCondition::default();
+        };
+        let condition = CsiCondition {
+            driver: self.text(fields, at, "driver"),
+            volume_attributes: self.labels(fields, at, "volumeAttributes"),
+        };
+        if condition.driver.is_empty() && !condition.volume_attributes.is_empty() {
+            self.find(&format!("{at}.driver"), "is missing; attributes mean something for one driver only");
+        }
+        condition
+    }
+
+    fn types(&mut self, value: &Value, at: &str) -> TypeLists {
+        let known = [
+            "includedClusterScopedResources",
+            "excludedClusterScopedResources",
+            "includedNamespaceScopedResources",
+            "excludedNamespaceScopedResources",
+        ];
+        let Some(fields) = self.fields(value, at, &known) else { return TypeLists::default() };
+        let [
+            included_cluster_scoped,
+            excluded_cluster_scoped,
+            included_namespace_scoped,
+            excluded_namespace_scoped,
+        ] = known.map(|name| {
+            let list = self.texts(fields, at, name);
+            if list.iter().any(|item| item == "*") {
+                self.find(&format!("{at}.{name}"), "\"*\" can not be given in a policy; name the types");
+            }
+            list
+        });
+        for (name, included, excluded) in [
+            (known[1], &included_cluster_scoped, &excluded_cluster_scoped),
+            (known[3], &included_namespace_scoped, &excluded_namespace_scoped),
+        ] {
+            for item in excluded.iter().filter(|item| included.contains(item)) {
+                self.find(
+                    &format!("{at}.{name}"),
+                    format!("{item:?} is included, too; remove it from one list"),
+                );
+            }
+        }
+        TypeLists {
+            included_cluster_scoped,
+            excluded_cluster_scoped,
+            included_namespace_scoped,
+            excluded_namespace_scoped,
+        }
+    }
+
+    /// The members of a map, all of which must be known. Nothing given is an empty map.
+    fn fields<'v>(&mut self, value: &'v Value, at: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
+        let Some(fields) = value.as_object() else {
+            if !value.is_null() || at.is_empty() {
+                self.find(at, format!("is not a map; it may have {}", known.join(", ")));
+            }
+            return None;
+        };
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            let at = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+            if LATER.contains(&name.as_str()) {
+                self.find(&at, "is of a later version of Velero and is not followed here; remove it");
+            } else {
+                self.find(&at, format!("is not known; known are {}", known.join(", ")));
+            }
+        }
+        Some(fields)
+    }
+
+    fn list<'v>(&mut self, fields: &'v Map<String, Value>, at: &str, name: &str) -> Option<&'v Vec<Value>> {
+        match fields.get(name)? {
+            Value::Null => None,
+            Value::Array(list) => Some(list),
+            _ => {
+                self.find(&join(at, name), "is not a list");
+                None
+            }
+        }
+    }
+
+    fn texts(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> Vec<String> {
+        let list = self.list(fields, at, name).into_iter().flatten().enumerate();
+        list.filter_map(|(index, value)| {
+            let text = value.as_str().map(str::to_owned);
+            if text.is_none() {
+                self.find(&format!("{}[{index}]", join(at, name)), format!("{value} is not a text"));
+            }
+            text
+        })
+        .collect()
+    }
+
+    fn text(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> String {
+        match fields.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => {
+                self.find(&join(at, name), format!("{other} is not a text"));
+                String::new()
+            }
+        }
+    }
+
+    fn labels(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> BTreeMap<String, String> {
+        let map = match fields.get(name) {
+            None | Some(Value::Null) => return BTreeMap::new(),
+            Some(Value::Object(map)) => map,
+            Some(_) => {
+                self.find(&join(at, name), "is not a map");
+                return BTreeMap::new();
+            }
+        };
+        map.keys().map(|key| (key.clone(), self.text(map, &join(at, name), key))).collect()
+    }
+}
+
+fn join(at: &str, name: &str) -> String {
+    if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
+}

@@ -1,0 +1,139 @@
+//! What conditions look at: a volume, and the claim that it is bound to.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Conditions, CsiCondition, NfsCondition, Quantity};
+
+/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, v1.18:
+/// those of PersistentVolumes and pods).
+pub const TYPES: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "iscsi",
+    "local",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+];
+
+/// A volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Volume {
+    /// Zero for the volume of a pod.
+    pub capacity: Quantity,
+    /// Empty if it has none.
+    pub storage_class: String,
+    /// Kind of its source; empty if it is none of those known.
+    pub kind: String,
+    /// Server and path of an NFS volume.
+    pub nfs: Option<(String, String)>,
+    /// Driver and attributes of a CSI volume.
+    pub csi: Option<(String, BTreeMap<String, String>)>,
+    /// Labels of its claim; none without a claim.
+    pub claim_labels: Option<BTreeMap<String, String>>,
+    /// Phase of its claim; none without a claim.
+    pub claim_phase: Option<String>,
+}
+
+impl Volume {
+    /// A PersistentVolume, and its claim if it is known. Without a volume (a claim that waits for one), what is known of the
+    /// claim.
+    pub fn persistent(volume: Option<&Value>, claim: Option<&Value>) -> Self {
+        let mut seen = volume.and_then(|volume| volume.get("spec")).map(Self::of_source).unwrap_or_default();
+        let capacity = volume.and_then(|volume| volume.pointer("/spec/capacity/storage"));
+        seen.capacity = capacity.and_then(Value::as_str).and_then(Quantity::parse).unwrap_or_default();
+        let class = |of: Option<&Value>| of.and_then(|of| of.pointer("/spec/storageClassName")).map(text);
+        seen.storage_class = class(volume).or_else(|| class(claim)).unwrap_or_default();
+        if let Some(claim) = claim {
+            seen.claim_labels = Some(claim.pointer("/metadata/labels").map(texts).unwrap_or_default());
+            seen.claim_phase = Some(claim.pointer("/status/phase").map(text).unwrap_or_default());
+        }
+        seen
+    }
+
+    /// A volume in the spec of a pod that has no claim.
+    pub fn of_pod(volume: &Value) -> Self {
+        Self::of_source(volume)
+    }
+
+    fn of_source(source: &Value) -> Self {
+        let kind = TYPES.iter().find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
+        let member = |of: &Value, name: &str| of.get(name).map(text).unwrap_or_default();
+        Self {
+            kind: kind.copied().unwrap_or_default().to_owned(),
+            nfs: source.get("nfs").map(|nfs| (member(nfs, "server"), member(nfs, "path"))),
+            csi: source.get("csi").map(|csi| {
+                (member(csi, "driver"), csi.get("volumeAttributes").map(texts).unwrap_or_default())
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+impl Conditions {
+    /// Whether all of them hold on a volume.
+    pub fn hold(&self, volume: &Volume) -> bool {
+        let (least, most) = self.capacity;
+        let among = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
+        let claim_label = |key: &String, value: &String| {
+            volume.claim_labels.as_ref().and_then(|all| all.get(key)) == Some(value)
+        };
+        least.is_none_or(|least| least <= volume.capacity)
+            && most.is_none_or(|most| volume.capacity <= most)
+            && among(&self.storage_classes, &volume.storage_class)
+            && self.nfs.as_ref().is_none_or(|wanted| wanted.holds(volume))
+            && self.csi.as_ref().is_none_or(|wanted| wanted.holds(volume))
+            && among(&self.volume_types, &volume.kind)
+            && self.claim_labels.iter().all(|(key, value)| claim_label(key, value))
+            && among(&self.claim_phases, volume.claim_phase.as_deref().unwrap_or_default())
+    }
+}
+
+impl NfsCondition {
+    fn holds(&self, volume: &Volume) -> bool {
+        volume.nfs.as_ref().is_some_and(|(server, path)| {
+            (self.server.is_empty() || self.server == *server) && (self.path.is_empty() || self.path == *path)
+        })
+    }
+}
+
+impl CsiCondition {
+    fn holds(&self, volume: &Volume) -> bool {
+        volume.csi.as_ref().is_some_and(|(driver, attributes)| {
+            (self.driver.is_empty() || self.driver == *driver)
+                && self.volume_attributes.iter().all(|(key, value)| attributes.get(key) == Some(value))
+        })
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> BTreeMap<String, String> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+}

@@ -1,0 +1,120 @@
+//! A node whose kubelet runs commands in containers that do not exist (`tests/control-plane/kubelet.go`). The API server
+//! reaches it as any other.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    World,
+    binaries::build_control_plane,
+    control_plane::free_port,
+    install::ensure_namespace,
+    process::{Process, Spec},
+    wait::{Probe, eventually, when},
+};
+
+/// Name of the node.
+const NODE: &str = "scripted";
+
+/// A running kubelet.
+pub struct Kubelet {
+    _process: Process,
+    log: PathBuf,
+}
+
+/// One line of its log.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Call {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Container.
+    pub container: String,
+    /// Command and arguments.
+    pub command: Vec<String>,
+    /// `began`, `ended with CODE`, or `broke off`.
+    pub event: String,
+}
+
+impl Kubelet {
+    /// Starts it, and registers its node.
+    pub async fn start(world: &World) -> anyhow::Result<Self> {
+        let folder = world.folder().join("kubelet");
+        std::fs::create_dir_all(&folder)?;
+        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let log = folder.join(format!("calls-{}.jsonl", address.port()));
+        let args = ["kubelet".to_owned(), format!("--listen={address}"), format!("--log={}", log.display())];
+        let spec = Spec {
+            name: "kubelet".into(),
+            program: build_control_plane()?,
+            args: args.into(),
+            env: BTreeMap::new(),
+        };
+        let mut process = Process::start(spec, &folder)?;
+        eventually("the kubelet listens", Duration::from_secs(20), async || {
+            process.check()?;
+            anyhow::Ok(when(tokio::net::TcpStream::connect(address).await.is_ok(), "refused"))
+        })
+        .await?;
+        let nodes: Api<Node> = Api::all(world.client.clone());
+        let node = serde_json::from_value(json!({ "metadata": { "name": NODE } }))?;
+        if let Err(error) = nodes.create(&PostParams::default(), &node).await
+            && !matches!(&error, kube::Error::Api(status) if status.code == 409)
+        {
+            return Err(error.into());
+        }
+        let status = json!({ "status": {
+            "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": address.port() } },
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "Scripted" }],
+        } });
+        nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(Self { _process: process, log })
+    }
+
+    /// A pod on this node, with one container `main`, which the API server believes to run.
+    pub async fn pod(
+        &self,
+        world: &World,
+        namespace: &str,
+        name: &str,
+        annotations: &Value,
+    ) -> anyhow::Result<()> {
+        ensure_namespace(&world.client, namespace).await?;
+        let pods: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": name, "annotations": annotations, "labels": { "app": name } },
+            "spec": { "nodeName": NODE, "containers": [{ "name": "main", "image": "none" }],
+                "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0 },
+        }))?;
+        // A new namespace has no service account for a moment.
+        eventually("the pod is there", Duration::from_secs(30), async || {
+            anyhow::Ok(match pods.create(&PostParams::default(), &pod).await {
+                Ok(_) => Probe::Ready(()),
+                Err(error) => Probe::NotYet(error.to_string()),
+            })
+        })
+        .await?;
+        let status = json!({ "status": { "phase": "Running" } });
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
+    }
+
+    /// Everything it was asked to run so far.
+    pub fn calls(&self) -> anyhow::Result<Vec<Call>> {
+        let text = std::fs::read_to_string(&self.log)?;
+        Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+    }
+
+    /// First words of the commands of a pod, and what became of them, in order.
+    pub fn story(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let calls = self.calls()?.into_iter().filter(|call| call.pod == pod);
+        Ok(calls.map(|call| format!("{} {}", call.command[0], call.event)).collect())
+    }
+}

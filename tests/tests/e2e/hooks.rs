@@ -1,0 +1,169 @@
+//! Commands in pods around their backup, through a real API server to a kubelet that plays them.
+
+use std::{io::Read as _, time::Duration};
+
+use anyhow::ensure;
+use backup_core::api::{Backup, BackupPhase};
+use backup_tests::{
+    World,
+    kubelet::Kubelet,
+    wait::{eventually, when},
+    world::BUCKET,
+};
+use kube::api::DeleteParams;
+use object_store::ObjectStoreExt as _;
+use serde_json::{Value, json};
+
+use crate::main_job::{backups, create_backup, of_namespaces, s3};
+
+crate::tests! {
+    commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_in_its_log,
+    a_command_that_fails_before_costs_the_pod_its_place_and_nobody_else,
+    a_command_that_never_ends_is_given_up_after_its_time,
+    a_pod_gets_what_it_is_owed_when_the_controller_dies_in_the_middle,
+    a_pod_gets_what_it_is_owed_when_its_backup_is_deleted,
+}
+
+const PRE: &str = "pre.hook.backup.velero.io/command";
+const POST: &str = "post.hook.backup.velero.io/command";
+
+async fn file(world: &World, backup: &str, name: &str) -> anyhow::Result<String> {
+    let key = format!("backups/{backup}/{backup}{name}");
+    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+async fn names(world: &World, backup: &str) -> anyhow::Result<Vec<String>> {
+    let entries = s3(world)?.inspect_tarball(BUCKET, &format!("backups/{backup}/{backup}.tar.gz")).await?;
+    Ok(entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect())
+}
+
+async fn ended(world: &World, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == phase, "{} with {:?}", backup.phase(), backup.status);
+    Ok(backup)
+}
+
+async fn commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_in_its_log(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let annotations = json!({ PRE: r#"["say", "it is frozen"]"#, POST: r#"["say", "it is thawed"]"# });
+    kubelet.pod(world, "hooked", "annotated", &annotations).await?;
+    kubelet.pod(world, "hooked", "selected", &json!({})).await?;
+    let mut spec = of_namespaces(&["hooked"]);
+    spec.hooks = Some(serde_json::from_value(json!({ "resources": [{
+        "name": "flush", "labelSelector": { "matchLabels": { "app": "selected" } },
+        "pre": [{ "exec": { "command": ["say", "one"] } }, { "exec": { "command": ["say", "two"], "container": "main" } }],
+    }] }))?);
+    create_backup(world, "hooked", spec).await?;
+    let backup = ended(world, "hooked", BackupPhase::Completed).await?;
+    let status = backup.status.hook_status.unwrap_or_default();
+    ensure!((status.hooks_attempted, status.hooks_failed) == (4, 0), "{status:?}");
+    let story = kubelet.story("hooked/annotated")?;
+    ensure!(story == ["say began", "say ended with 0", "say began", "say ended with 0"], "{story:?}");
+    let log = file(world, "hooked", "-logs.gz").await?;
+    for text in ["it is frozen", "it is thawed", "hook flush", "two"] {
+        ensure!(log.contains(text), "{text:?} is not in the log:\n{log}");
+    }
+    let names = names(world, "hooked").await?;
+    for pod in ["annotated", "selected"] {
+        ensure!(names.contains(&format!("resources/pods/namespaces/hooked/{pod}.json")), "{names:?}");
+    }
+    let stored = s3(world)?.bucket(BUCKET)?.get(&"backups/hooked/velero-backup.json".into()).await?;
+    let stored: Value = serde_json::from_slice(&stored.bytes().await?)?;
+    ensure!(stored["status"]["hookStatus"]["hooksAttempted"] == 4, "{}", stored["status"]);
+    Ok(())
+}
+
+async fn a_command_that_fails_before_costs_the_pod_its_place_and_nobody_else(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let annotations = json!({ PRE: r#"["exit", "3", "disk is gone"]"#, POST: r#"["say", "thawed"]"# });
+    kubelet.pod(world, "failing", "bad", &annotations).await?;
+    kubelet.pod(world, "failing", "good", &json!({ PRE: r#"["say", "ok"]"# })).await?;
+    create_backup(world, "failing", of_namespaces(&["failing"])).await?;
+    let backup = ended(world, "failing", BackupPhase::PartiallyFailed).await?;
+    let status = backup.status.hook_status.unwrap_or_default();
+    ensure!((status.hooks_attempted, status.hooks_failed) == (3, 1), "{status:?}");
+    let results = file(world, "failing", "-results.gz").await?;
+    ensure!(results.contains("exit code 3") && results.contains("disk is gone"), "{results}");
+    let names = names(world, "failing").await?;
+    ensure!(!names.iter().any(|name| name.ends_with("failing/bad.json")), "{names:?}");
+    ensure!(names.iter().any(|name| name.ends_with("failing/good.json")), "{names:?}");
+    let story = kubelet.story("failing/bad")?;
+    ensure!(story == ["exit began", "exit ended with 3", "say began", "say ended with 0"], "{story:?}");
+    Ok(())
+}
+
+async fn a_command_that_never_ends_is_given_up_after_its_time(world: &mut World) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "1s",
+        "pre.hook.backup.velero.io/on-error": "Continue", POST: r#"["say", "thawed"]"# });
+    kubelet.pod(world, "hanging", "db", &annotations).await?;
+    create_backup(world, "hanging", of_namespaces(&["hanging"])).await?;
+    ended(world, "hanging", BackupPhase::PartiallyFailed).await?;
+    let results = file(world, "hanging", "-results.gz").await?;
+    ensure!(results.contains("did not end within 1s"), "{results}");
+    let names = names(world, "hanging").await?;
+    ensure!(names.iter().any(|name| name.ends_with("hanging/db.json")), "{names:?}");
+    ensure!(kubelet.story("hanging/db")?.contains(&"say ended with 0".to_owned()));
+    Ok(())
+}
+
+async fn a_pod_gets_what_it_is_owed_when_the_controller_dies_in_the_middle(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let gate = world.folder().join("gate");
+    let annotations = json!({ PRE: json!(["wait", gate]).to_string(), POST: r#"["say", "thawed"]"#,
+        "pre.hook.backup.velero.io/timeout": "2m" });
+    kubelet.pod(world, "crashing", "db", &annotations).await?;
+    create_backup(world, "crashing", of_namespaces(&["crashing"])).await?;
+    began(&kubelet, "crashing/db", "wait").await?;
+    world.controllers[0].kill().await?;
+    std::fs::write(&gate, "")?;
+    world.controllers[0].restart().await?;
+    ended(world, "crashing", BackupPhase::PartiallyFailed).await?;
+    let story = kubelet.story("crashing/db")?;
+    let commands: Vec<&str> = story.iter().filter_map(|line| line.strip_suffix(" began")).collect();
+    // What it is owed comes before anything else; then it is backed up anew.
+    ensure!(commands == ["wait", "say", "wait", "say"], "{story:?}");
+    let results = file(world, "crashing", "-results.gz").await?;
+    ensure!(results.contains("crashing/db") && results.contains("is not known"), "{results}");
+    ensure!(results.contains("run again"), "the repetition is silent: {results}");
+    Ok(())
+}
+
+async fn a_pod_gets_what_it_is_owed_when_its_backup_is_deleted(world: &mut World) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "5m",
+        POST: r#"["say", "thawed"]"# });
+    kubelet.pod(world, "deleted", "db", &annotations).await?;
+    create_backup(world, "deleted", of_namespaces(&["deleted"])).await?;
+    began(&kubelet, "deleted/db", "hang").await?;
+    backups(world).delete("deleted", &DeleteParams::default()).await?;
+    eventually("the pod is thawed", Duration::from_secs(30), async || {
+        let story = kubelet.story("deleted/db")?;
+        anyhow::Ok(when(story.contains(&"say ended with 0".to_owned()), format!("{story:?}")))
+    })
+    .await?;
+    eventually("the Backup is gone", Duration::from_secs(30), async || {
+        anyhow::Ok(when(backups(world).get_opt("deleted").await?.is_none(), "still there"))
+    })
+    .await?;
+    let thawed = kubelet.story("deleted/db")?.iter().filter(|line| *line == "say began").count();
+    ensure!(thawed == 1, "thawed {thawed} times");
+    Ok(())
+}
+
+async fn began(kubelet: &Kubelet, pod: &str, command: &str) -> anyhow::Result<()> {
+    eventually(&format!("{command} began"), Duration::from_mins(1), async || {
+        let story = kubelet.story(pod)?;
+        anyhow::Ok(when(story.contains(&format!("{command} began")), format!("{story:?}")))
+    })
+    .await
+}
