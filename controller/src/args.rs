@@ -6,6 +6,9 @@ use backup_core::api::GoDuration;
 use clap::{ArgAction, Parser};
 
 const HOUR: i64 = 3600;
+const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
+const CSI: &str = "EnableCSI";
+const FEATURES: [&str; 2] = [CSI, "EnableAPIGroupVersions"];
 
 /// Runs backups and restores of Kubernetes resources.
 #[derive(Clone, Debug, Parser)]
@@ -34,6 +37,19 @@ pub struct Args {
     /// Deadline of item operations for backups and restores that do not say so themselves.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(4 * HOUR))]
     pub default_item_operation_timeout: GoDuration,
+
+    /// How often a running item operation is asked how far it has come; 0 is the default.
+    #[arg(long, value_name = "DURATION", default_value_t = SYNC_FREQUENCY)]
+    pub item_operation_sync_frequency: GoDuration,
+
+    /// Item operations of all backups that are asked at the same time.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub item_operation_concurrency: u16,
+
+    /// Features to enable, with commas between them: EnableCSI (volumes of CSI drivers are snapshotted) and
+    /// EnableAPIGroupVersions (accepted, changes nothing: items are stored in the preferred version of their group).
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub features: Vec<String>,
 
     /// How long a status write is retried before the object is queued again; 0 or less is one try.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), allow_hyphen_values = true)]
@@ -74,6 +90,24 @@ pub struct Args {
     pub profiles: Option<PathBuf>,
 }
 
+impl Args {
+    /// Whether volumes of CSI drivers are snapshotted.
+    pub fn csi(&self) -> bool {
+        self.features.iter().any(|feature| feature.trim() == CSI)
+    }
+
+    /// Features that this version does not know; Velero takes them without a word, too.
+    pub fn unknown_features(&self) -> impl Iterator<Item = &str> {
+        let features = self.features.iter().map(|feature| feature.trim());
+        features.filter(|feature| !feature.is_empty() && !FEATURES.contains(feature))
+    }
+
+    /// How often a running operation is asked.
+    pub fn operation_pace(&self) -> GoDuration {
+        Some(self.item_operation_sync_frequency).filter(|every| !every.is_zero()).unwrap_or(SYNC_FREQUENCY)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +122,20 @@ mod tests {
         assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
         assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
         assert!(args.leader_elect);
+        assert_eq!(args.operation_pace().to_string(), "10s");
+        assert!(!args.csi() && args.features.is_empty());
+    }
+
+    #[test]
+    fn features_are_those_of_velero() {
+        let args = Args::parse_from([
+            "backup-controller",
+            "--features=EnableCSI, EnableAPIGroupVersions,Later,",
+            "--item-operation-sync-frequency=0",
+        ]);
+        assert!(args.csi());
+        assert_eq!(args.unknown_features().collect::<Vec<_>>(), ["Later"]);
+        assert_eq!(args.operation_pace().to_string(), "10s");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! process can go on at any point.
 
 pub mod action;
-pub mod actions;
-mod collect;
+pub(crate) mod actions;
+pub(crate) mod collect;
 mod decide;
 mod dispatch;
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod model;
 mod observe;
 mod page;
 mod patches;
-mod prepare;
+pub(crate) mod prepare;
 mod progress;
 mod queue;
 mod report;

@@ -10,6 +10,7 @@ pub mod deletion;
 pub mod discovery;
 pub mod location;
 pub mod metrics;
+pub mod operations;
 pub mod restore;
 pub mod runtime;
 mod startup;
@@ -43,6 +44,9 @@ const SHUTDOWN: Duration = Duration::from_secs(25);
 /// a Velero server in the same namespace, an address in use, or the loss of leadership.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     init_logs();
+    for feature in args.unknown_features() {
+        tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
+    }
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let profiles = backup_lock::guard::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;

@@ -4,6 +4,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+pub mod csi;
+
 /// Label: name of the backup that an object belongs to.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label: uid of the backup that an object belongs to.
@@ -50,6 +52,8 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+/// Our annotation of a Backup, by a person: its running operations are to be stopped; any value.
+pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
 
 /// The longest label value that Kubernetes takes, in bytes.
 const MAX_VALUE: usize = 63;

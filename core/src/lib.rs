@@ -6,8 +6,10 @@
 pub mod api;
 pub mod labels;
 pub mod names;
+pub mod operation;
 pub mod phase;
 pub mod profile;
+pub mod quantity;
 pub mod resource_policy;
 pub mod resources;
 pub mod selection;

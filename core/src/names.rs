@@ -1,9 +1,25 @@
 //! Names of objects.
 
+use sha2::{Digest as _, Sha256};
+
 /// The name of what is made from `prefix` at a moment: `<prefix>-YYYYMMDDhhmmss` in UTC, as Velero names the backups of
 /// a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
 pub fn timestamped(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{prefix}-{}", at.strftime("%Y%m%d%H%M%S"))
+}
+
+/// A name of at most 63 characters that always comes out the same for the same parts: `<prefix>-<name>-<hash of parts>`. The
+/// name is shortened to fit, so that the whole can be the value of a label, too.
+pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    let hash: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let room = 63_usize.saturating_sub(prefix.len() + hash.len() + 2);
+    let name = name[..name.floor_char_boundary(room)].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    format!("{prefix}-{name}-{hash}")
 }
 
 /// Whether this is a name that Kubernetes takes for most objects: a DNS-1123 subdomain, at most 253 characters.
@@ -32,6 +48,20 @@ mod tests {
     fn a_timestamped_name_is_prefix_and_utc_seconds() {
         let at: jiff::Timestamp = "2026-03-04T05:06:07.9Z".parse().unwrap();
         assert_eq!(timestamped("nightly", at), "nightly-20260304050607");
+    }
+
+    #[test]
+    fn a_derived_name_fits_is_valid_and_depends_on_every_part() {
+        let name = |name: &str, parts: &[&str]| {
+            let derived = derived("velero", name, parts);
+            assert!(derived.len() <= 63 && is_object_name(&derived), "{derived}");
+            derived
+        };
+        assert_eq!(name("data", &["u", "v"]), name("data", &["u", "v"]));
+        assert!(name("data", &["u", "v"]).starts_with("velero-data-"));
+        assert_ne!(name("data", &["u", "v"]), name("data", &["uv", ""]));
+        let long = format!("{}.{}", "a".repeat(44), "b".repeat(200));
+        assert_ne!(name(&long, &["1"]), name(&long, &["2"]));
     }
 
     #[test]

@@ -37,6 +37,13 @@ impl ResourceList {
         self.kinds.entry(format!("{api_version}/{kind}")).or_default().push(entry.into_boxed_str());
     }
 
+    /// Adds all items of another list; one that is in both is listed once.
+    pub fn append(&mut self, other: Self) {
+        for (kind, mut names) in other.kinds {
+            self.kinds.entry(kind).or_default().append(&mut names);
+        }
+    }
+
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()

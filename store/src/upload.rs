@@ -32,6 +32,8 @@ pub(crate) struct Upload {
     pending: Vec<Bytes>,
     pending_len: usize,
     begun: Option<Arc<str>>,
+    /// A record counts on what was uploaded: it is not removed when this comes to nothing.
+    recorded: bool,
     /// By their place; those on the wire are missing.
     parts: Vec<Option<Part>>,
     wire: JoinSet<Sent>,
@@ -57,6 +59,7 @@ impl Upload {
             pending: Vec::new(),
             pending_len: 0,
             begun: None,
+            recorded: false,
             parts: Vec::new(),
             wire: JoinSet::new(),
             bytes: 0,
@@ -74,6 +77,7 @@ impl Upload {
         if let Some(parts) = parts {
             upload.bytes += parts.bytes;
             upload.begun = Some(parts.upload.into());
+            upload.recorded = true;
             upload.parts = parts.parts.into_iter().map(Some).collect();
         }
         upload
@@ -131,7 +135,7 @@ impl Upload {
     pub(crate) async fn abort(&mut self) {
         self.wire.shutdown().await;
         self.pending.clear();
-        if let Some(upload) = self.begun.take() {
+        if let Some(upload) = self.begun.take().filter(|_| !self.recorded) {
             self.location.abort_upload(&self.key, &upload, self.note.take()).await;
         }
     }
@@ -229,7 +233,7 @@ impl Upload {
 /// A writer that is dropped half way (its task was cancelled) removes its parts in the background.
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(upload) = self.begun.take()
+        if let Some(upload) = self.begun.take().filter(|_| !self.recorded)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let (location, key, note) = (self.location.clone(), self.key.clone(), self.note.take());

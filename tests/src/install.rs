@@ -1,7 +1,10 @@
 //! Installs the project into a cluster from `deploy/`, as a person would, except that the programs run as processes of
 //! the test and not as Deployments.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use k8s_openapi::{
@@ -56,6 +59,15 @@ pub async fn install_profile(client: &Client, name: &str, url: &str, ca_pem: &st
 pub async fn install_test_crds(client: &Client, name: &str) -> anyhow::Result<()> {
     let file = root().join("tests/crds").join(format!("{name}.yaml"));
     install_crds(client, documents_of(&file)?).await
+}
+
+/// Applies definitions of others from files, and waits until they are served.
+pub async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::Result<()> {
+    let mut definitions = Vec::new();
+    for file in files {
+        definitions.append(&mut documents_of(file)?);
+    }
+    install_crds(client, definitions).await
 }
 
 async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyhow::Result<()> {

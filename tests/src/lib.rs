@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod replica;
 pub mod served;
 pub mod sibling;
+pub mod snapshots;
 pub mod wait;
 pub mod world;
 

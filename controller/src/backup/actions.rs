@@ -9,6 +9,7 @@ use kube::Client;
 use super::action::{ActionError, BackupItemAction};
 
 mod claim;
+pub mod csi;
 mod json;
 mod pod;
 mod service_account;
@@ -44,7 +45,8 @@ impl Resolved {
     }
 }
 
-/// The actions of one backup, in the order of their names, which is the order in which an item passes them.
+/// The actions of one backup, in the order in which an item passes them: by name, those around CSI last. They put marks on
+/// claims that `velero.io/pv` takes for leftovers (Velero runs its older kind of actions first, to the same effect).
 #[derive(Clone, Default)]
 pub struct Actions {
     all: Vec<Resolved>,
@@ -55,7 +57,8 @@ pub struct Actions {
 impl Actions {
     /// From all actions there are; `resolve` completes the name of a resource as people write it.
     pub fn of(mut actions: Vec<Arc<dyn BackupItemAction>>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
-        actions.sort_by(|one, other| one.name().cmp(other.name()));
+        let place = |name: &str| (name.starts_with(csi::PREFIX), name.to_owned());
+        actions.sort_by_cached_key(|action| place(action.name()));
         let complete = |list: &[String]| -> Vec<String> {
             list.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()
         };

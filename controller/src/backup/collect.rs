@@ -29,6 +29,7 @@ pub mod operations;
 pub mod order;
 pub mod ordered;
 mod present;
+mod renew;
 pub mod scope;
 mod seen;
 mod take;
@@ -40,6 +41,7 @@ use operations::{Operations, StartedOperation};
 use order::Types;
 use ordered::Ordered;
 use present::Present;
+pub use renew::renew;
 use scope::Scope;
 use seen::Seen;
 use take::Way;
@@ -114,8 +116,8 @@ pub struct Given<'a, S> {
     pub actions: &'a Actions,
     /// Told of what actions start.
     pub operations: &'a mut dyn Operations,
-    /// Commands in pods.
-    pub hooks: &'a Hooks,
+    /// Runs commands in pods; none where they have been run.
+    pub hooks: Option<&'a Hooks>,
     /// Where items go.
     pub sink: &'a mut S,
     /// Warnings, errors, log.
@@ -133,6 +135,8 @@ pub struct Collected {
     pub list: ResourceList,
     /// What actions have started, in order.
     pub operations: Vec<StartedOperation>,
+    /// Number of claims for volumes.
+    pub claims: u64,
 }
 
 /// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
@@ -155,7 +159,7 @@ pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectE
         kinds: Kinds::default(),
     };
     collector.run().await?;
-    Ok(Collected { list: collector.list, operations: collector.started })
+    Ok(Collected { list: collector.list, operations: collector.started, claims: collector.written.claims })
 }
 
 /// A collection at work.
@@ -165,7 +169,7 @@ struct Collector<'a, S> {
     order: &'a Order,
     actions: &'a Actions,
     operations: &'a mut dyn Operations,
-    hooks: &'a Hooks,
+    hooks: Option<&'a Hooks>,
     sink: &'a mut S,
     report: &'a mut Report,
     progress: &'a Progress,
@@ -205,13 +209,6 @@ impl<S: Sink> Collector<'_, S> {
         self.take_lists().await?;
         self.take_definitions().await?;
         self.take_namespaces().await?;
-        if self.written.claims > 0 {
-            let claims = self.written.claims;
-            self.report.warn(
-                Area::Velero,
-                format!("the data of {claims} PersistentVolumeClaims is not in this backup: volumes are not backed up yet"),
-            );
-        }
         Ok(())
     }
 

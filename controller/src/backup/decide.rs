@@ -131,6 +131,15 @@ pub fn next(seen: Seen<'_>) -> Plan {
         (Some(Stored::Recorded), _) if !seen.lost => Plan::Finish,
         (Some(Stored::Waiting), phase) if !seen.lost && *phase != P::ReadyToStart => Plan::Operations,
         (_, P::ReadyToStart) => Plan::Begin,
+        // Never "no operations": what they were is not known, and they may run.
+        (
+            Some(Stored::Nothing),
+            P::WaitingForPluginOperations | P::WaitingForPluginOperationsPartiallyFailed,
+        ) => Plan::Block {
+            reason: "the record of what was collected, and of the operations that were started, is not in the store; \
+                     bring it back, or delete the backup"
+                .to_owned(),
+        },
         _ => Plan::Resume,
     }
 }

@@ -4,7 +4,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_core::api::{Backup, BackupPhase};
+use backup_core::{
+    api::{Backup, BackupPhase},
+    labels::CANCEL_ANNOTATION,
+};
 use backup_lock::Footprint;
 use kube::ResourceExt as _;
 use tokio::{
@@ -24,6 +27,7 @@ use super::{
 };
 use crate::{
     context::Context,
+    operations::{self, following::Means},
     runtime::{
         queue::backoff::{Steps, jitter},
         retry::{self, Outcome},
@@ -46,6 +50,7 @@ pub struct Dispatcher {
     jobs: JoinSet<End>,
     running: HashMap<Id, Job>,
     permits: Arc<Semaphore>,
+    means: Means,
     /// Whether all Backups are known: before that nobody can tell whose turn it is.
     listed: bool,
 }
@@ -77,12 +82,14 @@ impl Dispatcher {
     /// Without any Backup yet.
     pub fn new(ctx: Context) -> Self {
         let permits = Arc::new(Semaphore::new(slots(&ctx)));
+        let means = operations::means(&ctx);
         Self {
             ctx,
             entries: HashMap::new(),
             jobs: JoinSet::new(),
             running: HashMap::new(),
             permits,
+            means,
             listed: false,
         }
     }
@@ -119,6 +126,13 @@ impl Dispatcher {
         self.pull_reins(&name, Some(&uid));
         if backup.metadata.deletion_timestamp.is_some() {
             self.pull_reins(&name, None);
+        }
+        if backup.annotations().contains_key(CANCEL_ANNOTATION) {
+            for job in self.running.values().filter(|job| job.name == name && job.uid == uid) {
+                if let Task::Work(reins) = &job.task {
+                    reins.cancel();
+                }
+            }
         }
         if backup.phase().is_terminal() && !finalizer::is_on(&backup) {
             self.entries.remove(&name);
@@ -225,7 +239,8 @@ impl Dispatcher {
 
     fn work(&mut self, name: &str, uid: &str) {
         let reins = Reins::new(&self.ctx);
-        let worker = Worker::new(self.ctx.clone(), name, uid, reins.clone(), Arc::clone(&self.permits));
+        let (ctx, permits) = (self.ctx.clone(), Arc::clone(&self.permits));
+        let worker = Worker::new(ctx, name, uid, reins.clone(), permits, self.means.clone());
         let span = tracing::info_span!("backup", name);
         let job = async move {
             // Boxed: the future of a whole backup is large.

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{decide, finalizer, prepare::whole_seconds};
+use crate::operations::kept;
 
 /// A backup that has only its end to be written.
 #[derive(Debug)]
@@ -59,8 +60,15 @@ impl Unfinished {
                 Self::Collected { contents, files, metadata: made, progress } => {
                     let results = &files.results;
                     let counts = (results.warnings(), results.errors());
-                    let metadata =
-                        made.get_or_insert_with(|| Box::new(metadata(backup, progress, counts, now)));
+                    // Counts of operations are those of the list that is stored beside them.
+                    let operations = kept::decode(&files.item_operations).map_err(|error| {
+                        StoreError::Io { action: "count operations".to_owned(), detail: error.to_string() }
+                    })?;
+                    let metadata = made.get_or_insert_with(|| {
+                        let mut metadata = metadata(backup, progress, counts, now);
+                        kept::count(&mut metadata.status, &operations);
+                        Box::new(metadata)
+                    });
                     let decided = contents.decide(files, metadata).await?;
                     *self = Self::Decided(Box::new(decided));
                 }

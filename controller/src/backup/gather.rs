@@ -2,14 +2,23 @@
 
 use std::sync::Arc;
 
-use backup_core::api::Backup;
+use backup_core::{
+    api::{Backup, BackupPhase, BackupSpec},
+    resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
+};
 use backup_store::{Journal, Location, Scope, StoreError};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::{
-    actions::{self, Actions},
+    actions::{
+        self, Actions,
+        csi::{
+            self, Volumes,
+            volumes::{Decision, Policy},
+        },
+    },
     collect::{CollectError, Collected, Given, Sink, collect, operations::Operations},
     halt::Reins,
     hooks::{Hooks, InCluster, Notes},
@@ -104,23 +113,61 @@ pub struct Into<'a, S> {
     pub progress: &'a Progress,
 }
 
-/// Gathers a backup. What could not be had is an error in the report.
+/// Gathers a backup, and says what became of its volumes. What could not be had is an error in the report.
 pub async fn gather<S: Sink>(
     ctx: &Context,
     backup: &Backup,
     hooks: &Hooks,
     reins: &Reins,
     into: Into<'_, S>,
-) -> Result<Collected, GatherError> {
+) -> Result<(Collected, Arc<Volumes>), GatherError> {
     let Into { sink, operations, report, progress } = into;
     let client = &ctx.client;
     let selection = observe::selection(ctx, &backup.spec).await?;
     tell_what_is_missing(report, &selection);
     let order = &selection.order;
-    let actions = Actions::of(actions::built_in(client), &|name| order.served.resolve(name));
-    let actions = &actions;
-    Ok(collect(Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins })
-        .await?)
+    let volumes = Arc::new(Volumes::with_policy(volume_policy(backup.spec.clone(), order.policy.clone())));
+    let actions = actions(ctx, &selection, &volumes);
+    // Whatever its phase is: it is collected from the start.
+    let mut shown = backup.clone();
+    shown.status.phase = Some(BackupPhase::InProgress);
+    let given = Given {
+        client,
+        backup: &shown,
+        order,
+        actions: &actions,
+        operations,
+        hooks: Some(hooks),
+        sink,
+        report,
+        progress,
+        reins,
+    };
+    Ok((collect(given).await?, volumes))
+}
+
+/// The actions of a backup; those on CSI volumes note in `volumes` what they do.
+pub fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> Actions {
+    let mut all = actions::built_in(&ctx.client);
+    if ctx.args.csi() {
+        all.append(&mut csi::actions(&ctx.client, volumes));
+    }
+    Actions::of(all, &|name| selection.order.served.resolve(name))
+}
+
+/// What spec and resource policy say about the volume of a claim.
+fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<Policy> {
+    Box::new(move |claim, volume| {
+        let refuse = |what: &str| {
+            Decision::Refuse(format!("the resource policy asks for {what}, which is not done yet"))
+        };
+        match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
+            VolumePlan::Snapshot => Decision::Snapshot,
+            VolumePlan::Skip { reason } => Decision::Skip(reason),
+            VolumePlan::FsBackup => refuse("a copy of its files"),
+            VolumePlan::Custom { .. } => refuse("an action of its own"),
+        }
+    })
 }
 
 fn tell_what_is_missing(report: &mut Report, selection: &Selection) {

@@ -27,6 +27,7 @@ pub struct Reins {
     leadership: Leadership,
     ending: CancellationToken,
     deleted: CancellationToken,
+    cancelled: CancellationToken,
 }
 
 impl Reins {
@@ -37,12 +38,22 @@ impl Reins {
 
     /// From its parts.
     pub fn of(leadership: Leadership, ending: CancellationToken) -> Self {
-        Self { leadership, ending, deleted: CancellationToken::new() }
+        Self { leadership, ending, deleted: CancellationToken::new(), cancelled: CancellationToken::new() }
     }
 
     /// Tells the worker that its object is going or gone.
     pub fn delete(&self) {
         self.deleted.cancel();
+    }
+
+    /// Tells the worker that a person wants its operations to stop. Work goes on to an honest end.
+    pub fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Resolves when a person wants operations to stop.
+    pub async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 
     /// To be asked before each step.

@@ -4,6 +4,7 @@
 use backup_core::{
     api::{Backup, BackupPhase},
     labels::BLOCKED_ANNOTATION,
+    operation::BackupOperation,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use super::{
     progress::Progress,
     queue::Turn,
 };
+use crate::operations::kept;
 
 /// Whether a Backup is in this phase and nobody has asked for its deletion.
 fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
@@ -105,6 +107,43 @@ pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progres
     Some(patch)
 }
 
+/// That everything was collected, and what stood in the way before does not any more. The phase stays.
+pub fn collected(backup: &Backup, progress: &Progress) -> Option<Value> {
+    let phase = backup.phase();
+    (phase.is_active()
+        && !phase.can_become(&BackupPhase::InProgress)
+        && !matches!(phase, BackupPhase::Unknown(_)))
+    .then(|| {
+        json!({
+            "status": { "progress": progress.status(true) },
+            "metadata": { "annotations": { BLOCKED_ANNOTATION: null } },
+        })
+    })
+}
+
+/// To `next`, which is what the operations that are kept in the store make of it, with their counts. None if it can't go
+/// there, or says so already.
+pub fn operations(backup: &Backup, next: &BackupPhase, operations: &[BackupOperation]) -> Option<Value> {
+    let phase = backup.phase();
+    if !(phase.can_become(next) || phase == *next) || phase.can_become(&BackupPhase::InProgress) {
+        return None;
+    }
+    let mut status = backup.status.clone();
+    kept::count(&mut status, operations);
+    status.phase = Some(next.clone());
+    (status != backup.status).then(|| {
+        // What is told of operations is in the store: nothing blocks them now.
+        json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: null } }, "status": {
+            "phase": next,
+            "backupItemOperationsAttempted": status.backup_item_operations_attempted,
+            "backupItemOperationsCompleted": status.backup_item_operations_completed,
+            "backupItemOperationsFailed": status.backup_item_operations_failed,
+            "csiVolumeSnapshotsAttempted": status.csi_volume_snapshots_attempted,
+            "csiVolumeSnapshotsCompleted": status.csi_volume_snapshots_completed,
+        } })
+    })
+}
+
 /// Why a backup is not done yet, where people look; none if that stands there already.
 pub fn blocked(backup: &Backup, reason: &str) -> Option<Value> {
     let annotations = backup.metadata.annotations.as_ref();
@@ -143,6 +182,7 @@ mod tests {
             item_operation_timeout: GoDuration::from_secs(60),
             resource_timeout: GoDuration::from_secs(60),
             location: "default".to_owned(),
+            csi: false,
         }
     }
 
@@ -162,6 +202,8 @@ mod tests {
             ("Failed", fail(backup, "reason", now)),
             ("Finalizing", finalizing(backup, &BackupPhase::Finalizing, None)),
             ("FinalizingPartiallyFailed", finalizing(backup, &BackupPhase::FinalizingPartiallyFailed, None)),
+            ("WaitingForPluginOperations", operations(backup, &BackupPhase::WaitingForPluginOperations, &[])),
+            ("FinalizingPartiallyFailed", operations(backup, &BackupPhase::FinalizingPartiallyFailed, &[])),
         ]
     }
 
@@ -203,6 +245,18 @@ mod tests {
         backup.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
         assert_eq!(begin(&backup, &facts(), &settings(), Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn what_is_shown_of_operations_is_written_once() {
+        let mut waiting = backup(BackupPhase::WaitingForPluginOperations);
+        let next = BackupPhase::WaitingForPluginOperationsPartiallyFailed;
+        let mut failed = BackupOperation::default();
+        failed.status.phase = backup_core::operation::OperationPhase::Failed;
+        let patch = operations(&waiting, &next, std::slice::from_ref(&failed)).unwrap();
+        assert_eq!(patch["status"]["backupItemOperationsFailed"], 1);
+        waiting.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        assert_eq!(operations(&waiting, &next, &[failed]), None);
     }
 
     #[test]

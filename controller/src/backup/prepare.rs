@@ -35,6 +35,8 @@ pub struct Settings {
     pub resource_timeout: GoDuration,
     /// Location to use when none is marked as the default.
     pub location: String,
+    /// Whether volumes of CSI drivers are snapshotted.
+    pub csi: bool,
 }
 
 impl Settings {
@@ -45,6 +47,7 @@ impl Settings {
             item_operation_timeout: args.default_item_operation_timeout,
             resource_timeout: args.resource_timeout,
             location: args.default_backup_storage_location.clone(),
+            csi: args.csi(),
         }
     }
 }
@@ -89,7 +92,7 @@ pub fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timesta
     let (name, mut location_findings) = location::choose(&backup.spec, &facts.locations, &settings.location);
     let mut findings = validate::backup(&backup.spec);
     findings.append(&mut location_findings);
-    findings.append(&mut unsupported::findings(&backup.spec));
+    findings.append(&mut unsupported::findings(&backup.spec, settings.csi));
     findings.append(&mut policy::findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);

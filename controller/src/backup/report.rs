@@ -25,6 +25,11 @@ impl Report {
         })
     }
 
+    /// Goes on with what was told before.
+    pub fn resume(backup: &str, results: Results, log: LogFile) -> Self {
+        Self { results, log, backup: backup.to_owned(), clock: Timestamp::now }
+    }
+
     /// A line of the log.
     pub fn info(&mut self, message: &str) {
         self.line("info", message, Scope::Velero);

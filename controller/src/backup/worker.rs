@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     context::Context,
+    operations::following::Means,
     runtime::{
         queue::backoff::{Steps, jitter},
         retry::{self, Outcome},
@@ -32,6 +33,7 @@ mod collecting;
 mod ending;
 mod operating;
 mod owing;
+mod tidying;
 mod trouble;
 
 use blocked::Waiting;
@@ -49,6 +51,8 @@ pub struct Worker {
     reins: Reins,
     /// Bounds collections at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
+    /// What operations are followed with.
+    means: Means,
     unfinished: Option<Unfinished>,
     /// Number of the record that was found to be gone from the store.
     lost: Option<u64>,
@@ -57,7 +61,14 @@ pub struct Worker {
 
 impl Worker {
     /// A worker for the Backup of this name and uid.
-    pub fn new(ctx: Context, name: &str, uid: &str, reins: Reins, permits: Arc<Semaphore>) -> Self {
+    pub fn new(
+        ctx: Context,
+        name: &str,
+        uid: &str,
+        reins: Reins,
+        permits: Arc<Semaphore>,
+        means: Means,
+    ) -> Self {
         let key = ObjectKey::backup(&ctx.namespace, name);
         Self {
             ctx,
@@ -66,6 +77,7 @@ impl Worker {
             key,
             reins,
             permits,
+            means,
             unfinished: None,
             lost: None,
             waiting: Waiting::default(),

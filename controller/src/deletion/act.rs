@@ -19,6 +19,7 @@ use super::{
     observe,
 };
 use crate::{
+    backup::actions::csi,
     context::Context,
     location::LocationError,
     metrics,
@@ -30,6 +31,8 @@ use crate::{
     },
 };
 
+/// How long the drivers of volumes get to delete the snapshots of one backup, before the request says that they have not.
+const DRIVER_PATIENCE: Duration = Duration::from_mins(1);
 /// Look again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
@@ -104,6 +107,11 @@ pub(super) async fn delete(
     if let Some(store) = &store
         && errors.is_empty()
     {
+        delete_snapshots(ctx, backup, store, &mut errors).await?;
+    }
+    if let Some(store) = &store
+        && errors.is_empty()
+    {
         delete_files(ctx, backup, store, &mut errors).await?;
     }
     if errors.is_empty() {
@@ -161,6 +169,31 @@ async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Resul
             Ok(None)
         }
     }
+}
+
+/// Snapshots of volumes, which only the contents know. Contents that are gone, or can't be read, keep nothing from being
+/// deleted: that is what people delete a broken backup for.
+async fn delete_snapshots(
+    ctx: &Context,
+    backup: &Backup,
+    store: &Location,
+    errors: &mut Vec<String>,
+) -> Result<(), Error> {
+    if backup.status.csi_volume_snapshots_attempted == 0 || !ctx.args.csi() {
+        return Ok(());
+    }
+    ctx.leadership.check()?;
+    let name = backup.name_any();
+    let contents = match store.read_contents(&name).await {
+        Ok(contents) => contents,
+        Err(error) if error.is_transient() => return Err(Error::Store(error)),
+        Err(error) => {
+            tracing::warn!(backup = name, %error, "its snapshots are not known, and may stay in the storage system");
+            return Ok(());
+        }
+    };
+    errors.append(&mut csi::delete::snapshots(&ctx.client, backup, &contents, DRIVER_PATIENCE).await);
+    Ok(())
 }
 
 async fn delete_files(

@@ -210,7 +210,7 @@ async fn an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact(
     services.create(&PostParams::default(), &object(service)?).await?;
     // Until the API server knows that it does not answer.
     let shown =
-        backup_tests::wait::eventually("it is known", std::time::Duration::from_secs(60), async || {
+        backup_tests::wait::eventually("it is known", std::time::Duration::from_mins(1), async || {
             let groups = world.client.list_api_groups_aggregated().await?;
             let text = serde_json::to_string(&groups)?;
             anyhow::Ok(backup_tests::wait::when(

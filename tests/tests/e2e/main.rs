@@ -7,6 +7,7 @@ mod bad_input;
 mod clients;
 mod collection;
 mod crash_points;
+mod csi;
 mod deploy;
 mod drills;
 mod history;
@@ -82,6 +83,15 @@ async fn main() -> ExitCode {
             World::builder()
                 .webhooks(1)
                 .controller_args(&["--store-validation-frequency=2s", crash_points::ALONE]),
+        ),
+        (
+            "snapshots of CSI volumes",
+            csi::TESTS.to_vec(),
+            World::builder().controller_args(&[
+                "--features=EnableCSI,EnableAPIGroupVersions",
+                "--item-operation-sync-frequency=1s",
+                "--store-validation-frequency=2s",
+            ]),
         ),
         (
             "a node with scripted commands",

@@ -8,6 +8,7 @@ use backup_core::{
     api::{Backup, BackupPhase},
     labels::LEDGER_ANNOTATION,
 };
+use backup_lock::{Ledger, ObjectKind};
 use backup_tests::{
     World,
     install::{NAMESPACE, ensure_namespace},
@@ -317,10 +318,8 @@ async fn create(world: &World, backup: &Backup) -> anyhow::Result<Backup> {
 async fn claims(world: &World) -> anyhow::Result<Vec<String>> {
     let annotations = ledger(world).await?.metadata.annotations.unwrap_or_default();
     let text = annotations.get(LEDGER_ANNOTATION).context("no ledger")?;
-    let ledger: serde_json::Value = serde_json::from_str(text)?;
-    let all = ledger["claims"].as_array().context("no claims")?.iter();
-    let backups = all.filter(|claim| claim["kind"] == "Backup");
-    Ok(backups.filter_map(|claim| Some(claim["name"].as_str()?.to_owned())).collect())
+    let claims = Ledger::from_json(text)?.claims.into_iter().map(|claim| claim.key);
+    Ok(claims.filter(|key| key.kind == ObjectKind::Backup).map(|key| key.name).collect())
 }
 
 /// Whether a Backup of this name has a claim, or one whose name was generated from it.

@@ -16,3 +16,13 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
 pub fn object<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(pointer).and_then(Value::as_object_mut)
 }
+
+/// Sets entries of the `labels` or `annotations` of an object.
+pub fn entries<const N: usize>(object: &mut Value, kind: &str, entries: [(&str, &str); N]) {
+    if !object["metadata"][kind].is_object() {
+        object["metadata"][kind] = Value::Object(Map::new());
+    }
+    for (key, value) in entries {
+        object["metadata"][kind][key] = Value::from(value);
+    }
+}

@@ -55,7 +55,7 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// The type of this name; none if it can't be backed up.
-    fn kind(&mut self, name: &str) -> Option<Arc<Present>> {
+    pub(super) fn kind(&mut self, name: &str) -> Option<Arc<Present>> {
         if let Some(known) = self.kinds.0.get(name) {
             return known.clone();
         }

@@ -6,7 +6,7 @@ use backup_store::Scope as Area;
 use super::{CollectError, Collector, Present, Sink, tell::full_name};
 use crate::{
     backup::{
-        hooks::{Hook, Pod, PodHooks},
+        hooks::{Hook, Hooks, Pod, PodHooks},
         items::Item,
     },
     runtime::errors::plain,
@@ -20,14 +20,13 @@ impl<S: Sink> Collector<'_, S> {
         item: &Item<'_>,
         text: &str,
         depth: u8,
-        pod: &Pod,
-        hooks: &PodHooks,
+        (runner, pod, hooks): (&Hooks, &Pod, &PodHooks),
     ) -> Result<bool, CollectError> {
         let (name, area) = (full_name(item), Area::Namespace(&pod.namespace));
         for odd in &hooks.odd {
             self.report.warn(area, format!("pod {name}: {odd}"));
         }
-        match self.hooks.is_running(pod).await {
+        match runner.is_running(pod).await {
             Ok(true) => {}
             Ok(false) => {
                 self.tell_not_running(pod);
@@ -44,25 +43,25 @@ impl<S: Sink> Collector<'_, S> {
         }
         self.reins.check()?;
         if !hooks.pre.is_empty() {
-            self.hooks.owe(pod, &hooks.post).await?;
+            runner.owe(pod, &hooks.post).await?;
         }
         let mut written = false;
-        if self.run_before(pod, &hooks.pre).await {
+        if self.run_before(runner, pod, &hooks.pre).await {
             // If this ends the collection, the pod is still owed its commands: whoever ended it runs them.
             written = self.store(of, item, text, depth).await?;
         }
         for hook in &hooks.post {
-            let result = self.hooks.after(pod, hook).await;
+            let result = runner.after(pod, hook).await;
             self.tell_command("after", pod, hook, &result);
         }
-        self.hooks.paid(pod).await?;
+        runner.paid(pod).await?;
         Ok(written)
     }
 
     /// Runs the commands before. Whether the pod may be backed up.
-    async fn run_before(&mut self, pod: &Pod, hooks: &[Hook]) -> bool {
+    async fn run_before(&mut self, runner: &Hooks, pod: &Pod, hooks: &[Hook]) -> bool {
         for hook in hooks {
-            let result = self.hooks.before(pod, hook).await;
+            let result = runner.before(pod, hook).await;
             self.tell_command("before", pod, hook, &result);
             if result.is_err() && hook.fails {
                 let message = format!(

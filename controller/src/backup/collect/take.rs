@@ -42,9 +42,10 @@ impl<S: Sink> Collector<'_, S> {
             return Ok(false);
         }
         if of.group_resource == "pods"
+            && let Some(runner) = self.hooks
             && let Some((pod, hooks)) = self.order.hooks.of_text(text, item.raw_annotations())
         {
-            return Box::pin(self.block(of, &item, text, depth, &pod, &hooks)).await;
+            return Box::pin(self.block(of, &item, text, depth, (runner, &pod, &hooks))).await;
         }
         self.store(of, &item, text, depth).await
     }

@@ -34,12 +34,23 @@ fn every_phase_has_an_owner_after_a_restart() {
         (BackupPhase::Queued, Plan::Wait),
         (BackupPhase::ReadyToStart, Plan::Begin),
         (BackupPhase::InProgress, Plan::Resume),
-        (BackupPhase::WaitingForPluginOperations, Plan::Resume),
-        (BackupPhase::WaitingForPluginOperationsPartiallyFailed, Plan::Resume),
         (BackupPhase::Finalizing, Plan::Resume),
         (BackupPhase::FinalizingPartiallyFailed, Plan::Resume),
     ] {
         assert_eq!(next(seen(&phase, Some(&Stored::Nothing))), plan, "{phase}");
+    }
+}
+
+#[test]
+fn operations_that_are_not_known_are_not_taken_for_none() {
+    use BackupPhase as P;
+    for phase in [P::WaitingForPluginOperations, P::WaitingForPluginOperationsPartiallyFailed] {
+        let plan = next(seen(&phase, Some(&Stored::Nothing)));
+        assert!(
+            matches!(&plan, Plan::Block { reason } if reason.contains("is not in the store")),
+            "{plan:?}"
+        );
+        assert_eq!(next(seen(&phase, Some(&Stored::Waiting))), Plan::Operations);
     }
 }
 

@@ -20,10 +20,11 @@ impl World {
         let next = match worker.step {
             Step::Reads => self.reads(number),
             Step::Looks(phase) => self.looks(number, &phase),
-            Step::Begins => match self.patch(|now| now == "ReadyToStart", "InProgress") {
-                true => Step::Opens("InProgress".to_owned(), None),
-                false => Step::Reads,
-            },
+            Step::Begins if self.phase == "ReadyToStart" => {
+                "InProgress".clone_into(&mut self.phase);
+                Step::Opens("InProgress".to_owned(), None)
+            }
+            Step::Begins => Step::Reads,
             Step::Opens(phase, lost) => self.opens(phase, lost),
             Step::Collects(phase, record) => {
                 self.attempts += 1;
@@ -45,16 +46,13 @@ impl World {
                 if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
                     announced = Some(next.to_string());
                 }
-                match announced {
-                    Some(phase) => {
-                        self.phase = phase;
-                        self.workers[number].hand = Some(Hand::Collected(collected, record));
-                        Step::Decides
-                    }
-                    None => {
-                        self.store.uploads.remove(&collected.attempt);
-                        Step::Reads
-                    }
+                if let Some(phase) = announced {
+                    self.phase = phase;
+                    self.workers[number].hand = Some(Hand::Collected(collected, record));
+                    Step::Decides
+                } else {
+                    self.store.uploads.remove(&collected.attempt);
+                    Step::Reads
                 }
             }
             Step::Decides => self.decides(number, mistake),
@@ -76,14 +74,6 @@ impl World {
             }
         };
         self.workers[number].step = next;
-    }
-
-    fn patch(&mut self, from: impl Fn(&str) -> bool, to: &str) -> bool {
-        let may = from(&self.phase);
-        if may {
-            to.clone_into(&mut self.phase);
-        }
-        may
     }
 
     fn reads(&mut self, number: usize) -> Step {
@@ -176,12 +166,11 @@ impl World {
         let own = Some(record.attempt);
         match step {
             Step::Contents if self.store.contents.is_none() => return Step::Completes,
-            Step::Contents if self.store.contents == own => return Step::Side,
+            Step::Contents | Step::Completes if self.store.contents == own => return Step::Side,
             Step::Completes if self.store.uploads.remove(&record.attempt) => {
                 self.store.contents = own;
                 return Step::Side;
             }
-            Step::Completes if self.store.contents == own => return Step::Side,
             // Gone before it became visible.
             Step::Completes => self.workers[number].lost = Some(at),
             Step::Side if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() => {

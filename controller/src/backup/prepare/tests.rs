@@ -13,6 +13,7 @@ fn settings() -> Settings {
         item_operation_timeout: GoDuration::from_secs(4 * 3600),
         resource_timeout: GoDuration::from_secs(600),
         location: "default".to_owned(),
+        csi: false,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use backup_core::{api::BackupSpec, validate::Finding};
 
-/// What refuses a backup.
-pub fn findings(spec: &BackupSpec) -> Vec<Finding> {
+/// What refuses a backup; `csi`: volumes of CSI drivers are snapshotted here.
+pub fn findings(spec: &BackupSpec, csi: bool) -> Vec<Finding> {
     let fs_backup = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true);
     [
         (
@@ -21,14 +21,15 @@ pub fn findings(spec: &BackupSpec) -> Vec<Finding> {
             "file-system backup of volumes is not done yet; unset it",
         ),
         (
-            spec.snapshot_volumes == Some(true),
+            spec.snapshot_volumes == Some(true) && !csi,
             "spec.snapshotVolumes",
-            "volume snapshots are not taken yet; unset it, or set it to false, to back up resources only",
+            "volume snapshots are only taken of CSI volumes, and where --features has EnableCSI; unset it, or set it to \
+             false, to back up resources only",
         ),
         (
             !spec.volume_snapshot_locations.is_empty(),
             "spec.volumeSnapshotLocations",
-            "volume snapshots are not taken yet; remove it",
+            "snapshots by other means than CSI are not taken yet; remove it",
         ),
     ]
     .into_iter()

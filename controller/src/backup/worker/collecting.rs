@@ -1,6 +1,6 @@
 //! Collecting a backup's items into the store, while people can watch.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
@@ -9,10 +9,8 @@ use backup_store::{BackupFiles, BackupWriter, Collected, Location, Scope, StoreE
 use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
-        collect::{
-            CollectError,
-            operations::{InMemory, StartedOperation},
-        },
+        actions::csi::Volumes,
+        collect::{CollectError, operations::InMemory},
         decide,
         finish::Unfinished,
         gather::{self, GatherError, gather},
@@ -23,6 +21,7 @@ use crate::{
         report::Report,
     },
     context::Context,
+    operations::kept,
     runtime::retry::{self, Outcome},
 };
 
@@ -39,7 +38,7 @@ impl Worker {
         lost: Option<Record>,
         token: &Token,
     ) -> Result<Next, Trouble> {
-        let permits = std::sync::Arc::clone(&self.permits);
+        let permits = Arc::clone(&self.permits);
         let _permit = tokio::select! {
             permit = permits.acquire() => permit.map_err(|_| Halt::Ending)?,
             () = self.reins.pulled() => return Err(self.halt()),
@@ -100,10 +99,36 @@ impl Worker {
                 return self.writing_failed(&backup, error).await;
             }
         };
+        if !files.item_operations.is_empty() {
+            return self.begin_to_wait(&backup, writer, files, &progress, token).await;
+        }
         match writer.finish().await {
             Ok(contents) => self.enter_finalizing(&backup, contents, files, &progress, token).await,
             Err(error) => self.writing_failed(&backup, error).await,
         }
+    }
+
+    /// Everything is collected, and operations go on: keeps both, then says so. The operations are in the store before the
+    /// phase tells of them.
+    async fn begin_to_wait(
+        &mut self,
+        backup: &Backup,
+        writer: BackupWriter,
+        files: BackupFiles,
+        progress: &Progress,
+        token: &Token,
+    ) -> Result<Next, Trouble> {
+        if let Err(trouble) = self.still_claimed(token).await {
+            writer.abort().await;
+            return Err(trouble);
+        }
+        crash::point("before-operations");
+        if let Err(error) = writer.wait(files).await {
+            return self.writing_failed(backup, error).await;
+        }
+        crash::point("after-operations-recorded");
+        let shown = self.publish(backup, |now| patches::collected(now, progress)).await?;
+        Ok(Next::Again(Some(Box::new(shown))))
     }
 
     /// Everything is collected: says so, if it was collected under our claim.
@@ -156,19 +181,19 @@ impl Worker {
         }
         let into = gather::Into { sink: writer, operations: &mut InMemory, report: &mut report, progress };
         let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
-        let collected = match gathered {
+        let (collected, volumes) = match gathered {
             Ok(collected) => collected,
             Err(GatherError::Api(error)) => return Err(error.into()),
             Err(GatherError::Collect(CollectError::Halt(halt))) => return Err(halt.into()),
             Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
         };
-        for started in &collected.operations {
-            let StartedOperation { action, operation, .. } = started;
-            report.error(
-                Scope::Velero,
-                format!("operation {operation} of {action} goes on and is not followed yet"),
-            );
-        }
+        let csi = self.ctx.args.csi();
+        tell_missing_data(&mut report, backup, csi.then_some(&volumes), collected.claims);
+        let operations = kept::encode(&kept::begun(backup, &collected.operations));
+        let operations = operations.map_err(|error| Trouble::Blocked {
+            reason: format!("operations can't be encoded: {error}"),
+            passing: false,
+        })?;
         if decide::had_failed(&backup.phase()) && report.errors() == 0 {
             report.error(
                 Scope::Velero,
@@ -186,8 +211,8 @@ impl Worker {
             log,
             results,
             resource_list: collected.list,
-            volume_info: vec![],
-            item_operations: vec![],
+            volume_info: volumes.info(),
+            item_operations: operations,
             volume_snapshots: vec![],
             pod_volume_backups: vec![],
         }))
@@ -203,8 +228,30 @@ impl Worker {
         Err(Trouble::Blocked { reason, passing: error.is_transient() })
     }
 
-    fn halt(&self) -> Trouble {
+    pub(super) fn halt(&self) -> Trouble {
         self.reins.check().map_or_else(Trouble::Halt, |()| Trouble::Changed)
+    }
+}
+
+/// Claims whose data is not in the backup. Where snapshots are asked for, each is an error.
+fn tell_missing_data(report: &mut Report, backup: &Backup, volumes: Option<&Volumes>, claims: u64) {
+    let asked = backup.spec.snapshot_volumes == Some(true);
+    let Some(volumes) = volumes else {
+        if claims > 0 && backup.spec.snapshot_volumes != Some(false) {
+            let message = format!(
+                "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
+                 --features has EnableCSI"
+            );
+            report.warn(Scope::Velero, message);
+        }
+        return;
+    };
+    for (namespace, message) in volumes.missing() {
+        if asked {
+            report.error(Scope::Namespace(&namespace), message);
+        } else {
+            report.warn(Scope::Namespace(&namespace), message);
+        }
     }
 }
 

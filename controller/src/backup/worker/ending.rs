@@ -26,6 +26,7 @@ impl Worker {
             Err(error) => return Err(self.not_stored(&error)),
         };
         let bytes = unfinished.bytes();
+        self.tidy(&stored).await?;
         crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
         crash::point("after-terminal-patch");
@@ -56,6 +57,7 @@ impl Worker {
 
     /// Publishes what the stored metadata says.
     pub(super) async fn adopt(&mut self, backup: &Backup, metadata: &Backup) -> Result<Next, Trouble> {
+        self.tidy(metadata).await?;
         crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, metadata)).await?;
         crash::point("after-terminal-patch");
@@ -78,6 +80,7 @@ impl Worker {
     /// To Failed.
     pub(super) async fn fail(&mut self, backup: &Backup, reason: &str) -> Result<Next, Trouble> {
         self.pay_what_is_owed(backup).await?;
+        self.abandon(backup).await?;
         let ended = self.publish(backup, |now| patches::fail(now, reason, Timestamp::now())).await?;
         self.ended(&ended).await
     }
@@ -116,6 +119,9 @@ impl Worker {
             contents.discard().await; // nobody has tried to decide it
         }
         self.pay_what_is_owed(backup).await?;
+        if !backup.phase().is_terminal() {
+            self.abandon(backup).await?;
+        }
         self.release().await?;
         if patches::let_go(backup).is_some() {
             self.publish(backup, patches::let_go).await?;

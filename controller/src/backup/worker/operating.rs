@@ -1,24 +1,194 @@
-//! A Backup whose items are collected, and whose operations go on.
+//! A Backup whose items are collected, and whose operations go on: followed to their end, then the items that they have
+//! changed are read once more, and the contents go on where they were left.
+//!
+//! What is learned is kept in the store first and published then, so a lost patch loses nothing: counts, phase and errors are
+//! derived from what is kept, each time anew.
 
-use backup_core::api::Backup;
-use backup_store::{StoreError, Waiting};
+use std::{sync::Arc, time::Duration};
+
+use backup_core::{
+    api::{Backup, GoDuration},
+    labels::CANCEL_ANNOTATION,
+    operation::BackupOperation,
+};
+use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
+use tokio::time::Instant;
 
 use super::{Next, Trouble, Worker};
-use crate::backup::{decide, finish::Unfinished, patches};
+use crate::{
+    backup::{
+        actions::csi::volumes,
+        collect::{CollectError, Given, operations::InMemory, renew},
+        finish::Unfinished,
+        gather, observe, patches,
+        progress::Progress,
+        report::Report,
+    },
+    operations::{
+        following::{Change, Following},
+        kept,
+    },
+};
+
+/// Between two states that are kept because an operation has ended.
+const KEEP_ENDS: Duration = Duration::from_secs(1);
+/// Between two states that are kept because operations have come further.
+const KEEP_PROGRESS: Duration = Duration::from_mins(1);
+/// Where the backup does not say (it always does once it has begun).
+const TIMEOUT: GoDuration = GoDuration::from_secs(4 * 3600);
 
 impl Worker {
     /// Sees operations to their end, then goes on with the contents; then the Backup is Finalizing.
-    ///
-    /// Nothing starts operations yet, so there are none to be seen to.
-    pub(super) async fn operations(&mut self, backup: &Backup, waiting: Waiting) -> Result<Next, Trouble> {
+    pub(super) async fn operations(
+        &mut self,
+        backup: &Backup,
+        mut waiting: Waiting,
+    ) -> Result<Next, Trouble> {
         self.reins.check()?;
-        let (record, progress) = (waiting.number(), backup.status.progress.clone().unwrap_or_default());
-        let (writer, files) = waiting.resume().map_err(|error| self.not_resumed(record, &error))?;
+        let operations =
+            kept::decode(&waiting.files().item_operations).map_err(|error| Trouble::Blocked {
+                reason: format!("the operations that are kept in the store can't be read: {error}"),
+                passing: false,
+            })?;
+        let shown = self.show(backup, &waiting, &operations).await?;
+        let timeout =
+            shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
+        let following = Following::new(self.means.clone(), &shown, operations, timeout.as_std());
+        if !following.all_ended() {
+            return self.follow(shown, &mut waiting, following).await;
+        }
+        crash::point("after-operations");
+        self.renew(&shown, waiting, &following.operations()).await
+    }
+
+    /// Publishes counts and phase, if they are not there already.
+    async fn show(
+        &self,
+        backup: &Backup,
+        waiting: &Waiting,
+        operations: &[BackupOperation],
+    ) -> Result<Backup, Trouble> {
+        let next = kept::phase(operations, waiting.files().results.errors(), &backup.phase());
+        if patches::operations(backup, &next, operations).is_none() {
+            return Ok(backup.clone());
+        }
+        self.publish(backup, |now| patches::operations(now, &next, operations)).await
+    }
+
+    /// Asks until all have ended, or work must not go on. What can't be kept now is kept later; asking goes on meanwhile.
+    async fn follow(
+        &mut self,
+        mut shown: Backup,
+        waiting: &mut Waiting,
+        mut following: Following,
+    ) -> Result<Next, Trouble> {
+        let reins = self.reins.clone();
+        // What has changed since the last state was kept, when that was, and not before when it may be tried again.
+        let (mut changed, mut kept_at, mut not_before) = (Change::None, Instant::now(), Instant::now());
+        if shown.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CANCEL_ANNOTATION)) {
+            following.stop();
+        }
+        loop {
+            reins.check()?;
+            let pause = if changed == Change::Ended { KEEP_ENDS } else { KEEP_PROGRESS };
+            let keep_at = not_before.max(kept_at + pause);
+            tokio::select! {
+                change = following.next(), if !following.all_ended() => changed = changed.max(change),
+                () = tokio::time::sleep_until(keep_at), if changed > Change::None => {}
+                () = reins.pulled() => return Err(self.halt()),
+                () = reins.cancelled(), if !following.stopped() => following.stop(),
+            }
+            let due = following.all_ended() || Instant::now() >= kept_at + pause;
+            if changed == Change::None || Instant::now() < not_before || !due {
+                continue;
+            }
+            reins.check()?;
+            let operations = following.operations();
+            match keep(waiting, &operations).await {
+                Ok(()) => self.waiting.over(),
+                // Another replica has kept another state.
+                Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
+                Err(error) => {
+                    not_before = Instant::now() + self.block(&error.to_string(), error.is_transient()).await;
+                    continue;
+                }
+            }
+            crash::point("after-operations-kept");
+            if changed == Change::Ended {
+                shown = self.show(&shown, waiting, &operations).await?;
+            }
+            if following.all_ended() {
+                return Ok(Next::Again(Some(Box::new(shown))));
+            }
+            (kept_at, changed) = (Instant::now(), Change::None);
+        }
+    }
+
+    /// Reads again what operations have changed, adds it to the contents, and completes the files by how the operations have
+    /// ended. Done again after a crash: the record holds what was there before.
+    async fn renew(
+        &mut self,
+        backup: &Backup,
+        waiting: Waiting,
+        operations: &[BackupOperation],
+    ) -> Result<Next, Trouble> {
+        let (record, before) = (waiting.number(), backup.status.progress.clone().unwrap_or_default());
+        let (mut writer, files) = waiting.resume().map_err(|error| self.not_resumed(record, &error))?;
+        let reins = self.reins.clone();
+        let renewed = tokio::select! {
+            renewed = self.renewed(backup, &mut writer, files, operations) => renewed?,
+            () = reins.pulled() => return Err(self.halt()),
+        };
+        let files = renewed.map_err(|error| self.not_resumed(record, &error))?;
         let contents = writer.finish().await.map_err(|error| self.not_resumed(record, &error))?;
-        let next = decide::finalizing(files.results.errors());
-        let finalizing = self.publish(backup, |now| patches::finalizing(now, &next, None)).await?;
-        self.unfinished = Some(Unfinished::new(contents, files, progress));
+        let next = kept::phase(operations, files.results.errors(), &backup.phase());
+        let finalizing = match patches::operations(backup, &next, operations) {
+            None => backup.clone(),
+            Some(_) => self.publish(backup, |now| patches::operations(now, &next, operations)).await?,
+        };
+        crash::point("after-renewal");
+        self.unfinished = Some(Unfinished::new(contents, files, before));
         Ok(Next::Again(Some(Box::new(finalizing))))
+    }
+
+    /// The inner error is one of the store.
+    async fn renewed(
+        &self,
+        backup: &Backup,
+        writer: &mut BackupWriter,
+        mut files: BackupFiles,
+        operations: &[BackupOperation],
+    ) -> Result<Result<BackupFiles, StoreError>, Trouble> {
+        let mut report = Report::resume(&self.name, files.results, files.log);
+        for (namespace, sentence) in kept::errors(operations) {
+            report.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
+        }
+        let items = kept::read_again(operations);
+        if !items.is_empty() {
+            let client = &self.ctx.client;
+            let selection = observe::selection(&self.ctx, &backup.spec).await?;
+            let actions = gather::actions(&self.ctx, &selection, &Arc::default());
+            let given = Given {
+                client,
+                backup,
+                order: &selection.order,
+                actions: &actions,
+                operations: &mut InMemory,
+                hooks: None,
+                sink: writer,
+                report: &mut report,
+                progress: &Progress::default(),
+                reins: &self.reins,
+            };
+            match renew(given, &items).await {
+                Ok(renewed) => files.resource_list.append(renewed.list),
+                Err(CollectError::Halt(halt)) => return Err(halt.into()),
+                Err(CollectError::Store(error)) => return Ok(Err(error)),
+            }
+        }
+        volumes::ended(&mut files.volume_info, operations);
+        (files.results, files.log) = report.into_parts();
+        Ok(Ok(files))
     }
 
     /// What was collected could not be gone on with. If it is gone, it is collected again.
@@ -28,4 +198,12 @@ impl Worker {
         }
         Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() }
     }
+}
+
+async fn keep(waiting: &mut Waiting, operations: &[BackupOperation]) -> Result<(), StoreError> {
+    let encoded = kept::encode(operations).map_err(|error| StoreError::Io {
+        action: "encode operations".to_owned(),
+        detail: error.to_string(),
+    })?;
+    waiting.keep_operations(encoded).await
 }

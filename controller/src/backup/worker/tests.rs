@@ -11,11 +11,15 @@ use crate::{
 };
 use backup_lock::lease::VELERO_SCOPE;
 
+mod operating;
+
 const ITEMS: &str = "/api/v1/configmaps";
 
 fn worker(ctx: &Context) -> (Worker, Reins) {
     let reins = Reins::of(Leadership::always(), ctx.stop.clone());
-    (Worker::new(ctx.clone(), "b", "uid-b", reins.clone(), Arc::new(Semaphore::new(1))), reins)
+    let mut means = crate::operations::means(ctx);
+    means.clock = crate::runtime::clock::Clock::Tokio(Instant::now());
+    (Worker::new(ctx.clone(), "b", "uid-b", reins.clone(), Arc::new(Semaphore::new(1)), means), reins)
 }
 
 fn ready(cluster: &Cluster) {

@@ -170,7 +170,7 @@ impl Setup {
             order: &order,
             actions: &actions,
             operations: &mut operations,
-            hooks: &hooks,
+            hooks: Some(&hooks),
             sink: &mut sink,
             report: &mut report,
             progress: &progress,

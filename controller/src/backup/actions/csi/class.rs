@@ -1,0 +1,125 @@
+//! Which VolumeSnapshotClass a claim is snapshotted with. Pure.
+//!
+//! Velero's order (`pkg/util/csi/volume_snapshot.go`, v1.18): the claim's annotation, the backup's annotation for the
+//! driver, the class of the driver with Velero's label, the driver's default class, the driver's only class. An annotation
+//! that names no class of the driver is passed over, as there.
+
+use std::collections::BTreeMap;
+
+use backup_core::labels::csi::{DEFAULT_CLASS, SNAPSHOT_CLASS};
+use kube::{ResourceExt as _, core::DynamicObject};
+
+type Annotations = BTreeMap<String, String>;
+
+/// Chooses among all classes of the cluster.
+///
+/// # Errors
+/// A sentence that says what is missing and what to do.
+pub fn choose<'a>(
+    driver: &str,
+    claim: &Annotations,
+    backup: &Annotations,
+    classes: &'a [DynamicObject],
+) -> Result<&'a DynamicObject, String> {
+    let named = |name: Option<&String>| {
+        let name = name?;
+        classes.iter().find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
+    };
+    let for_driver = format!("{SNAPSHOT_CLASS}_{}", driver.to_lowercase());
+    if let Some(class) = named(claim.get(SNAPSHOT_CLASS)).or_else(|| named(backup.get(&for_driver))) {
+        return Ok(class);
+    }
+    let own: Vec<&DynamicObject> = classes.iter().filter(|class| driver_of(class) == Some(driver)).collect();
+    let labelled = own.iter().find(|class| class.labels().contains_key(SNAPSHOT_CLASS));
+    let default = || {
+        own.iter().find(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|value| value != "false"))
+    };
+    match (labelled.or_else(default), own.as_slice()) {
+        (Some(class), _) | (None, [class]) => Ok(class),
+        (None, []) => Err(format!(
+            "there is no VolumeSnapshotClass of the driver {driver}; create one, or leave its volumes out by a resource \
+             policy or snapshotVolumes: false"
+        )),
+        (None, several) => Err(format!(
+            "there are {} VolumeSnapshotClasses of the driver {driver}, and none is marked; put the label {SNAPSHOT_CLASS} \
+             on the one to use",
+            several.len()
+        )),
+    }
+}
+
+fn driver_of(class: &DynamicObject) -> Option<&str> {
+    class.data.get("driver")?.as_str()
+}
+
+fn is_of(class: &DynamicObject, driver: &str) -> bool {
+    driver_of(class).is_some_and(|own| own.eq_ignore_ascii_case(driver))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn class(name: &str, driver: &str, label: bool, default: Option<&str>) -> DynamicObject {
+        let mut class = json!({ "metadata": { "name": name }, "driver": driver });
+        if label {
+            class["metadata"]["labels"] = json!({ SNAPSHOT_CLASS: "true" });
+        }
+        if let Some(value) = default {
+            class["metadata"]["annotations"] = json!({ DEFAULT_CLASS: value });
+        }
+        serde_json::from_value(class).unwrap()
+    }
+
+    fn chosen(
+        classes: &[DynamicObject],
+        claim: Option<&str>,
+        backup: Option<&str>,
+    ) -> Result<String, String> {
+        let annotations = |key: String, value: Option<&str>| -> Annotations {
+            value.map(|value| (key, value.to_owned())).into_iter().collect()
+        };
+        let claim = annotations(SNAPSHOT_CLASS.to_owned(), claim);
+        let backup = annotations(format!("{SNAPSHOT_CLASS}_disk.example.com"), backup);
+        choose("Disk.example.com", &claim, &backup, classes)
+            .or_else(|_| choose("disk.example.com", &claim, &backup, classes))
+            .map(kube::ResourceExt::name_any)
+    }
+
+    #[test]
+    fn the_nearest_word_counts() {
+        let all = [
+            class("other", "other.example.com", true, Some("true")),
+            class("plain", "disk.example.com", false, None),
+            class("default", "disk.example.com", false, Some("true")),
+            class("label", "disk.example.com", true, None),
+        ];
+        for (claim, backup, expected) in [
+            (Some("plain"), Some("default"), "plain"),
+            (Some("PLAIN"), None, "plain"),
+            (None, Some("plain"), "plain"),
+            // Of another driver, or not there: passed over.
+            (Some("other"), Some("plain"), "plain"),
+            (Some("none"), None, "label"),
+            (None, Some("none"), "label"),
+            (None, None, "label"),
+        ] {
+            assert_eq!(chosen(&all, claim, backup).unwrap(), expected, "{claim:?} {backup:?}");
+        }
+        assert_eq!(chosen(&all[..3], None, None).unwrap(), "default");
+        assert_eq!(chosen(&all[..2], None, None).unwrap(), "plain", "the only one");
+    }
+
+    #[test]
+    fn a_guess_is_never_made() {
+        let none = [class("other", "other.example.com", true, None)];
+        assert!(chosen(&none, None, None).unwrap_err().contains("create one"));
+        let two = [
+            class("a", "disk.example.com", false, Some("false")),
+            class("b", "disk.example.com", false, None),
+        ];
+        assert!(chosen(&two, None, None).unwrap_err().contains("there are 2"));
+    }
+}

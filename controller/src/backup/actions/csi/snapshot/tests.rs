@@ -1,0 +1,126 @@
+use super::{
+    super::fake::{Fake, GROUP, backup, binds},
+    *,
+};
+
+const PATH: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/vs";
+const CONTENT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/content-uid-vs";
+
+/// A snapshot of backup `b`, and the action.
+fn world(status: Value) -> (Fake, SnapshotAction, Value) {
+    let fake = Fake::new(binds(status));
+    let snapshot = json!({
+        "metadata": { "name": "vs", "namespace": "shop", "uid": "uid-vs", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { "velero.io/backup-uid": "uid-b" } },
+        "spec": { "volumeSnapshotClassName": "fast", "source": { "persistentVolumeClaimName": "data" } },
+    });
+    let mut objects = std::mem::take(&mut *fake.objects.lock().unwrap());
+    objects.insert(PATH.to_owned(), snapshot);
+    binds(json!(null))(&mut objects);
+    let bound = objects[PATH].clone();
+    *fake.objects.lock().unwrap() = objects;
+    let action = SnapshotAction::new(SnapshotApi::new(&fake.client()), Arc::default());
+    (fake, action, bound)
+}
+
+fn set(fake: &Fake, path: &str, status: &Value) {
+    let mut objects = fake.objects.lock().unwrap();
+    let object = objects.get_mut(path).unwrap();
+    for (key, value) in status.as_object().unwrap() {
+        object["status"][key] = value.clone();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_an_operation_and_brings_what_a_restore_needs() {
+    let (fake, action, item) = world(json!(null));
+    set(&fake, CONTENT, &json!({ "snapshotHandle": "snap-1", "restoreSize": 1 << 30 }));
+    let executed = action.execute(&item, &backup("InProgress")).await.unwrap();
+    assert_eq!(executed.operation.as_deref(), Some("shop/vs/2026-01-01T00:00:00Z"));
+    let annotations = json!({
+        csi::SNAPSHOT_HANDLE: "snap-1", csi::DRIVER_NAME: "disk.example.com", csi::DELETION_POLICY: "Delete",
+        csi::RESTORE_SIZE: "1Gi",
+    });
+    let in_cluster = fake.objects.lock().unwrap()[PATH].clone();
+    assert_eq!(in_cluster["metadata"]["annotations"], annotations);
+    let stored = executed.item.unwrap();
+    assert_eq!(stored["metadata"]["annotations"][labels::MUST_INCLUDE_ADDITIONAL_ITEMS], "true");
+    assert_eq!(stored["metadata"]["annotations"][csi::SNAPSHOT_HANDLE], "snap-1");
+    let names = |items: &[ItemId]| items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&executed.additional), ["fast", "content-uid-vs"]);
+    assert_eq!(names(&executed.after_operation), ["vs", "content-uid-vs"]);
+    let content = fake.objects.lock().unwrap()[CONTENT].clone();
+    assert_eq!(content["metadata"]["labels"]["velero.io/backup-name"], "b");
+    // The same again: after a crash it is the same operation.
+    let again = action.execute(&item, &backup("InProgress")).await.unwrap();
+    assert_eq!(again.operation, Some("shop/vs/2026-01-01T00:00:00Z".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_ends_when_its_content_says_so() {
+    let (fake, action, _) = world(json!(null));
+    let backup = backup("WaitingForPluginOperations");
+    let id = "shop/vs/2026-01-01T00:00:00Z";
+    let progress = action.progress(id, &backup).await.unwrap();
+    assert!(!progress.completed && progress.started.is_some());
+
+    set(&fake, PATH, &json!({ "error": { "message": "tried again" } }));
+    let progress = action.progress(id, &backup).await.unwrap();
+    assert!(!progress.completed && progress.error.is_empty() && progress.description == "tried again");
+
+    set(&fake, CONTENT, &json!({ "error": { "message": "no space" } }));
+    let progress = action.progress(id, &backup).await.unwrap();
+    assert!(progress.completed && progress.error == "no space");
+
+    set(&fake, CONTENT, &json!({ "error": null, "readyToUse": true }));
+    assert!(!action.progress(id, &backup).await.unwrap().completed, "the snapshot itself is not ready yet");
+    set(&fake, PATH, &json!({ "readyToUse": true }));
+    let progress = action.progress(id, &backup).await.unwrap();
+    assert!(progress.completed && progress.error.is_empty() && progress.updated.is_some());
+
+    fake.objects.lock().unwrap().remove(PATH);
+    let progress = action.progress(id, &backup).await.unwrap();
+    assert!(progress.completed && progress.error.ends_with("shop/vs is gone"));
+    for bad in ["", "shop", "shop/vs", "shop/vs/yesterday", "//2026-01-01T00:00:00Z", "\u{0}"] {
+        assert!(matches!(action.progress(bad, &backup).await, Err(ActionError::Final { .. })), "{bad:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_stopped_is_removed_with_its_data_and_what_is_stored_keeps_it() {
+    for (stored, ready, policy) in [(false, true, "Delete"), (true, true, "Retain"), (true, false, "Delete")]
+    {
+        let (fake, action, _) = world(json!(null));
+        set(&fake, PATH, &json!({ "readyToUse": ready }));
+        if stored {
+            assert_eq!(super::super::tidy::stored(&fake.client(), &backup("Finalizing")).await.unwrap(), 1);
+        } else {
+            action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap();
+        }
+        let objects = fake.objects.lock().unwrap();
+        assert!(!objects.contains_key(PATH), "{policy}");
+        match objects.get(CONTENT) {
+            // Its controller takes the content away, and the snapshot in the storage system with it.
+            Some(content) => {
+                assert_eq!((content["spec"]["deletionPolicy"].as_str(), policy), (Some("Delete"), "Delete"));
+            }
+            None => assert_eq!(policy, "Retain"),
+        }
+        assert_eq!(fake.asked(&format!("PATCH {GROUP}/volumesnapshotcontents/")), 1);
+    }
+    // One that is gone already needs no stop.
+    let (fake, action, _) = world(json!(null));
+    fake.objects.lock().unwrap().clear();
+    action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap();
+    assert_eq!(super::super::tidy::abandoned(&fake.client(), &backup("InProgress")).await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_of_somebody_else_is_left_alone() {
+    let (fake, action, mut item) = world(json!(null));
+    item["metadata"]["labels"] = json!({});
+    for phase in ["InProgress", "Finalizing"] {
+        assert_eq!(action.execute(&item, &backup(phase)).await.unwrap(), Executed::default());
+    }
+    assert_eq!(fake.asked("PATCH") + fake.asked("DELETE"), 0);
+}

@@ -1,0 +1,37 @@
+//! Taking the snapshots of a backup out of the cluster. They are found by the backup's uid, so this can be done by whoever
+//! is there, and again.
+
+use backup_core::api::Backup;
+use kube::{Client, ResourceExt as _};
+
+use super::api::{SnapshotApi, SnapshotStatus, status};
+
+/// When a backup is stored: what is ready stays in the storage system, and only there; what is not is removed there, too,
+/// as nobody could use it.
+///
+/// # Errors
+/// The first request that failed; what was done before it stays done.
+pub async fn stored(client: &Client, backup: &Backup) -> Result<usize, kube::Error> {
+    each(client, backup, true).await
+}
+
+/// When a backup has come to nothing: all of them are removed.
+///
+/// # Errors
+/// As for [`stored`].
+pub async fn abandoned(client: &Client, backup: &Backup) -> Result<usize, kube::Error> {
+    each(client, backup, false).await
+}
+
+async fn each(client: &Client, backup: &Backup, keep_ready: bool) -> Result<usize, kube::Error> {
+    let (api, uid) = (SnapshotApi::new(client), backup.uid().unwrap_or_default());
+    let found = if uid.is_empty() { Vec::new() } else { api.of_backup(&uid).await? };
+    for snapshot in &found {
+        if keep_ready && status::<SnapshotStatus>(snapshot).ready_to_use == Some(true) {
+            api.release(snapshot).await?;
+        } else {
+            api.destroy(snapshot).await?;
+        }
+    }
+    Ok(found.len())
+}

@@ -1,0 +1,308 @@
+//! What became of the data of each claim: for `-volumeinfo.json.gz`, and for whoever reads the results.
+//!
+//! Velero: `internal/volume/volumes_information.go`, v1.18.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use backup_core::{
+    api::Backup,
+    operation::{BackupOperation, OperationPhase},
+};
+use serde_json::{Map, Value, json};
+
+use crate::backup::{actions::json::text, prepare::whole_seconds};
+
+/// What is to be done with a claim's volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A snapshot.
+    Snapshot,
+    /// Nothing, as somebody asked for that; why.
+    Skip(String),
+    /// What was asked for can't be done; why.
+    Refuse(String),
+}
+
+/// Decides about a claim (first) and its volume, besides what the backup itself says.
+pub type Policy = dyn Fn(&Value, &Value) -> Decision + Send + Sync;
+
+/// A claim's volume, as `-volumeinfo.json.gz` tells of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Volume {
+    claim: String,
+    namespace: String,
+    name: String,
+    reclaim_policy: String,
+    labels: Map<String, Value>,
+}
+
+impl Volume {
+    /// From the two objects.
+    pub fn of(claim: &Value, volume: &Value) -> Self {
+        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        Self {
+            claim: owned(claim, "/metadata/name"),
+            namespace: owned(claim, "/metadata/namespace"),
+            name: owned(volume, "/metadata/name"),
+            reclaim_policy: owned(volume, "/spec/persistentVolumeReclaimPolicy"),
+            labels: volume
+                .pointer("/metadata/labels")
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detail {
+    /// Name of its content.
+    pub content: String,
+    /// What the storage system calls it.
+    pub handle: String,
+    /// Bytes that a volume made of it has at least.
+    pub size: u64,
+    /// The driver.
+    pub driver: String,
+    /// The operation that follows it.
+    pub operation: String,
+    /// When it was cut.
+    pub created: Option<String>,
+    /// Whether it could be used already.
+    pub ready: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    Snapshot {
+        name: String,
+        detail: Detail,
+    },
+    /// Nobody asked for its data, or somebody asked to leave it.
+    Skipped(String),
+    /// Its data should be there, and there is no way.
+    Left(String),
+}
+
+/// The volumes of one backup.
+#[derive(Default)]
+pub struct Volumes {
+    policy: Option<Box<Policy>>,
+    seen: Mutex<BTreeMap<(String, String), (Volume, Outcome)>>,
+}
+
+impl Volumes {
+    /// With a policy besides what the backup says.
+    pub fn with_policy(policy: Box<Policy>) -> Self {
+        Self { policy: Some(policy), ..Self::default() }
+    }
+
+    /// What is to be done with a CSI volume.
+    pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> Decision {
+        // As in Velero, a policy is not asked where no snapshots are wanted at all.
+        if backup.spec.snapshot_volumes == Some(false) {
+            return Decision::Skip("spec.snapshotVolumes is false".to_owned());
+        }
+        self.policy.as_ref().map_or(Decision::Snapshot, |policy| policy(claim, volume))
+    }
+
+    /// A snapshot of it was cut.
+    pub fn snapshot(&self, volume: Volume, driver: &str, name: &str) {
+        let detail = Detail { driver: driver.to_owned(), ..Detail::default() };
+        self.note(volume, Outcome::Snapshot { name: name.to_owned(), detail });
+    }
+
+    /// It was left out because somebody wants that.
+    pub fn skipped(&self, volume: Volume, reason: &str) {
+        self.note(volume, Outcome::Skipped(reason.to_owned()));
+    }
+
+    /// It was left out because there is no way.
+    pub fn left(&self, volume: Volume, reason: &str) {
+        self.note(volume, Outcome::Left(reason.to_owned()));
+    }
+
+    /// More is known of a snapshot.
+    pub fn detail(&self, namespace: &str, snapshot: &str, more: Detail) {
+        let mut seen = self.lock();
+        let found = seen.values_mut().find_map(|(volume, outcome)| match outcome {
+            Outcome::Snapshot { name, detail } if volume.namespace == namespace && name == snapshot => {
+                Some(detail)
+            }
+            _ => None,
+        });
+        if let Some(detail) = found {
+            *detail = more;
+        }
+    }
+
+    /// Claims whose data is not in the backup although nobody asked for that: namespace, and a sentence.
+    pub fn missing(&self) -> Vec<(String, String)> {
+        let seen = self.lock();
+        let left = seen.values().filter_map(|(volume, outcome)| match outcome {
+            Outcome::Left(reason) => Some((
+                volume.namespace.clone(),
+                format!(
+                    "the data of PersistentVolumeClaim {}/{} is not in this backup: {reason}",
+                    volume.namespace, volume.claim
+                ),
+            )),
+            _ => None,
+        });
+        left.collect()
+    }
+
+    /// The entries of `-volumeinfo.json.gz`.
+    pub fn info(&self) -> Vec<Value> {
+        self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
+    }
+
+    fn note(&self, volume: Volume, outcome: Outcome) {
+        self.lock().insert((volume.namespace.clone(), volume.claim.clone()), (volume, outcome));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), (Volume, Outcome)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn entry(volume: &Volume, outcome: &Outcome) -> Value {
+    let mut entry = json!({
+        "pvcName": volume.claim, "pvcNamespace": volume.namespace, "pvName": volume.name,
+        "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": true,
+        "pvInfo": { "reclaimPolicy": volume.reclaim_policy, "labels": volume.labels },
+    });
+    match outcome {
+        Outcome::Skipped(reason) | Outcome::Left(reason) => entry["skippedReason"] = json!(reason),
+        Outcome::Snapshot { detail, .. } => {
+            entry["backupMethod"] = json!("CSISnapshot");
+            entry["preserveLocalSnapshot"] = json!(true);
+            entry["skipped"] = json!(false);
+            if let Some(created) = &detail.created {
+                entry["startTimestamp"] = json!(created);
+            }
+            entry["csiSnapshotInfo"] = json!({
+                "snapshotHandle": detail.handle, "size": detail.size, "driver": detail.driver,
+                "vscName": detail.content, "operationID": detail.operation, "ReadyToUse": detail.ready,
+            });
+        }
+    }
+    entry
+}
+
+/// Completes the entries by how the operations have ended.
+pub fn ended(info: &mut [Value], operations: &[BackupOperation]) {
+    for entry in info {
+        let Some(id) = entry.pointer("/csiSnapshotInfo/operationID").and_then(Value::as_str) else {
+            continue;
+        };
+        let Some(operation) = operations.iter().find(|operation| operation.spec.operation_id == id) else {
+            continue;
+        };
+        let result = match operation.status.phase {
+            OperationPhase::Completed => "succeeded",
+            OperationPhase::Failed => "failed",
+            _ => continue,
+        };
+        entry["csiSnapshotInfo"]["ReadyToUse"] = json!(result == "succeeded");
+        entry["result"] = json!(result);
+        if let Some(updated) = operation.status.updated {
+            entry["completionTimestamp"] = json!(whole_seconds(updated));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(name: &str) -> (Value, Value) {
+        (
+            json!({ "metadata": { "name": name, "namespace": "shop" } }),
+            json!({ "metadata": { "name": format!("pv-{name}"), "labels": { "zone": "a" } },
+                "spec": { "persistentVolumeReclaimPolicy": "Delete" } }),
+        )
+    }
+
+    fn volume(name: &str) -> Volume {
+        let (claim, volume) = claim(name);
+        Volume::of(&claim, &volume)
+    }
+
+    fn detail() -> Detail {
+        Detail {
+            content: "content".into(),
+            handle: "snap-1".into(),
+            size: 1024,
+            driver: "disk".into(),
+            operation: "shop/vs/2026-01-01T00:00:00Z".into(),
+            created: Some("2026-01-01T00:00:00Z".into()),
+            ready: Some(false),
+        }
+    }
+
+    #[test]
+    fn an_entry_has_every_field_that_velero_reads_without_looking() {
+        let volumes = Volumes::default();
+        volumes.snapshot(volume("a"), "disk", "vs");
+        volumes.detail("shop", "vs", detail());
+        volumes.detail("other", "vs", Detail::default());
+        volumes.left(volume("b"), "there is no way");
+        let mut info = volumes.info();
+        assert_eq!(
+            info[0],
+            json!({
+                "pvcName": "a", "pvcNamespace": "shop", "pvName": "pv-a", "backupMethod": "CSISnapshot",
+                "snapshotDataMoved": false, "preserveLocalSnapshot": true, "skipped": false,
+                "startTimestamp": "2026-01-01T00:00:00Z",
+                "csiSnapshotInfo": {
+                    "snapshotHandle": "snap-1", "size": 1024, "driver": "disk", "vscName": "content",
+                    "operationID": "shop/vs/2026-01-01T00:00:00Z", "ReadyToUse": false,
+                },
+                "pvInfo": { "reclaimPolicy": "Delete", "labels": { "zone": "a" } },
+            })
+        );
+        assert_eq!(
+            (&info[1]["skipped"], &info[1]["skippedReason"]),
+            (&json!(true), &json!("there is no way"))
+        );
+        let mut operation = BackupOperation::default();
+        operation.spec.operation_id = detail().operation;
+        ended(&mut info, std::slice::from_ref(&operation));
+        assert!(info[0].get("result").is_none(), "it still runs");
+        operation.status.phase = OperationPhase::Completed;
+        operation.status.updated = Some("2026-01-01T00:00:05.5Z".parse().unwrap());
+        ended(&mut info, &[operation]);
+        assert_eq!(info[0]["result"], "succeeded");
+        assert_eq!(info[0]["completionTimestamp"], "2026-01-01T00:00:05Z");
+        assert_eq!(info[0]["csiSnapshotInfo"]["ReadyToUse"], true);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_what_was_not_wanted_is_not() {
+        let volumes = Volumes::default();
+        volumes.left(volume("a"), "there is no way");
+        volumes.skipped(volume("b"), "a policy says so");
+        volumes.snapshot(volume("c"), "disk", "vs");
+        let missing = volumes.missing();
+        assert_eq!(missing.len(), 1);
+        assert_eq!(missing[0].0, "shop");
+        assert!(missing[0].1.contains("shop/a") && missing[0].1.ends_with("there is no way"));
+    }
+
+    #[test]
+    fn a_policy_is_asked_unless_no_snapshots_are_wanted() {
+        let volumes = Volumes::with_policy(Box::new(|_, _| Decision::Refuse("can't".into())));
+        let (claim, volume) = claim("a");
+        let mut backup = Backup::default();
+        assert_eq!(volumes.decide(&claim, &volume, &backup), Decision::Refuse("can't".into()));
+        backup.spec.snapshot_volumes = Some(false);
+        assert!(matches!(volumes.decide(&claim, &volume, &backup), Decision::Skip(_)));
+        backup.spec.snapshot_volumes = Some(true);
+        assert_eq!(Volumes::default().decide(&claim, &volume, &backup), Decision::Snapshot);
+    }
+}

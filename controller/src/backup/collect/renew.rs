@@ -1,0 +1,89 @@
+//! Items that are read once more when operations have ended, and replace what was written of them before (Velero
+//! `pkg/backup/backup.go`, `FinalizeBackup`, v1.18). They were asked for by actions, so no filter counts.
+
+use super::{
+    CollectError, Collected, Collector, Given, Kinds, ResourceList, Sink, Written, fetch, take::Way,
+    tell::name_of,
+};
+use crate::{
+    backup::{action::ItemId, report::scope_of},
+    runtime::errors::plain,
+};
+
+/// Writes the items in their last form; with each, whether all operations that ask for it have completed. What could not
+/// be had is in the report.
+pub async fn renew<S: Sink>(
+    given: Given<'_, S>,
+    items: &[(ItemId, bool)],
+) -> Result<Collected, CollectError> {
+    let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } = given;
+    let mut collector = Collector {
+        client,
+        backup,
+        order,
+        actions,
+        operations,
+        hooks,
+        sink,
+        report,
+        progress,
+        reins,
+        list: ResourceList::default(),
+        started: Vec::new(),
+        written: Written::default(),
+        kinds: Kinds::default(),
+    };
+    for (item, completed) in items {
+        collector.renew(item, *completed).await?;
+    }
+    for started in &collector.started {
+        collector.report.error(
+            scope_of(started.item.namespace.as_deref()),
+            format!(
+                "{}: {} has started operation {} although the backup is being finished; it is not followed",
+                name_of(&started.item),
+                started.action,
+                started.operation
+            ),
+        );
+    }
+    Ok(Collected { list: collector.list, operations: collector.started, claims: 0 })
+}
+
+impl<S: Sink> Collector<'_, S> {
+    async fn renew(&mut self, id: &ItemId, completed: bool) -> Result<(), CollectError> {
+        self.reins.check()?;
+        let area = scope_of(id.namespace.as_deref());
+        let Some(of) = self.kind(&id.group_resource) else {
+            let message = format!("{} could not be read again: the cluster does not serve it", name_of(id));
+            self.report.error(area, message);
+            return Ok(());
+        };
+        let namespace = id.namespace.as_deref().filter(|_| of.resource.namespaced);
+        match fetch::object(self.client, &of.resource, namespace, &id.name).await {
+            Ok(Some(text)) => {
+                self.take(&of, &text, Way::Must, 0).await?;
+            }
+            // What failed is often removed by whoever failed.
+            Ok(None) if !completed => {
+                self.report.info(&format!("{} is gone after its operation", name_of(id)));
+            }
+            Ok(None) => {
+                let message = format!(
+                    "{} is gone after its operation has completed: this backup holds it as it was before",
+                    name_of(id)
+                );
+                self.report.warn(area, message);
+            }
+            Err(error) => {
+                let message = format!(
+                    "{} could not be read again after its operation: this backup holds it as it was before: {}",
+                    name_of(id),
+                    plain(&error)
+                );
+                self.report.error(area, message);
+            }
+        }
+        Ok(())
+    }
+}

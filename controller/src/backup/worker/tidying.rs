@@ -1,0 +1,91 @@
+//! What a Backup leaves in the cluster besides itself: snapshots, and operations that run.
+
+use backup_core::api::{Backup, BackupPhase};
+use backup_store::Found;
+use futures::{StreamExt as _, stream};
+
+use super::{Trouble, Worker};
+use crate::{
+    backup::actions::csi::tidy,
+    operations::{
+        call,
+        decide::{Answer, Call},
+        kept,
+    },
+    runtime::{errors::plain, retry::is_transient},
+};
+
+/// Operations that are told to stop at the same time.
+const AT_ONCE: usize = 8;
+
+impl Worker {
+    /// Before the end is published: the snapshots are stored, so they leave the cluster. Idempotent.
+    pub(super) async fn tidy(&self, stored: &Backup) -> Result<(), Trouble> {
+        let ended = matches!(stored.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
+        if !ended || stored.status.csi_volume_snapshots_attempted == 0 || !self.ctx.args.csi() {
+            return Ok(());
+        }
+        self.reins.check()?;
+        self.told(stored, tidy::stored(&self.ctx.client, stored).await)
+    }
+
+    /// It comes to nothing: what runs is told to stop, and its snapshots are removed.
+    pub(super) async fn abandon(&self, backup: &Backup) -> Result<(), Trouble> {
+        self.ctx.leadership.check().map_err(crate::backup::halt::Halt::from)?;
+        self.stop_operations(backup).await;
+        if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
+            return Ok(());
+        }
+        self.told(backup, tidy::abandoned(&self.ctx.client, backup).await)
+    }
+
+    /// What the API server refuses for good keeps no backup from ending: people are told what is left.
+    fn told(&self, backup: &Backup, done: Result<usize, kube::Error>) -> Result<(), Trouble> {
+        match done {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(backup = self.name, count, "snapshots were taken out of the cluster"),
+            Err(error) if is_transient(&error) => return Err(error.into()),
+            Err(error) => {
+                let note = format!(
+                    "VolumeSnapshots with the label velero.io/backup-uid={} stay in the cluster: {}",
+                    self.uid,
+                    plain(&error)
+                );
+                tracing::warn!(backup = self.name, note, "snapshots could not be taken out of the cluster");
+                self.ctx.events.warning(backup, "SnapshotsLeft", &note);
+            }
+        }
+        Ok(())
+    }
+
+    /// Best effort: each is told once.
+    async fn stop_operations(&self, backup: &Backup) {
+        if !matches!(
+            backup.phase(),
+            BackupPhase::WaitingForPluginOperations | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+        ) {
+            return;
+        }
+        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let Ok((_, location)) = self.ctx.locations.open(location).await else { return };
+        let Ok(Found::Waiting(waiting)) = location.find_backup(&self.name, &self.uid).await else { return };
+        let Ok(operations) = kept::decode(&waiting.files().item_operations) else { return };
+        let running = operations.into_iter().filter(|operation| !operation.status.phase.has_ended());
+        stream::iter(running)
+            .for_each_concurrent(AT_ONCE, async |operation| {
+                let spec = &operation.spec;
+                let (action, id) = (&spec.backup_item_action, &spec.operation_id);
+                let answer = call::make(&self.means.registry, action, id, Call::Cancel, backup).await;
+                if let Answer::Passing(reason) | Answer::Final(reason) = answer {
+                    tracing::warn!(
+                        backup = self.name,
+                        action,
+                        operation = id,
+                        reason,
+                        "an operation could not be told to stop"
+                    );
+                }
+            })
+            .await;
+    }
+}

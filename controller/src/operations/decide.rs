@@ -1,0 +1,273 @@
+//! When an operation is asked about, and what an answer makes of it. Pure.
+//!
+//! Running: asked at a pace, longer apart after errors. An error that may pass ends nothing. At the deadline it is asked
+//! once more, as it may have ended while nobody looked; what still runs is told to stop, gets a moment to confirm that, and is
+//! over then, whatever comes. From the moment it is told to stop it will be recorded as failed: later answers only make
+//! its text more exact.
+
+use std::time::Duration;
+
+use backup_core::operation::{OperationPhase, OperationStatus};
+use jiff::Timestamp;
+
+use crate::backup::action::OperationProgress;
+
+/// How fast to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Between two questions about one operation.
+    pub every: Duration,
+    /// The longest that errors stretch this to.
+    pub cap: Duration,
+    /// How long an operation that was told to stop gets to confirm it.
+    pub confirm: Duration,
+}
+
+impl Pace {
+    /// From `--item-operation-sync-frequency`.
+    pub fn of(every: Duration) -> Self {
+        let every = every.max(Duration::from_millis(100));
+        Self { every, cap: (every * 12).max(Duration::from_secs(1)), confirm: every * 2 }
+    }
+}
+
+/// Why an operation was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Its time is over; so long it had.
+    TimedOut(Duration),
+    /// A person asked for it.
+    Cancelled,
+}
+
+/// What to do about one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Nothing before this time (of the clock that only moves forward).
+    Wait(Duration),
+    /// Ask how far it has come.
+    Progress,
+    /// Tell it to stop.
+    Cancel,
+    /// It is over.
+    Nothing,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To `Progress`.
+    Progress(OperationProgress),
+    /// To `Cancel`: it was told.
+    Told,
+    /// No answer, or one that may be another next time.
+    Passing(String),
+    /// It will not get better by itself: no such action, operation or method.
+    Final(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Stage {
+    Running,
+    /// To be told to stop, until this time.
+    Stopping(Stop, Duration),
+    /// Told; confirms until this time. What is known of the telling.
+    Confirming(Stop, Duration, Option<String>),
+}
+
+/// One operation while it is followed. Times are those of a clock that only moves forward, but for those in the status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Followed {
+    /// As it is stored.
+    pub status: OperationStatus,
+    stage: Stage,
+    deadline: Duration,
+    timeout: Duration,
+    next: Duration,
+    failures: u32,
+}
+
+impl Followed {
+    /// An operation as it was found, at `now` (`wall`, as clocks on the wall show it). One that lacks the time of its
+    /// creation, or has one in the future, counts from now.
+    pub fn new(mut status: OperationStatus, timeout: Duration, now: Duration, wall: Timestamp) -> Self {
+        let created = status.created.map_or(wall, |created| created.min(wall));
+        status.created = Some(created);
+        let age = Duration::try_from(wall.duration_since(created)).unwrap_or_default();
+        let left = timeout.saturating_sub(age);
+        Self {
+            status,
+            stage: Stage::Running,
+            deadline: now.saturating_add(left),
+            timeout,
+            next: now,
+            failures: 0,
+        }
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self) -> bool {
+        self.status.phase.has_ended()
+    }
+
+    /// What to do now.
+    pub fn call(&self, now: Duration) -> Call {
+        if self.has_ended() {
+            return Call::Nothing;
+        }
+        let (at, call) = match self.stage {
+            // Asked at the deadline, whatever the pace.
+            Stage::Running => (self.next.min(self.deadline), Call::Progress),
+            Stage::Stopping(_, until) => (self.next.min(until), Call::Cancel),
+            Stage::Confirming(_, until, _) => (self.next.min(until), Call::Progress),
+        };
+        if at <= now { call } else { Call::Wait(at) }
+    }
+
+    /// A person wants it to stop. Nothing for one that is over, or was told already.
+    pub fn stop(&mut self, now: Duration, pace: Pace) {
+        if !self.has_ended() && self.stage == Stage::Running {
+            self.begin_stop(Stop::Cancelled, now, pace);
+        }
+    }
+
+    /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads what failed together.
+    pub fn answered(&mut self, asked: Duration, answer: Answer, now: Duration, pace: Pace, jitter: f64) {
+        if self.has_ended() {
+            return;
+        }
+        match (self.stage.clone(), answer) {
+            (Stage::Running, Answer::Progress(progress)) => {
+                self.failures = 0;
+                self.take(&progress);
+                if progress.completed {
+                    self.end(progress.error);
+                } else {
+                    self.status.error = progress.error;
+                    self.run_on(asked, now, pace, jitter);
+                }
+            }
+            (Stage::Running, Answer::Final(reason)) => self.end(reason),
+            (Stage::Running, Answer::Passing(reason)) => {
+                self.failures = self.failures.saturating_add(1);
+                self.status.error = reason;
+                self.run_on(asked, now, pace, jitter);
+            }
+            (Stage::Stopping(stop, until), Answer::Passing(reason)) if asked < until => {
+                self.failures = self.failures.saturating_add(1);
+                self.next = now.saturating_add(pace.every);
+                self.stage = Stage::Stopping(stop, until);
+                self.status.error = format!("{}; it could not be told to stop yet: {reason}", why(stop));
+            }
+            (Stage::Stopping(stop, until), answer) => {
+                let told = match answer {
+                    Answer::Passing(reason) | Answer::Final(reason) => {
+                        Some(format!("it could not be told to stop: {reason}"))
+                    }
+                    Answer::Told | Answer::Progress(_) => None,
+                };
+                // It is asked at once: most have stopped then.
+                self.next = now;
+                self.stage = Stage::Confirming(stop, until.max(now), told);
+            }
+            (Stage::Confirming(stop, until, told), answer) => {
+                self.confirmed(stop, until, told, answer, asked, now, pace);
+            }
+            (Stage::Running, Answer::Told) => self.run_on(asked, now, pace, jitter),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // one place calls it, with the parts of a stage
+    fn confirmed(
+        &mut self,
+        stop: Stop,
+        until: Duration,
+        told: Option<String>,
+        answer: Answer,
+        asked: Duration,
+        now: Duration,
+        pace: Pace,
+    ) {
+        let end = match answer {
+            Answer::Progress(progress) => {
+                self.take(&progress);
+                match (progress.completed, progress.error) {
+                    (true, error) if error.is_empty() => Some("it completed all the same".to_owned()),
+                    (true, error) => Some(format!("it has ended: {error}")),
+                    (false, _) => None,
+                }
+            }
+            Answer::Final(reason) => Some(format!("what became of it is not known: {reason}")),
+            Answer::Passing(_) | Answer::Told => None,
+        };
+        let end = match end {
+            Some(end) => Some(end),
+            None if asked >= until => Some("it has not confirmed that it has stopped".to_owned()),
+            None => None,
+        };
+        let Some(end) = end else {
+            self.next = now.saturating_add(pace.every);
+            return;
+        };
+        let mut text = why(stop);
+        for part in told.into_iter().chain([end]) {
+            text.push_str("; ");
+            text.push_str(&part);
+        }
+        self.end(text);
+    }
+
+    /// Still running: the next question, or the end of its time.
+    fn run_on(&mut self, asked: Duration, now: Duration, pace: Pace, jitter: f64) {
+        if self.status.phase == OperationPhase::New && self.status.started.is_some() {
+            self.status.phase = OperationPhase::InProgress;
+        }
+        if asked >= self.deadline {
+            return self.begin_stop(Stop::TimedOut(self.timeout), now, pace);
+        }
+        let factor = 2_u32.saturating_pow(self.failures.min(16));
+        let step = pace.every.saturating_mul(factor).min(pace.cap);
+        let step = if self.failures == 0 { step } else { step.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0) };
+        self.next = now.saturating_add(step).min(self.deadline.max(now));
+    }
+
+    fn begin_stop(&mut self, stop: Stop, now: Duration, pace: Pace) {
+        self.next = now;
+        self.failures = 0;
+        self.status.error = why(stop);
+        self.stage = Stage::Stopping(stop, now.saturating_add(pace.confirm));
+    }
+
+    fn take(&mut self, progress: &OperationProgress) {
+        let status = &mut self.status;
+        (status.n_completed, status.n_total) = (progress.done, progress.total);
+        status.operation_units.clone_from(&progress.units);
+        status.description.clone_from(&progress.description);
+        // What is not said again stays as it was said.
+        status.started = progress.started.or(status.started);
+        status.updated = progress.updated.or(status.updated);
+    }
+
+    fn end(&mut self, error: String) {
+        self.status.phase = if error.is_empty() { OperationPhase::Completed } else { OperationPhase::Failed };
+        self.status.error = error;
+    }
+}
+
+/// The first words are Velero's.
+fn why(stop: Stop) -> String {
+    match stop {
+        Stop::TimedOut(timeout) => {
+            let timeout = backup_core::api::GoDuration::from(timeout);
+            format!(
+                "Asynchronous action timed out: it had not ended {timeout} after it was started, and was told to stop"
+            )
+        }
+        Stop::Cancelled => {
+            "cancelled: it was told to stop, because the backup's cancellation was asked for".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The operations of one backup, while they are followed.
+//!
+//! Every operation is asked on its own, so one whose action hangs holds no other. How many calls are under way at once is
+//! bounded for all backups together.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::{
+    api::Backup,
+    operation::{BackupOperation, Counts, OperationStatus},
+};
+use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use super::{
+    call::{self, Registry},
+    decide::{Answer, Call, Followed, Pace},
+};
+use crate::runtime::{clock::Clock, queue::backoff::jitter};
+
+/// The longest sleep: what is due is looked at again then, should the clocks disagree.
+const NAP: Duration = Duration::from_secs(30);
+
+/// What is the same for all backups.
+#[derive(Clone)]
+pub struct Means {
+    /// Actions by name.
+    pub registry: Arc<Registry>,
+    /// One permit for each call under way.
+    pub permits: Arc<Semaphore>,
+    /// How fast to ask.
+    pub pace: Pace,
+    /// For deadlines.
+    pub clock: Clock,
+}
+
+/// What an answer has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Nothing.
+    #[default]
+    None,
+    /// How far an operation has come.
+    Progress,
+    /// An operation is over.
+    Ended,
+}
+
+/// Operations of one backup.
+pub struct Following {
+    means: Means,
+    backup: Arc<Backup>,
+    all: Vec<One>,
+    calls: FuturesUnordered<BoxFuture<'static, Answered>>,
+    stopped: bool,
+}
+
+struct One {
+    operation: BackupOperation,
+    followed: Followed,
+    asked: bool,
+}
+
+struct Answered {
+    index: usize,
+    at: Duration,
+    answer: Answer,
+}
+
+impl Following {
+    /// Operations as they were kept; `timeout` is what each may take from its creation.
+    pub fn new(means: Means, backup: &Backup, operations: Vec<BackupOperation>, timeout: Duration) -> Self {
+        let (now, wall) = (means.clock.now(), Timestamp::now());
+        let one = |operation: BackupOperation| One {
+            followed: Followed::new(operation.status.clone(), timeout, now, wall),
+            operation,
+            asked: false,
+        };
+        Self {
+            all: operations.into_iter().map(one).collect(),
+            backup: Arc::new(backup.clone()),
+            calls: FuturesUnordered::new(),
+            stopped: false,
+            means,
+        }
+    }
+
+    /// All operations as they are now.
+    pub fn operations(&self) -> Vec<BackupOperation> {
+        let now =
+            |one: &One| BackupOperation { status: one.followed.status.clone(), ..one.operation.clone() };
+        self.all.iter().map(now).collect()
+    }
+
+    /// How many there are of which sort.
+    pub fn counts(&self) -> Counts {
+        Counts::of(self.all.iter().map(|one| &one.followed.status.phase))
+    }
+
+    /// Whether none runs any more.
+    pub fn all_ended(&self) -> bool {
+        self.all.iter().all(|one| one.followed.has_ended())
+    }
+
+    /// A person wants all of them to stop.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        let now = self.means.clock.now();
+        for one in &mut self.all {
+            one.followed.stop(now, self.means.pace);
+        }
+    }
+
+    /// Whether [`Self::stop`] was called.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Makes the calls that are due, and waits for one answer, or until another call is due. Nothing is lost if this is
+    /// dropped half way.
+    pub async fn next(&mut self) -> Change {
+        let due = self.call();
+        tokio::select! {
+            Some(answered) = self.calls.next() => self.take(answered),
+            () = tokio::time::sleep(due.min(NAP)) => Change::None,
+        }
+    }
+
+    /// Makes the calls that are due; how long until the next one is.
+    fn call(&mut self) -> Duration {
+        let now = self.means.clock.now();
+        let mut next = NAP;
+        for (index, one) in self.all.iter_mut().enumerate().filter(|(_, one)| !one.asked) {
+            match one.followed.call(now) {
+                Call::Nothing => {}
+                Call::Wait(until) => next = next.min(until.saturating_sub(now)),
+                call @ (Call::Progress | Call::Cancel) => {
+                    one.asked = true;
+                    let spec = &one.operation.spec;
+                    let (action, operation) = (spec.backup_item_action.clone(), spec.operation_id.clone());
+                    let (means, backup) = (self.means.clone(), Arc::clone(&self.backup));
+                    self.calls.push(Box::pin(async move {
+                        let _permit = means.permits.acquire().await;
+                        // Waiting for a permit is not part of the call.
+                        let at = means.clock.now();
+                        let answer = call::make(&means.registry, &action, &operation, call, &backup).await;
+                        Answered { index, at, answer }
+                    }));
+                }
+            }
+        }
+        next
+    }
+
+    fn take(&mut self, answered: Answered) -> Change {
+        let Answered { index, at, answer } = answered;
+        let Some(one) = self.all.get_mut(index) else { return Change::None };
+        one.asked = false;
+        let before = one.followed.status.clone();
+        one.followed.answered(at, answer, self.means.clock.now(), self.means.pace, jitter());
+        change(&before, &one.followed.status)
+    }
+}
+
+fn change(before: &OperationStatus, after: &OperationStatus) -> Change {
+    if before == after {
+        Change::None
+    } else if after.phase.has_ended() {
+        Change::Ended
+    } else {
+        Change::Progress
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Operations as they are kept in the store, and what follows from them. Pure.
+//!
+//! The outcome of a backup is always derived from here, never from what is remembered or was published.
+
+use backup_core::{
+    api::{Backup, BackupPhase, BackupStatus},
+    operation::{
+        BackupOperation, BackupOperationSpec, Counts, OperationPhase, OperationStatus, ResourceIdentifier,
+    },
+};
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use crate::backup::{action::ItemId, collect::operations::StartedOperation, prepare::whole_seconds};
+
+/// Type of VolumeSnapshots, which have counts of their own.
+const SNAPSHOTS: &str = "volumesnapshots";
+
+/// Operations as they are begun.
+pub fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperation> {
+    let one = |started: &StartedOperation| BackupOperation {
+        spec: BackupOperationSpec {
+            backup_name: backup.name_any(),
+            backup_uid: backup.uid().unwrap_or_default(),
+            backup_item_action: started.action.clone(),
+            resource_identifier: identifier(&started.item),
+            operation_id: started.operation.clone(),
+            post_operation_items: started.after.iter().map(identifier).collect(),
+            ..BackupOperationSpec::default()
+        },
+        status: OperationStatus {
+            created: Some(whole_seconds(started.created)),
+            ..OperationStatus::default()
+        },
+        ..BackupOperation::default()
+    };
+    started.iter().map(one).collect()
+}
+
+fn identifier(item: &ItemId) -> ResourceIdentifier {
+    ResourceIdentifier::new(&item.group_resource, item.namespace.as_deref(), &item.name)
+}
+
+/// As JSON.
+///
+/// # Errors
+/// None that is known: all of it is text and numbers.
+pub fn encode(operations: &[BackupOperation]) -> Result<Vec<Value>, serde_json::Error> {
+    operations.iter().map(serde_json::to_value).collect()
+}
+
+/// From JSON. One that can't be read spoils the list: nobody could say how the backup ended.
+///
+/// # Errors
+/// What is wrong with the first one that can't be read.
+pub fn decode(operations: &[Value]) -> Result<Vec<BackupOperation>, serde_json::Error> {
+    operations.iter().map(|operation| serde_json::from_value(operation.clone())).collect()
+}
+
+/// Writes the counts into a status.
+pub fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
+    let counts = Counts::of(operations.iter().map(|operation| &operation.status.phase));
+    status.backup_item_operations_attempted = counts.attempted;
+    status.backup_item_operations_completed = counts.completed;
+    status.backup_item_operations_failed = counts.failed;
+    let snapshots =
+        operations.iter().filter(|operation| operation.spec.resource_identifier.resource == SNAPSHOTS);
+    let counts = Counts::of(snapshots.map(|operation| &operation.status.phase));
+    status.csi_volume_snapshots_attempted = counts.attempted;
+    status.csi_volume_snapshots_completed = counts.completed;
+}
+
+/// Why operations have failed: the namespace of the item, and a sentence.
+pub fn errors(operations: &[BackupOperation]) -> Vec<(Option<String>, String)> {
+    let failed = operations.iter().filter(|operation| operation.status.phase == OperationPhase::Failed);
+    failed
+        .map(|operation| {
+            let (spec, item) = (&operation.spec, &operation.spec.resource_identifier);
+            let sentence = format!(
+                "{item}: operation {} of {} failed: {}",
+                spec.operation_id, spec.backup_item_action, operation.status.error
+            );
+            (item.namespace().map(str::to_owned), sentence)
+        })
+        .collect()
+}
+
+/// The phase while operations run, and after they have all ended.
+pub fn phase(operations: &[BackupOperation], errors: i64, before: &BackupPhase) -> BackupPhase {
+    use BackupPhase as P;
+    let counts = Counts::of(operations.iter().map(|operation| &operation.status.phase));
+    let failed = errors > 0
+        || counts.failed > 0
+        || matches!(before, P::WaitingForPluginOperationsPartiallyFailed | P::FinalizingPartiallyFailed);
+    // One that is collected again while it is Finalizing stays there.
+    let finalizing = counts.all_ended() || matches!(before, P::Finalizing | P::FinalizingPartiallyFailed);
+    match (finalizing, failed) {
+        (false, false) => P::WaitingForPluginOperations,
+        (false, true) => P::WaitingForPluginOperationsPartiallyFailed,
+        (true, false) => P::Finalizing,
+        (true, true) => P::FinalizingPartiallyFailed,
+    }
+}
+
+/// Objects that are read once more, each with whether every operation that asks for it has completed, in order, and each
+/// once.
+pub fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
+    let mut items: Vec<(ItemId, bool)> = Vec::new();
+    for operation in operations {
+        let completed = operation.status.phase == OperationPhase::Completed;
+        for item in &operation.spec.post_operation_items {
+            let item = ItemId {
+                group_resource: item.group_resource(),
+                namespace: item.namespace().map(str::to_owned),
+                name: item.name.clone(),
+            };
+            match items.iter_mut().find(|(known, _)| *known == item) {
+                Some((_, all)) => *all &= completed,
+                None => items.push((item, completed)),
+            }
+        }
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(name: &str) -> ItemId {
+        ItemId {
+            group_resource: "volumesnapshots.snapshot.storage.k8s.io".into(),
+            namespace: Some("shop".into()),
+            name: name.into(),
+        }
+    }
+
+    fn operations(phases: &[OperationPhase]) -> Vec<BackupOperation> {
+        let mut backup = Backup::default();
+        backup.metadata.name = Some("b".into());
+        backup.metadata.uid = Some("uid-b".into());
+        let started: Vec<StartedOperation> = (0..phases.len())
+            .map(|n| StartedOperation {
+                action: "a/b".into(),
+                item: item(&format!("vs-{n}")),
+                operation: format!("id-{n}"),
+                after: vec![item(&format!("vs-{n}")), item("shared")],
+                created: "2026-01-01T00:00:00.9Z".parse().unwrap(),
+            })
+            .collect();
+        let mut operations = begun(&backup, &started);
+        for (operation, phase) in operations.iter_mut().zip(phases) {
+            operation.status.phase = phase.clone();
+        }
+        operations
+    }
+
+    #[test]
+    fn what_is_kept_is_read_back() {
+        let operations = operations(&[OperationPhase::New, OperationPhase::Failed]);
+        assert_eq!(decode(&encode(&operations).unwrap()).unwrap(), operations);
+        assert_eq!(operations[0].status.created, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert!(decode(&[serde_json::json!("no operation")]).is_err());
+    }
+
+    #[test]
+    fn the_phase_follows_from_the_list_and_never_gets_better() {
+        use BackupPhase as P;
+        use OperationPhase as O;
+        let before = P::InProgress;
+        for (phases, errors, expected) in [
+            (vec![O::New, O::Completed], 0, P::WaitingForPluginOperations),
+            (vec![O::New, O::Failed], 0, P::WaitingForPluginOperationsPartiallyFailed),
+            (vec![O::InProgress], 1, P::WaitingForPluginOperationsPartiallyFailed),
+            (vec![O::Completed], 0, P::Finalizing),
+            (vec![O::Completed, O::Failed], 0, P::FinalizingPartiallyFailed),
+            (vec![O::Completed], 1, P::FinalizingPartiallyFailed),
+            (vec![], 0, P::Finalizing),
+        ] {
+            assert_eq!(phase(&operations(&phases), errors, &before), expected, "{phases:?} {errors}");
+        }
+        // A patch that said so before is not taken back.
+        let failed = P::WaitingForPluginOperationsPartiallyFailed;
+        assert_eq!(phase(&operations(&[O::Completed]), 0, &failed), P::FinalizingPartiallyFailed);
+        // Nor is Finalizing.
+        assert_eq!(phase(&operations(&[O::New]), 0, &P::Finalizing), P::Finalizing);
+    }
+
+    #[test]
+    fn counts_and_errors_are_those_of_the_list() {
+        let mut operations =
+            operations(&[OperationPhase::Completed, OperationPhase::Failed, OperationPhase::New]);
+        operations[1].status.error = "no space".into();
+        operations[2].spec.resource_identifier.resource = "pods".into();
+        let mut status = BackupStatus::default();
+        count(&mut status, &operations);
+        assert_eq!(
+            (
+                status.backup_item_operations_attempted,
+                status.backup_item_operations_completed,
+                status.backup_item_operations_failed,
+                status.csi_volume_snapshots_attempted,
+                status.csi_volume_snapshots_completed,
+            ),
+            (3, 1, 1, 2, 1)
+        );
+        let errors = errors(&operations);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].0.as_deref(), Some("shop"));
+        assert!(errors[0].1.contains("shop/vs-1") && errors[0].1.ends_with("no space"), "{}", errors[0].1);
+    }
+
+    #[test]
+    fn what_several_ask_for_is_read_once() {
+        let again = read_again(&operations(&[OperationPhase::Completed, OperationPhase::Failed]));
+        let names: Vec<_> = again.iter().map(|(item, all)| (item.name.as_str(), *all)).collect();
+        assert_eq!(names, [("vs-0", true), ("shared", false), ("vs-1", false)]);
+    }
+}

@@ -1,0 +1,318 @@
+//! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a controller and driver that
+//! do with snapshots what real ones do, as far as it can be seen in the API.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+use crate::install;
+
+/// Where the definitions come from: the Go module that their authors publish.
+const MODULE: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.4.0";
+/// The driver that is played.
+pub const DRIVER: &str = "disk.example.com";
+const FINALIZER: &str = "snapshot.storage.kubernetes.io/test-protection";
+const PERIOD: Duration = Duration::from_millis(150);
+
+/// What a class makes of its snapshots.
+#[derive(Clone, Copy, Debug)]
+pub enum Behaviour {
+    /// Cut at once, ready after this time.
+    Ready(Duration),
+    /// Cut at once, then an error with this text.
+    Errs(&'static str),
+    /// Cut at once, and never ready.
+    NeverReady,
+    /// Never cut; the error has this text.
+    NeverCut(&'static str),
+}
+
+/// Whether Go is there, and with it the definitions.
+pub fn available() -> bool {
+    Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Applies the definitions of the published module, and waits until they are served.
+pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
+    let output = Command::new("go")
+        .current_dir(std::env::temp_dir())
+        .args(["mod", "download", "-json", MODULE])
+        .output()
+        .context("run go, which fetches the definitions of snapshot.storage.k8s.io")?;
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let Some(folder) = answer["Dir"].as_str() else { bail!("go mod download {MODULE}: {answer}") };
+    let folder = PathBuf::from(folder).join("config/crd");
+    let files = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+    let files = files.map(|plural| folder.join(format!("snapshot.storage.k8s.io_{plural}.yaml")));
+    install::install_definitions(client, &files).await
+}
+
+/// Objects of a kind of `snapshot.storage.k8s.io/v1`, in all namespaces or one.
+pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind));
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// A VolumeSnapshotClass of the driver. Claims choose it by annotation; `label` makes it the one for all others.
+pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: bool) -> anyhow::Result<()> {
+    let parameters = match behaviour {
+        Behaviour::Ready(after) => json!({ "readyAfterMillis": after.as_millis().to_string() }),
+        Behaviour::Errs(text) => json!({ "errs": text }),
+        Behaviour::NeverReady => json!({ "neverReady": "true" }),
+        Behaviour::NeverCut(text) => json!({ "neverCut": text }),
+    };
+    let labels = if label { json!({ "velero.io/csi-volumesnapshot-class": "true" }) } else { json!({}) };
+    let object = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": { "name": name, "labels": labels },
+        "driver": DRIVER, "deletionPolicy": "Delete", "parameters": parameters,
+    });
+    let api = api(client, "VolumeSnapshotClass", None);
+    api.patch(name, &PatchParams::apply("backup-tests").force(), &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
+/// A claim that is bound to a CSI volume of its own; its snapshots are made by this class.
+pub async fn claim(client: &Client, namespace: &str, name: &str, class: &str) -> anyhow::Result<()> {
+    let source = json!({ "csi": { "driver": DRIVER, "volumeHandle": format!("handle-{namespace}-{name}") } });
+    bound(client, namespace, name, class, source).await
+}
+
+/// A claim that is bound to a folder of a node.
+pub async fn host_path_claim(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
+    bound(client, namespace, name, "none", json!({ "hostPath": { "path": "/tmp" } })).await
+}
+
+async fn bound(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    class: &str,
+    source: Value,
+) -> anyhow::Result<()> {
+    install::ensure_namespace(client, namespace).await?;
+    let volume = format!("pv-{namespace}-{name}");
+    let (volumes, claims) =
+        (core(client, "PersistentVolume", None), core(client, "PersistentVolumeClaim", Some(namespace)));
+    let size = json!({ "storage": "1Gi" });
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": name, "namespace": namespace,
+            "annotations": { "velero.io/csi-volumesnapshot-class": class } },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": volume,
+            "resources": { "requests": size } },
+    });
+    let made = claims.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    object = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
+        "spec": { "capacity": size, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace, "uid": made.uid() } },
+    });
+    merge(&mut object["spec"], source);
+    volumes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    // Nobody binds here.
+    set_status(&volumes, &volume, &json!({ "phase": "Bound" })).await?;
+    set_status(&claims, name, &json!({ "phase": "Bound", "capacity": size })).await
+}
+
+fn merge(object: &mut Value, fields: Value) {
+    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+        object.extend(fields);
+    }
+}
+
+fn core(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+async fn set_status(api: &Api<DynamicObject>, name: &str, status: &Value) -> anyhow::Result<()> {
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    Ok(())
+}
+
+/// A snapshot controller and its driver; ends when dropped.
+#[derive(Debug)]
+pub struct SnapshotController {
+    task: tokio::task::JoinHandle<()>,
+    storage: Storage,
+}
+
+/// Handles of the snapshots that exist in the storage system.
+type Storage = Arc<Mutex<BTreeSet<String>>>;
+
+impl SnapshotController {
+    /// Starts it.
+    pub fn start(client: &Client) -> Self {
+        let storage = Storage::default();
+        let play = Play { client: client.clone(), storage: Arc::clone(&storage) };
+        let task = tokio::spawn(async move {
+            loop {
+                // Whatever fails is tried again.
+                let _ = play.round().await;
+                tokio::time::sleep(PERIOD).await;
+            }
+        });
+        Self { task, storage }
+    }
+
+    /// Handles of the snapshots that exist in the storage system.
+    pub fn stored(&self) -> BTreeSet<String> {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for SnapshotController {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Play {
+    client: Client,
+    storage: Storage,
+}
+
+impl Play {
+    async fn round(&self) -> anyhow::Result<()> {
+        let all = ListParams::default();
+        let snapshots = api(&self.client, "VolumeSnapshot", None).list(&all).await?.items;
+        let contents = api(&self.client, "VolumeSnapshotContent", None).list(&all).await?.items;
+        for snapshot in &snapshots {
+            self.snapshot(snapshot, &contents).await?;
+        }
+        for content in &contents {
+            self.content(content).await?;
+        }
+        Ok(())
+    }
+
+    async fn snapshot(&self, snapshot: &DynamicObject, contents: &[DynamicObject]) -> anyhow::Result<()> {
+        let (name, namespace) = (snapshot.name_any(), snapshot.namespace().unwrap_or_default());
+        let own = api(&self.client, "VolumeSnapshot", Some(&namespace));
+        let content = contents.iter().find(|content| {
+            content.data.pointer("/spec/volumeSnapshotRef/uid").and_then(Value::as_str)
+                == snapshot.uid().as_deref()
+        });
+        if snapshot.metadata.deletion_timestamp.is_some() {
+            if let Some(content) =
+                content.filter(|content| content.data["spec"]["deletionPolicy"] == "Delete")
+            {
+                if content.metadata.deletion_timestamp.is_none() {
+                    let api = api(&self.client, "VolumeSnapshotContent", None);
+                    api.delete(&content.name_any(), &DeleteParams::default()).await?;
+                }
+                return Ok(()); // until it is gone
+            }
+            return unprotect(&own, &name).await;
+        }
+        let Some(content) = content else { return self.bind(snapshot, &own).await };
+        let status = &content.data["status"];
+        let wanted = json!({
+            "boundVolumeSnapshotContentName": content.name_any(),
+            "readyToUse": status["readyToUse"] == true,
+            "creationTime": Timestamp::from_nanosecond(i128::from(status["creationTime"].as_i64().unwrap_or_default()))?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        });
+        if snapshot.data["status"]["readyToUse"] != wanted["readyToUse"] {
+            set_status(&own, &name, &wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a content for a new snapshot.
+    async fn bind(&self, snapshot: &DynamicObject, own: &Api<DynamicObject>) -> anyhow::Result<()> {
+        let Some(uid) = snapshot.uid() else { return Ok(()) };
+        let class = snapshot.data["spec"]["volumeSnapshotClassName"].as_str().unwrap_or_default();
+        let class = api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
+        let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
+        own.patch(&snapshot.name_any(), &PatchParams::default(), &Patch::Merge(protect)).await?;
+        let content = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+            "metadata": { "name": format!("snapcontent-{uid}"), "finalizers": [FINALIZER] },
+            "spec": {
+                "deletionPolicy": class.data["deletionPolicy"], "driver": DRIVER,
+                "source": { "volumeHandle": "of-the-volume" }, "volumeSnapshotClassName": class.name_any(),
+                "volumeSnapshotRef": { "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+                    "name": snapshot.name_any(), "namespace": snapshot.namespace(), "uid": uid },
+            },
+        });
+        let api = api(&self.client, "VolumeSnapshotContent", None);
+        api.create(&PostParams::default(), &serde_json::from_value(content)?).await?;
+        Ok(())
+    }
+
+    /// What the driver does.
+    async fn content(&self, content: &DynamicObject) -> anyhow::Result<()> {
+        let (name, api) = (content.name_any(), api(&self.client, "VolumeSnapshotContent", None));
+        let (spec, status) = (&content.data["spec"], &content.data["status"]);
+        if content.metadata.deletion_timestamp.is_some() {
+            if let Some(handle) =
+                status["snapshotHandle"].as_str().filter(|_| spec["deletionPolicy"] == "Delete")
+            {
+                self.storage.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
+            }
+            return unprotect(&api, &name).await;
+        }
+        if let Some(handle) = spec["source"]["snapshotHandle"].as_str() {
+            // Made by hand for a snapshot that exists.
+            if status["readyToUse"] != true {
+                let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(protect)).await?;
+                set_status(&api, &name, &json!({ "snapshotHandle": handle, "readyToUse": true })).await?;
+            }
+            return Ok(());
+        }
+        let class = spec["volumeSnapshotClassName"].as_str().unwrap_or_default();
+        let class = self::api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
+        let parameters = &class.data["parameters"];
+        let error = |text: &Value| json!({ "error": { "message": text, "time": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string() } });
+        if parameters["neverCut"].is_string() {
+            if status["error"].is_null() {
+                set_status(&api, &name, &error(&parameters["neverCut"])).await?;
+            }
+            return Ok(());
+        }
+        let Some(cut) = status["creationTime"].as_i64() else {
+            let handle = format!("handle-{name}");
+            self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.clone());
+            let now = i64::try_from(Timestamp::now().as_nanosecond())?;
+            let cut = json!({ "snapshotHandle": handle, "creationTime": now, "restoreSize": 2_i64 << 30, "readyToUse": false });
+            return set_status(&api, &name, &cut).await;
+        };
+        if parameters["errs"].is_string() && status["error"].is_null() {
+            return set_status(&api, &name, &error(&parameters["errs"])).await;
+        }
+        let after = parameters["readyAfterMillis"].as_str().and_then(|after| after.parse::<i64>().ok());
+        let age = i64::try_from(Timestamp::now().as_nanosecond())? - cut;
+        if after.is_some_and(|after| age >= after * 1_000_000) && status["readyToUse"] != true {
+            set_status(&api, &name, &json!({ "readyToUse": true })).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn unprotect(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
+    let patch = json!({ "metadata": { "finalizers": [] } });
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
