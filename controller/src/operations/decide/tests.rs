@@ -95,6 +95,20 @@ fn errors_that_may_pass_end_nothing_and_stretch_the_pace() {
 }
 
 #[test]
+fn hours_of_errors_end_nothing_before_the_deadline() {
+    let timeout = Duration::from_hours(4);
+    let status = OperationStatus { created: Some(wall()), ..OperationStatus::default() };
+    let operation = Followed::new(status, timeout, Duration::ZERO, wall());
+    let (operation, at, calls) = follow(operation, Duration::from_secs(1), |_, _| passing());
+    assert!(
+        operation.status.error.starts_with("Asynchronous action timed out"),
+        "{}",
+        operation.status.error
+    );
+    assert!(at >= timeout && calls.len() > 100, "{at:?}, {} calls", calls.len());
+}
+
+#[test]
 fn past_its_time_it_is_told_to_stop_and_says_what_is_known() {
     for (name, after, words) in [
         ("it stops", ended("stopped"), "it has ended: stopped"),
