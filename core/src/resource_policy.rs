@@ -3,7 +3,6 @@
 //! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not understood in full is not followed in
 //! part.
 
-mod quantity;
 mod read;
 mod volume;
 
@@ -11,7 +10,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use quantity::Quantity;
 pub use read::read;
 pub use volume::Volume;
 
@@ -73,8 +71,8 @@ impl VolumeActionKind {
 /// Conditions on a volume. One that is not given holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// Least and most capacity; none is no limit.
-    pub capacity: (Option<Quantity>, Option<Quantity>),
+    /// Least and most capacity (bytes); none is no limit.
+    pub capacity: (Option<u128>, Option<u128>),
     /// Names of storage classes.
     pub storage_classes: Vec<String>,
     /// An NFS volume, of this server and path where given.

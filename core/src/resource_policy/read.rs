@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{
-    Conditions, CsiCondition, NfsCondition, Quantity, ResourcePolicy, TypeLists, VolumeAction,
-    VolumeActionKind, VolumePolicy, volume::TYPES,
+    Conditions, CsiCondition, NfsCondition, ResourcePolicy, TypeLists, VolumeAction, VolumeActionKind,
+    VolumePolicy, volume::TYPES,
 };
-use crate::validate::Finding;
+use crate::{quantity, validate::Finding};
 
 /// The field of the Backup that names the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
@@ -144,7 +144,7 @@ impl Reader {
     }
 
     /// `least,most`, of which either may be missing; zero is missing.
-    fn range(&mut self, value: &Value, at: &str) -> (Option<Quantity>, Option<Quantity>) {
+    fn range(&mut self, value: &Value, at: &str) -> (Option<u128>, Option<u128>) {
         const FORM: &str = "write \"least,most\", such as \"10Gi,100Gi\", \"10Gi,\" or \",100Gi\"";
         let Some(text) = value.as_str() else {
             self.find(at, format!("is not a text; {FORM}"));
@@ -159,11 +159,11 @@ impl Reader {
         };
         let mut side = |text: &str| {
             let text = text.trim();
-            let quantity = Quantity::parse(text);
-            if !text.is_empty() && quantity.is_none() {
+            let bytes = quantity::bytes(text);
+            if !text.is_empty() && bytes.is_none() {
                 self.find(at, format!("{text:?} is no amount; {FORM}"));
             }
-            quantity.filter(|quantity| !quantity.is_zero())
+            bytes.filter(|bytes| *bytes > 0)
         };
         let range = (side(least), side(most));
         if let (Some(least), Some(most)) = range

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Conditions, CsiCondition, NfsCondition, Quantity};
+use super::{Conditions, CsiCondition, NfsCondition};
+use crate::quantity;
 
 /// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, v1.18:
 /// those of PersistentVolumes and pods).
@@ -43,8 +44,8 @@ pub const TYPES: &[&str] = &[
 /// A volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
-    /// Zero for the volume of a pod.
-    pub capacity: Quantity,
+    /// Bytes; zero for the volume of a pod.
+    pub capacity: u128,
     /// Empty if it has none.
     pub storage_class: String,
     /// Kind of its source; empty if it is none of those known.
@@ -65,7 +66,7 @@ impl Volume {
     pub fn persistent(volume: Option<&Value>, claim: Option<&Value>) -> Self {
         let mut seen = volume.and_then(|volume| volume.get("spec")).map(Self::of_source).unwrap_or_default();
         let capacity = volume.and_then(|volume| volume.pointer("/spec/capacity/storage"));
-        seen.capacity = capacity.and_then(Value::as_str).and_then(Quantity::parse).unwrap_or_default();
+        seen.capacity = capacity.and_then(Value::as_str).and_then(quantity::bytes).unwrap_or_default();
         let class = |of: Option<&Value>| of.and_then(|of| of.pointer("/spec/storageClassName")).map(text);
         seen.storage_class = class(volume).or_else(|| class(claim)).unwrap_or_default();
         if let Some(claim) = claim {
