@@ -117,7 +117,8 @@ async fn a_ledger_that_can_not_be_read_says_what_to_do_and_hides_no_other() {
     let mut all = String::new();
     for (annotation, text) in [
         ("backup-lock/sum", "0123456789abcdef"),
-        ("backup-lock/ledger", "{\"v\":3}"),
+        // A format of a later program.
+        ("backup-lock/ledger", "{\"v\":99}"),
         ("backup-lock/scope", "an\u{1b}[2Jother"),
     ] {
         let fresh = api.stored("leases", LEASE).unwrap();
