@@ -13,21 +13,14 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::{
-    backup::actions::{self, csi},
-    context::Context,
-    runtime::clock::Clock,
-};
+use crate::{backup::actions, context::Context, runtime::clock::Clock};
 use following::Means;
 
 /// What operations are followed with, for all backups of this process.
 pub fn means(ctx: &Context) -> Means {
-    let mut all = actions::built_in(&ctx.client);
-    if ctx.args.csi() {
-        all.append(&mut csi::actions(&ctx.client, &Arc::default()));
-    }
+    let all = actions::all(ctx, &Arc::default()).into_iter();
     Means {
-        registry: Arc::new(all.into_iter().map(|action| (action.name().to_owned(), action)).collect()),
+        registry: Arc::new(all.map(|action| (action.name().to_owned(), action)).collect()),
         permits: Arc::new(Semaphore::new(usize::from(ctx.args.item_operation_concurrency))),
         pace: decide::Pace::of(ctx.args.operation_pace().as_std()),
         clock: Clock::default(),

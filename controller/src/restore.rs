@@ -20,7 +20,6 @@ mod halt;
 mod json;
 mod namespaces;
 mod observe;
-pub(crate) mod path;
 mod reconcile;
 mod report;
 mod runner;

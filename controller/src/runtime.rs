@@ -7,6 +7,7 @@ pub mod events;
 pub mod health;
 pub mod leader;
 pub mod list;
+pub mod path;
 pub mod queue;
 pub mod retry;
 pub mod signal;

@@ -14,6 +14,7 @@ pub use read::read;
 pub use volume::Volume;
 
 use crate::api::BackupSpec;
+use crate::resources::full_names;
 
 /// A policy.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,13 +180,12 @@ impl TypeLists {
     #[must_use]
     pub fn added_to(&self, spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> BackupSpec {
         let mut spec = spec.clone();
-        let complete = |name: &String| resolve(name).unwrap_or_else(|| name.clone());
         let add =
             |names: &[String], to_includes: bool, includes: &mut Vec<String>, excludes: &mut Vec<String>| {
-                for name in names.iter().map(complete) {
+                for name in full_names(names, resolve) {
                     let own = crate::selection::IncludesExcludes::new(
-                        &includes.iter().map(complete).collect::<Vec<_>>(),
-                        &excludes.iter().map(complete).collect::<Vec<_>>(),
+                        &full_names(includes, resolve),
+                        &full_names(excludes, resolve),
                     );
                     if !own.names(&name) && !own.excludes(&name) {
                         if to_includes { &mut *includes } else { &mut *excludes }.push(name);

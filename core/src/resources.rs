@@ -2,7 +2,7 @@
 
 mod filter;
 
-pub use filter::ResourceFilter;
+pub use filter::{ResourceFilter, full_names};
 pub(crate) use filter::{uses_combined_fields, uses_scoped_fields};
 
 /// A resource type as discovery describes it.

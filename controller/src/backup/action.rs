@@ -3,6 +3,8 @@
 //! Built-in actions and plugin processes are spoken to by the same trait, which is that of Velero's plugins
 //! (`pkg/plugin/velero/backupitemaction/v2`, v1.18) in our types.
 
+use std::future::ready;
+
 use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -103,14 +105,25 @@ pub trait BackupItemAction: Send + Sync {
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<Executed, ActionError>>;
 
-    /// How far an operation has come. May be asked by a process that did not start it.
+    /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
     fn progress<'a>(
         &'a self,
         operation: &'a str,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>>;
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        Box::pin(ready(Err(starts_none(self.name(), operation))))
+    }
 
-    /// Asks an operation to end. It may go on for a while.
-    fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Backup)
-    -> BoxFuture<'a, Result<(), ActionError>>;
+    /// Asks an operation to end. It may go on for a while. For actions that start some.
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+        Box::pin(ready(Err(starts_none(self.name(), operation))))
+    }
+}
+
+/// The answer of an action that never starts an operation.
+fn starts_none(action: &str, operation: &str) -> ActionError {
+    ActionError::Final {
+        action: action.to_owned(),
+        reason: format!("it starts no operations, so it does not know {operation:?}"),
+    }
 }

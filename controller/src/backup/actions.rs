@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use backup_core::selection::{IncludesExcludes, LabelFilter, parse_selector};
-use futures::future::BoxFuture;
-use kube::Client;
+use backup_core::{
+    resources::full_names,
+    selection::{IncludesExcludes, LabelFilter, parse_selector},
+};
 
-use super::action::{ActionError, BackupItemAction};
+use super::action::BackupItemAction;
+use crate::context::Context;
 
 mod claim;
 pub mod csi;
@@ -14,17 +16,21 @@ mod json;
 mod pod;
 mod service_account;
 
-/// The actions that every backup runs, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one backup: they may
-/// remember what they have read.
+/// The actions that backups run here, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one use: they may
+/// remember what they have read, and those on CSI volumes note in `volumes` what they do.
 ///
 /// Velero's `velero.io/crd-remap-version` is not among them: it reads a definition again in a version of the API that no
 /// cluster serves any more since Kubernetes 1.22.
-pub fn built_in(client: &Client) -> Vec<Arc<dyn BackupItemAction>> {
-    vec![
+pub fn all(ctx: &Context, volumes: &Arc<csi::Volumes>) -> Vec<Arc<dyn BackupItemAction>> {
+    let mut all: Vec<Arc<dyn BackupItemAction>> = vec![
         Arc::new(claim::ClaimAction::default()),
         Arc::new(pod::PodAction::default()),
-        Arc::new(service_account::ServiceAccountAction::new(client.clone())),
-    ]
+        Arc::new(service_account::ServiceAccountAction::new(ctx.client.clone())),
+    ];
+    if ctx.args.csi() {
+        all.append(&mut csi::actions(&ctx.client, volumes));
+    }
+    all
 }
 
 /// An action, with what it wants to see resolved against what the cluster serves.
@@ -59,9 +65,6 @@ impl Actions {
     pub fn of(mut actions: Vec<Arc<dyn BackupItemAction>>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
         let place = |name: &str| (name.starts_with(csi::PREFIX), name.to_owned());
         actions.sort_by_cached_key(|action| place(action.name()));
-        let complete = |list: &[String]| -> Vec<String> {
-            list.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()
-        };
         let mut resolved = Self::default();
         for action in actions {
             let wish = action.applies_to();
@@ -74,8 +77,8 @@ impl Actions {
                 }
             };
             let resources = IncludesExcludes::new(
-                &complete(&wish.included_resources),
-                &complete(&wish.excluded_resources),
+                &full_names(&wish.included_resources, resolve),
+                &full_names(&wish.excluded_resources, resolve),
             );
             let namespaces = IncludesExcludes::new(&wish.included_namespaces, &wish.excluded_namespaces);
             resolved.all.push(Resolved { action, resources, namespaces, labels });
@@ -87,15 +90,6 @@ impl Actions {
     pub fn for_type(&self, group_resource: &str) -> Vec<Resolved> {
         self.all.iter().filter(|one| one.resources.includes(group_resource)).cloned().collect()
     }
-}
-
-/// The answer of an action that never starts one.
-fn no_operation<'a, T: Send + 'a>(action: &str, operation: &str) -> BoxFuture<'a, Result<T, ActionError>> {
-    let error = ActionError::Final {
-        action: action.to_owned(),
-        reason: format!("it starts no operations, so it does not know {operation:?}"),
-    };
-    Box::pin(std::future::ready(Err(error)))
 }
 
 #[cfg(test)]

@@ -141,25 +141,9 @@ pub struct Collected {
 
 /// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
 pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectError> {
-    let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } = given;
-    let mut collector = Collector {
-        client,
-        backup,
-        order,
-        actions,
-        operations,
-        hooks,
-        sink,
-        report,
-        progress,
-        reins,
-        list: ResourceList::default(),
-        started: Vec::new(),
-        written: Written::default(),
-        kinds: Kinds::default(),
-    };
+    let mut collector = Collector::new(given);
     collector.run().await?;
-    Ok(Collected { list: collector.list, operations: collector.started, claims: collector.written.claims })
+    Ok(collector.collected())
 }
 
 /// A collection at work.
@@ -193,7 +177,33 @@ struct Written {
     claims: u64,
 }
 
-impl<S: Sink> Collector<'_, S> {
+impl<'a, S: Sink> Collector<'a, S> {
+    /// Has collected nothing yet.
+    fn new(given: Given<'a, S>) -> Self {
+        let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } =
+            given;
+        Self {
+            client,
+            backup,
+            order,
+            actions,
+            operations,
+            hooks,
+            sink,
+            report,
+            progress,
+            reins,
+            list: ResourceList::default(),
+            started: Vec::new(),
+            written: Written::default(),
+            kinds: Kinds::default(),
+        }
+    }
+
+    fn collected(self) -> Collected {
+        Collected { list: self.list, operations: self.started, claims: self.written.claims }
+    }
+
     async fn run(&mut self) -> Result<(), CollectError> {
         let order = self.order;
         self.tell_missing_namespaces(&order.scope);
@@ -258,9 +268,7 @@ impl<S: Sink> Collector<'_, S> {
         }
         Ok(())
     }
-}
 
-impl<S: Sink> Collector<'_, S> {
     /// A type has its turn.
     async fn begin(&mut self, index: usize) -> Result<Present, CollectError> {
         let of = Present::of(&self.order.types.listed[index], self.actions);

@@ -15,7 +15,7 @@ use super::{
     actions::{
         self, Actions,
         csi::{
-            self, Volumes,
+            Volumes,
             volumes::{Decision, Policy},
         },
     },
@@ -148,11 +148,7 @@ pub async fn gather<S: Sink>(
 
 /// The actions of a backup; those on CSI volumes note in `volumes` what they do.
 pub fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> Actions {
-    let mut all = actions::built_in(&ctx.client);
-    if ctx.args.csi() {
-        all.append(&mut csi::actions(&ctx.client, volumes));
-    }
-    Actions::of(all, &|name| selection.order.served.resolve(name))
+    Actions::of(actions::all(ctx, volumes), &|name| selection.order.served.resolve(name))
 }
 
 /// What spec and resource policy say about the volume of a claim.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::runtime::errors::plain;
+use crate::runtime::{errors::plain, path};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use kube::{
     Client,
@@ -21,7 +21,6 @@ use tokio::time::Instant;
 use super::{
     halt::{Gate, Halt},
     json::Object,
-    path,
 };
 
 /// Time-outs and retries.

@@ -20,11 +20,11 @@ use super::{
     halt::Halt,
     json,
     namespaces::{How, Namespaces},
-    path,
     report::{About, Report},
     select::{self, Batch, Selection, Served},
     transform::{self, Rules},
 };
+use crate::runtime::path;
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;

@@ -161,6 +161,13 @@ pub(crate) fn uses_scoped_fields(spec: &BackupSpec) -> bool {
     .any(|list| !list.is_empty())
 }
 
+/// Names of resources as people write them, completed (`deploy` is `deployments.apps`) where `resolve` knows them; globs and
+/// names that nothing is served by stay as they are.
+pub fn full_names(names: &[String], resolve: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    let full = |name: &String| if name == "*" { None } else { resolve(name) };
+    names.iter().map(|name| full(name).unwrap_or_else(|| name.clone())).collect()
+}
+
 /// The lists with every name completed. Excludes that hold for every backup are dropped: a spec that a Velero server has
 /// prepared must not look filtered because of them.
 fn resolved(
@@ -168,14 +175,9 @@ fn resolved(
     excludes: &[String],
     resolve: &dyn Fn(&str) -> Option<String>,
 ) -> IncludesExcludes {
-    let complete = |list: &[String]| -> Vec<String> {
-        list.iter()
-            .map(|name| if name == "*" { None } else { resolve(name) }.unwrap_or_else(|| name.clone()))
-            .collect()
-    };
-    let mut excludes = complete(excludes);
+    let mut excludes = full_names(excludes, resolve);
     excludes.retain(|name| !NEVER_SELECTED.contains(&name.as_str()));
-    IncludesExcludes::new(&complete(includes), &excludes)
+    IncludesExcludes::new(&full_names(includes, resolve), &excludes)
 }
 
 #[cfg(test)]

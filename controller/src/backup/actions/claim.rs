@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::json::{object, text};
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress};
+use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId};
 
 /// Prefix of everything that Velero puts on other objects.
 const VELERO: &str = "velero.io/";
@@ -38,18 +38,6 @@ impl BackupItemAction for ClaimAction {
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<Executed, ActionError>> {
         Box::pin(async move { Ok(execute(item, &backup.name_any())) })
-    }
-
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        super::no_operation(self.name(), operation)
-    }
-
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        super::no_operation(self.name(), operation)
     }
 }
 

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::json::{list, text};
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress};
+use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId};
 
 /// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go`, v1.18). Here, claims of ephemeral volumes come
 /// along, too: they are named after pod and volume.
@@ -28,18 +28,6 @@ impl BackupItemAction for PodAction {
 
     fn execute<'a>(&'a self, item: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
         Box::pin(async move { Ok(Executed { additional: along(item), ..Executed::default() }) })
-    }
-
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        super::no_operation(self.name(), operation)
-    }
-
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        super::no_operation(self.name(), operation)
     }
 }
 

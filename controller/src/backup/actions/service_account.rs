@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::json::text;
 use crate::backup::{
-    action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
+    action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId},
     collect::walk::{self, Patience, Step},
     page::Listing,
 };
@@ -88,18 +88,6 @@ impl BackupItemAction for ServiceAccountAction {
 
     fn execute<'a>(&'a self, item: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
         Box::pin(self.bound(item))
-    }
-
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        super::no_operation(NAME, operation)
-    }
-
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        super::no_operation(NAME, operation)
     }
 }
 

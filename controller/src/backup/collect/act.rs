@@ -11,7 +11,7 @@ use super::{
     take::Way,
     tell::{full_name, name_of},
 };
-use crate::backup::{action::Executed, items::Item, report::scope_of};
+use crate::backup::{action::Executed, actions::Resolved, items::Item, report::scope_of};
 
 /// What has become of an item.
 enum Acted {
@@ -63,8 +63,8 @@ impl<S: Sink> Collector<'_, S> {
         };
         let mut changed = false;
         let id = of.id(item);
-        let (namespace, labels) = (item.namespace(), item.labels());
-        for resolved in of.actions.iter().filter(|action| action.wants(namespace, || labels.clone())) {
+        let wants = |action: &&Resolved| action.wants(item.namespace(), || item.labels());
+        for resolved in of.actions.iter().filter(wants) {
             self.reins.check()?;
             let action = &*resolved.action;
             self.operations.intended(action.name(), &id).await?;

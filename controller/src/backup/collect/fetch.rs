@@ -8,7 +8,10 @@ use kube::{
     core::{DynamicObject, Resource as _, params::GetParams, request::Request},
 };
 
-use crate::{backup::page::api_resource, restore::path, runtime::retry};
+use crate::{
+    backup::page::api_resource,
+    runtime::{path, retry},
+};
 
 /// How long one object is asked for.
 const BUDGET: Duration = Duration::from_secs(30);

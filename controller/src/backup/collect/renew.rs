@@ -1,10 +1,7 @@
 //! Items that are read once more when operations have ended, and replace what was written of them before (Velero
 //! `pkg/backup/backup.go`, `FinalizeBackup`, v1.18). They were asked for by actions, so no filter counts.
 
-use super::{
-    CollectError, Collected, Collector, Given, Kinds, ResourceList, Sink, Written, fetch, take::Way,
-    tell::name_of,
-};
+use super::{CollectError, Collected, Collector, Given, Sink, fetch, take::Way, tell::name_of};
 use crate::{
     backup::{action::ItemId, report::scope_of},
     runtime::errors::plain,
@@ -16,23 +13,7 @@ pub async fn renew<S: Sink>(
     given: Given<'_, S>,
     items: &[(ItemId, bool)],
 ) -> Result<Collected, CollectError> {
-    let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } = given;
-    let mut collector = Collector {
-        client,
-        backup,
-        order,
-        actions,
-        operations,
-        hooks,
-        sink,
-        report,
-        progress,
-        reins,
-        list: ResourceList::default(),
-        started: Vec::new(),
-        written: Written::default(),
-        kinds: Kinds::default(),
-    };
+    let mut collector = Collector::new(given);
     for (item, completed) in items {
         collector.renew(item, *completed).await?;
     }
@@ -47,7 +28,7 @@ pub async fn renew<S: Sink>(
             ),
         );
     }
-    Ok(Collected { list: collector.list, operations: collector.started, claims: 0 })
+    Ok(collector.collected())
 }
 
 impl<S: Sink> Collector<'_, S> {

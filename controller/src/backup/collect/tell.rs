@@ -45,9 +45,7 @@ impl<S> Collector<'_, S> {
             self.report.error(scope_of(pod.namespace()), message);
         }
     }
-}
 
-impl<S> Collector<'_, S> {
     /// Volumes of a pod, other than claims, of which the resource policy wants the files copied.
     fn volumes_to_copy(&self, pod: &str) -> Vec<String> {
         #[derive(Deserialize)]

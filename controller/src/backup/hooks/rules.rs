@@ -8,6 +8,7 @@ use backup_core::{
         backup::{BackupHooks, BackupResourceHook},
         common::HookErrorMode,
     },
+    resources::full_names,
     selection::{IncludesExcludes, LabelFilter},
 };
 use serde::{Deserialize, Serialize};
@@ -130,11 +131,9 @@ struct Rule {
 impl Rules {
     /// Those that apply to pods: nothing else can run a command. `resolve` completes names of resources.
     pub fn of(hooks: Option<&BackupHooks>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
-        let complete = |list: &[String]| -> Vec<String> {
-            list.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()
-        };
         let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).filter(|hook| {
-            IncludesExcludes::new(&complete(&hook.included_resources), &complete(&hook.excluded_resources))
+            let (included, excluded) = (&hook.included_resources, &hook.excluded_resources);
+            IncludesExcludes::new(&full_names(included, resolve), &full_names(excluded, resolve))
                 .includes("pods")
         });
         Self(

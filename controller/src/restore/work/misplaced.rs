@@ -2,9 +2,9 @@
 
 use backup_core::resources::ResourceType;
 
-use crate::restore::{
-    json::{self, Object},
-    path,
+use crate::{
+    restore::json::{self, Object},
+    runtime::path,
 };
 
 /// Why an item can not be what its place in the backup says it is.

@@ -23,11 +23,8 @@ use super::{
 };
 use crate::{
     backup::{
-        action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
-        actions::{
-            json::{entries, text},
-            no_operation,
-        },
+        action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId},
+        actions::json::{entries, text},
     },
     runtime::{
         errors::{is_transient, plain},
@@ -194,18 +191,6 @@ impl BackupItemAction for ClaimAction {
             }
             self.run(item, backup).await
         })
-    }
-
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        no_operation(NAME, operation)
-    }
-
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        no_operation(NAME, operation)
     }
 }
 

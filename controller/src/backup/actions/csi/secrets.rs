@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::api::{CLASSES, CONTENTS};
 use crate::backup::{
-    action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
-    actions::{json::entries, no_operation},
+    action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId},
+    actions::json::entries,
 };
 
 /// Brings a Secret along.
@@ -71,18 +71,6 @@ impl BackupItemAction for SecretAction {
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<Executed, ActionError>> {
         Box::pin(async move { Ok(self.run(item, backup)) })
-    }
-
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        no_operation(self.name, operation)
-    }
-
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        no_operation(self.name, operation)
     }
 }
 
