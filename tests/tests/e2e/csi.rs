@@ -111,11 +111,7 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
         Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
     })
     .await?;
-    // The driver does it once it has seen that the content is gone.
-    eventually("the snapshot has left the storage system", SOON, async || {
-        anyhow::Ok(when(driver.stored().is_empty(), format!("{:?}", driver.stored())))
-    })
-    .await?;
+    ensure!(driver.stored().is_empty(), "the backup went before its snapshot: {:?}", driver.stored());
     nothing_left(world).await
 }
 

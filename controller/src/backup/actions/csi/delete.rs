@@ -53,22 +53,25 @@ pub async fn snapshots(
     errors
 }
 
+/// Over when the content is gone: only then has the driver removed what it stands for.
 async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Result<(), String> {
     let name = wanted.name_any();
     api.create_content(wanted).await.map_err(|error| plain(&error))?;
     loop {
         match api.content(&name).await {
             Ok(None) => return Ok(()),
-            Ok(Some(content)) if status::<ContentStatus>(&content).ready_to_use == Some(true) => {
-                return api.delete_content(&content).await.map_err(|error| plain(&error));
+            Ok(Some(content)) => {
+                let (state, leaves) =
+                    (status::<ContentStatus>(&content), content.metadata.deletion_timestamp.is_some());
+                if !leaves && state.ready_to_use == Some(true) {
+                    api.delete_content(&content).await.map_err(|error| plain(&error))?;
+                } else if Instant::now() >= until {
+                    let silent =
+                        if leaves { "the driver has not removed it" } else { "the driver does not answer" };
+                    let why = state.error.map_or_else(|| silent.to_owned(), |error| error.to_string());
+                    return Err(format!("VolumeSnapshotContent {name}: {why}"));
+                }
             }
-            Ok(Some(content)) if Instant::now() >= until => {
-                let why = status::<ContentStatus>(&content).error;
-                let why =
-                    why.map_or_else(|| "the driver does not answer".to_owned(), |error| error.to_string());
-                return Err(format!("VolumeSnapshotContent {name}: {why}"));
-            }
-            Ok(Some(_)) => {}
             Err(error) if is_transient(&error) && Instant::now() < until => {}
             Err(error) => return Err(plain(&error)),
         }
