@@ -58,7 +58,7 @@ pub fn keeps_out(state: State, newcomer: ObjectKind) -> bool {
 pub struct Conflict {
     /// What was refused.
     pub key: ObjectKey,
-    /// The claims in the way, with the entries that are, in the order in which they came; never empty.
+    /// The claims in the way, with the entries that are: the furthest state first, then as they came; never empty.
     pub holders: Vec<Claim>,
 }
 

@@ -3,6 +3,8 @@
 //! What always holds: no two claims that are Reserved, Active or Settling conflict, but for objects that were
 //! [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by a person.
 
+use std::cmp::Reverse;
+
 use crate::{
     claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     conflict::{Conflict, Rules, keeps_out},
@@ -144,6 +146,7 @@ impl Ledger {
         self.in_the_way(key, footprint, |_, entry| keeps_out(entry.state, key.kind))
     }
 
+    /// Who works comes before who may work, and both before who is only expected: the first is the one to be told of.
     fn in_the_way(
         &self,
         key: &ObjectKey,
@@ -156,7 +159,9 @@ impl Ledger {
             }
             claim.only(|entry| counts(claim, entry) && self.rules.conflicts(key, footprint, claim, entry))
         };
-        self.claims.iter().filter_map(of).collect()
+        let mut holders: Vec<Claim> = self.claims.iter().filter_map(of).collect();
+        holders.sort_by_key(|claim| Reverse(claim.state()));
+        holders
     }
 
     /// Reserves a place for this uid, or lets it wait for one. The same uid may come again; if it then asks for more, it

@@ -71,7 +71,7 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
     let s3 = world.s3.as_ref().context("no S3 server")?;
     s3.front.set(Fault::Delay(Duration::from_millis(500)));
     show(&plugin, &["create", "second"], 0).await?;
-    let refused = show(&plugin, &["restore", "--from-backup", "demo", "--name", "rescue"], 1).await?;
+    let refused = show(&plugin, &["restore", "--from-backup", "demo", "--name", "too-early"], 1).await?;
     ensure!(refused.contains("second"), "the refusal does not name the backup that holds the scope");
     s3.front.set(Fault::None);
     let second = world.backup_ended("second").await?;

@@ -14,6 +14,17 @@ fn a_refused_restore_keeps_only_new_overlapping_backups_out() {
 }
 
 #[test]
+fn a_refusal_names_who_works_before_who_is_only_expected() {
+    let mut ledger = Ledger::default();
+    ledger.leave_intent(&restore("expected"), "1", &on(&["a", "b"]), SINCE);
+    admit(&mut ledger, &restore("waits"), "2", &["b"]).unwrap();
+    admit(&mut ledger, &restore("works"), "3", &["a"]).unwrap();
+    ledger.activate(&restore("works"), "3").unwrap();
+    let outcome = admit(&mut ledger, &backup("new"), "4", &["a", "b"]);
+    assert_eq!(blockers(outcome), [restore("works"), restore("waits"), restore("expected")]);
+}
+
+#[test]
 fn a_restore_that_comes_again_finds_its_word_and_takes_it_back() {
     for uid in ["1", "2"] {
         let mut ledger = Ledger::default();
