@@ -258,7 +258,11 @@ async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, S
         finish::delete_files(ctx, restore).await;
     }
     release(ctx, restore).await;
-    retry::status_patch(ctx, restore, |now| status::freed(now, deleting)).await?;
+    let written = retry::status_patch(ctx, restore, |now| status::freed(now, deleting)).await?;
+    let works = status::finalizers(restore).any(|name| name == WORK_FINALIZER);
+    if works && restore.phase().is_terminal() && matches!(written, Outcome::Written(_)) {
+        ctx.events.forced_end(restore, restore.phase().as_str());
+    }
     Ok(Action::AwaitChange)
 }
 

@@ -1,7 +1,8 @@
 //! Events on objects, for people. Best effort: an Event that can not be written never fails or delays any work.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use backup_core::labels::BREAK_GLASS_ANNOTATION;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
@@ -46,6 +47,12 @@ impl Events {
         self.publish(EventType::Warning, object, reason, note);
     }
 
+    /// The object was ended by another hand: this controller takes its finalizer off in the write that ends an object, and
+    /// `object` has both, an end and the finalizer.
+    pub fn forced_end<K: Resource<DynamicType = ()>>(&self, object: &K, phase: &str) {
+        self.warning(object, "ForcedEnd", &forced(object.meta().annotations.as_ref(), phase));
+    }
+
     fn publish(&self, type_: EventType, object: ObjectReference, reason: &str, note: &str) {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             tracing::debug!(reason, note, "event dropped: too many on their way");
@@ -72,6 +79,17 @@ impl Events {
     }
 }
 
+fn forced(annotations: Option<&BTreeMap<String, String>>, phase: &str) -> String {
+    let reason = annotations.and_then(|all| all.get(BREAK_GLASS_ANNOTATION)).map(|reason| reason.trim());
+    let why = reason.filter(|reason| !reason.is_empty()).map_or_else(
+        || format!("no reason is in {BREAK_GLASS_ANNOTATION}"),
+        |reason| format!("the reason given is {reason:?}"),
+    );
+    format!(
+        "someone else than backup-controller made it {phase} while it was at work: {why}; what it did so far stays as it is"
+    )
+}
+
 /// At most [`NOTE_BYTES`], cut between characters.
 fn shortened(note: &str) -> String {
     if note.len() <= NOTE_BYTES {
@@ -84,6 +102,16 @@ fn shortened(note: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_forced_end_is_told_with_its_reason_or_without_one() {
+        let annotations = |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
+        let told = forced(Some(&annotations(" the disk dies ")), "Failed");
+        assert!(told.contains("made it Failed") && told.contains("\"the disk dies\""), "{told}");
+        for none in [None, Some(annotations(" "))] {
+            assert!(forced(none.as_ref(), "Completed").contains("no reason"), "{none:?}");
+        }
+    }
 
     #[test]
     fn a_long_note_is_cut_between_characters() {

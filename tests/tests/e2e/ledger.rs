@@ -23,7 +23,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, Config, Resource as _, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -38,7 +38,9 @@ crate::tests! {
     a_restore_that_waits_has_the_next_turn_and_then_runs,
     a_backup_that_is_restored_from_is_deleted_by_nobody,
     a_backup_goes_with_its_namespace_also_while_it_is_restored_from,
+    garbage_collection_of_a_backup_waits_for_the_restore_from_it,
     whoever_breaks_the_glass_is_admitted_and_named,
+    an_end_that_a_person_forces_leaves_an_event_with_the_reason,
     what_was_created_without_the_webhook_never_works_beside_another,
     an_object_that_arrives_ended_needs_no_claim,
     a_running_object_can_not_come_to_touch_more,
@@ -136,6 +138,42 @@ async fn a_backup_goes_with_its_namespace_also_while_it_is_restored_from(
     .await
 }
 
+async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let stopped = Stopped::controllers(world)?;
+    let world = &*stopped.0;
+    let owners: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let owner = ConfigMap {
+        metadata: kube::core::ObjectMeta { name: Some("owner".to_owned()), ..Default::default() },
+        ..Default::default()
+    };
+    let owner = owners.create(&PostParams::default(), &owner).await?;
+    for name in ["owned-source", "owned-other"] {
+        let mut backup = Backup::new(name, of_namespaces(&["owned"]));
+        backup.status.phase = Some(BackupPhase::Completed);
+        backup.metadata.owner_references = owner.owner_ref(&()).map(|owner| vec![owner]);
+        backups(world).create(&PostParams::default(), &backup).await?;
+    }
+    restores(world)
+        .create(&PostParams::default(), &Restore::new("owned-restore", restore_of("owned-source")))
+        .await?;
+    owners.delete("owner", &DeleteParams::background()).await?;
+    let gone = async |name: &str| {
+        eventually("the backup is collected", SOON, async || {
+            let left = backups(world).get_opt(name).await?;
+            Ok::<_, kube::Error>(when(left.is_none(), format!("{name} is still there")))
+        })
+        .await
+    };
+    gone("owned-other").await?;
+    // The collector has tried both by now, and tries again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ensure!(backups(world).get_opt("owned-source").await?.is_some(), "collected while it is restored from");
+    restores(world).delete("owned-restore", &DeleteParams::default()).await?;
+    gone("owned-source").await
+}
+
 async fn whoever_breaks_the_glass_is_admitted_and_named(world: &mut World) -> anyhow::Result<()> {
     {
         let stopped = Stopped::controllers(world)?;
@@ -163,6 +201,46 @@ async fn whoever_breaks_the_glass_is_admitted_and_named(world: &mut World) -> an
         .await?;
         clean(world).await?;
     }
+    Ok(())
+}
+
+async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let ends = |finalizer: &str| {
+        // As if it were at work, which nobody is.
+        Patch::Merge(json!({ "status": { "phase": "Failed" }, "metadata": { "finalizers": [finalizer],
+            "annotations": { BREAK_GLASS_ANNOTATION: "it will never end" } } }))
+    };
+    {
+        let stopped = Stopped::controllers(world)?;
+        let (world, params) = (&*stopped.0, PatchParams::default());
+        create_backup(world, "forced-backup", of_namespaces(&["forced-b"])).await?;
+        create_restore(world, "forced-restore", "forced-r").await?;
+        backups(world).patch("forced-backup", &params, &ends("backup-controller.velero.io/work")).await?;
+        restores(world).patch("forced-restore", &params, &ends("backup-controller/work")).await?;
+    }
+    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    for name in ["forced-backup", "forced-restore"] {
+        eventually("an event tells of the forced end", SOON, async || {
+            let fields = ListParams::default().fields(&format!("regarding.name={name}"));
+            let notes: Vec<Option<String>> = events
+                .list(&fields)
+                .await?
+                .into_iter()
+                .filter(|event| event.reason.as_deref() == Some("ForcedEnd"))
+                .map(|event| event.note)
+                .collect();
+            let said = notes
+                .iter()
+                .flatten()
+                .any(|note| note.contains("Failed") && note.contains("it will never end"));
+            Ok::<_, kube::Error>(when(said, format!("{name}: {notes:?}")))
+        })
+        .await?;
+    }
+    ensure!(backups(world).get("forced-backup").await?.finalizers().is_empty(), "it is still held");
+    ensure!(restores(world).get("forced-restore").await?.finalizers().is_empty(), "it is still held");
     Ok(())
 }
 
@@ -303,16 +381,21 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
     let world = &*stopped.0;
     create_restore(world, "edited-holder", "edited").await?;
     let once = once(world).await?;
-    let mut lease = ledger(world).await?;
-    let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
-    let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
-    // Every claim is taken out, as someone might who wants to run a backup now.
-    annotations.insert(
-        LEDGER_ANNOTATION.to_owned(),
-        r#"{"v":3,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#.to_owned(),
-    );
-    annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
-    leases.replace("backup-lock-velero", &PostParams::default(), &lease).await?;
+    // The replicas write, too, whenever they like.
+    eventually("the ledger is edited", SOON, async || {
+        let mut lease = ledger(world).await?;
+        let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
+        let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
+        // Every claim is taken out, as someone might who wants to run a backup now.
+        let empty = r#"{"v":3,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
+        annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
+        annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
+        match leases.replace("backup-lock-velero", &PostParams::default(), &lease).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => anyhow::Ok(when(false, status.message)),
+            written => written.map(|_| when(true, String::new())).map_err(Into::into),
+        }
+    })
+    .await?;
     let outcome = eventually("the ledger is rebuilt", SOON, async || {
         let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
         let refused = refusal(once.create(&PostParams::default(), &collides).await.map_err(Into::into))?;

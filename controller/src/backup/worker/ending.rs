@@ -125,6 +125,9 @@ impl Worker {
         self.release().await?;
         if patches::let_go(backup).is_some() {
             self.publish(backup, patches::let_go).await?;
+            if backup.phase().is_terminal() {
+                self.ctx.events.forced_end(backup, backup.phase().as_str());
+            }
         }
         Ok(Next::Done)
     }
