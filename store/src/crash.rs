@@ -1,10 +1,11 @@
-//! Named places where a test can have the process killed, as by `kill -9`.
+//! Named places where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
 //!
 //! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
-//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point; the kit of the
-//! end-to-end tests goes through all of [`POINTS`].
+//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point, `BACKUP_PAUSE_AT=<point>`
+//! stops it there until somebody lets it go on; the kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`]
+//! and [`REFUSAL_POINTS`].
 
-/// Every point, in the order in which a backup comes past them.
+/// Every point of a backup without operations, in the order in which it comes past them.
 pub const POINTS: &[&str] = &[
     "after-owner-marker",
     "mid-collection",
@@ -25,14 +26,36 @@ pub const POINTS: &[&str] = &[
     "after-terminal-patch",
 ];
 
+/// The points between collection and end of a backup whose actions have started operations, in order.
+pub const OPERATION_POINTS: &[&str] = &[
+    "before-operations",
+    "after-operations-recorded",
+    "after-operations-kept",
+    "after-operations",
+    "after-renewal",
+];
+
+/// The points of a backup that is refused, and of one that fails, each right before this is published.
+pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];
+
 /// Comes past a point.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
-    static AT: std::sync::LazyLock<Option<String>> =
-        std::sync::LazyLock::new(|| std::env::var("BACKUP_CRASH_AT").ok());
-    if AT.as_deref() == Some(name) {
+    use std::sync::{LazyLock, Once};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    static CRASH: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("BACKUP_CRASH_AT").ok());
+    static PAUSE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("BACKUP_PAUSE_AT").ok());
+    static PAUSED: Once = Once::new();
+    if CRASH.as_deref() == Some(name) {
         // No destructor, no flush, nothing said: what a lost machine leaves.
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    if PAUSE.as_deref() == Some(name) {
+        PAUSED.call_once(|| {
+            let _ = kill_process(getpid(), Signal::STOP);
+        });
     }
 }
 

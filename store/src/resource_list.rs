@@ -40,7 +40,10 @@ impl ResourceList {
     /// Adds all items of another list; one that is in both is listed once.
     pub fn append(&mut self, other: Self) {
         for (kind, mut names) in other.kinds {
-            self.kinds.entry(kind).or_default().append(&mut names);
+            let all = self.kinds.entry(kind).or_default();
+            all.append(&mut names);
+            all.sort_unstable();
+            all.dedup();
         }
     }
 
@@ -86,5 +89,18 @@ mod tests {
             r#"{"apps/v1/Deployment":["a/web(created)"],"v1/Namespace":["a(skipped)"],"v1/Pod":["a/z","b/x"]}"#
         );
         assert_eq!(list.len(), 5);
+    }
+
+    #[test]
+    fn what_is_in_two_lists_counts_once() {
+        let (mut list, mut again) = (ResourceList::default(), ResourceList::default());
+        for name in ["b", "a"] {
+            list.add("v1", "Pod", Some("n"), name, None);
+        }
+        for name in ["a", "c"] {
+            again.add("v1", "Pod", Some("n"), name, None);
+        }
+        list.append(again);
+        assert_eq!(list.len(), 3);
     }
 }

@@ -28,7 +28,7 @@ pub fn all(ctx: &Context, volumes: &Arc<csi::Volumes>) -> Vec<Arc<dyn BackupItem
         Arc::new(service_account::ServiceAccountAction::new(ctx.client.clone())),
     ];
     if ctx.args.csi() {
-        all.append(&mut csi::actions(&ctx.client, volumes));
+        all.append(&mut csi::actions(&csi::SnapshotApi::new(&ctx.client, &ctx.leadership), volumes));
     }
     all
 }

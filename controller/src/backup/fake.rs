@@ -28,7 +28,7 @@ use crate::{
 pub const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 pub const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
 pub const LEDGER: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
-const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+pub const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 /// Paths that end so are lists.
 /// The marker beside it.
 pub const MARKER: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";

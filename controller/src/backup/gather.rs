@@ -56,7 +56,7 @@ pub async fn hooks(
 ) -> Result<(Hooks, Vec<Value>), StoreError> {
     let (journal, mut notes) = location.journal(backup).await?;
     notes.retain(|note| note[BACKUP] == *uid);
-    let executor = Arc::new(InCluster::new(ctx.silent_client.clone()));
+    let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.leadership.clone()));
     let notebook = JournalNotes {
         journal: Mutex::new(journal),
         location: location.clone(),

@@ -95,16 +95,21 @@ pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progres
     if !decide::announces(&phase) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
         return None;
     }
-    let mut patch = json!({ "status": { "phase": next } });
-    if let Some(progress) = progress {
-        patch["status"]["progress"] = json!(progress.status(true));
-        if let Some(hooks) = progress.hooks() {
-            patch["status"]["hookStatus"] = json!(hooks);
-        }
-        // Everything was collected: what stood in the way before does not any more.
-        patch["metadata"] = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
-    }
+    let mut patch = progress.map_or_else(|| json!({ "status": {} }), everything);
+    patch["status"]["phase"] = json!(next);
     Some(patch)
+}
+
+/// Everything was collected: how much, and that what stood in the way before does not any more.
+fn everything(progress: &Progress) -> Value {
+    let mut patch = json!({
+        "status": { "progress": progress.status(true) },
+        "metadata": { "annotations": { BLOCKED_ANNOTATION: null } },
+    });
+    if let Some(hooks) = progress.hooks() {
+        patch["status"]["hookStatus"] = json!(hooks);
+    }
+    patch
 }
 
 /// That everything was collected, and what stood in the way before does not any more. The phase stays.
@@ -113,12 +118,7 @@ pub fn collected(backup: &Backup, progress: &Progress) -> Option<Value> {
     (phase.is_active()
         && !phase.can_become(&BackupPhase::InProgress)
         && !matches!(phase, BackupPhase::Unknown(_)))
-    .then(|| {
-        json!({
-            "status": { "progress": progress.status(true) },
-            "metadata": { "annotations": { BLOCKED_ANNOTATION: null } },
-        })
-    })
+    .then(|| everything(progress))
 }
 
 /// To `next`, which is what the operations that are kept in the store make of it, with their counts. None if it can't go
@@ -257,6 +257,17 @@ mod tests {
         assert_eq!(patch["status"]["backupItemOperationsFailed"], 1);
         waiting.status = serde_json::from_value(patch["status"].clone()).unwrap();
         assert_eq!(operations(&waiting, &next, &[failed]), None);
+    }
+
+    #[test]
+    fn commands_are_counted_with_and_without_operations() {
+        let progress = Progress::default();
+        progress.attempts_hook();
+        let collected = collected(&backup(BackupPhase::Finalizing), &progress).unwrap();
+        let ends = finalizing(&backup(BackupPhase::InProgress), &BackupPhase::Finalizing, Some(&progress));
+        for patch in [collected, ends.unwrap()] {
+            assert_eq!(patch["status"]["hookStatus"]["hooksAttempted"], 1, "{patch}");
+        }
     }
 
     #[test]

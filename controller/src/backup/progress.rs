@@ -22,6 +22,13 @@ struct Counts {
 }
 
 impl Progress {
+    /// Of a collection that has written so many items.
+    pub fn of(written: u64) -> Self {
+        let progress = Self::default();
+        progress.counts.written.store(written, Ordering::Relaxed);
+        progress
+    }
+
     /// An item was written.
     pub fn wrote(&self) {
         self.counts.written.fetch_add(1, Ordering::Relaxed);

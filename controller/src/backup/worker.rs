@@ -178,6 +178,11 @@ impl Worker {
                 (Plan::Begin | Plan::Resume, start) => {
                     // Both are decided only after a look.
                     let Some(Looked { location, record, .. }) = found else { return Err(Trouble::Changed) };
+                    if start.is_none()
+                        && let Err(Trouble::Blocked { reason, passing }) = self.may_write(&backup).await
+                    {
+                        return self.store_trouble(&backup, reason, passing).await;
+                    }
                     let token = match self.claim(&backup).await? {
                         ControlFlow::Continue(token) => token,
                         ControlFlow::Break(next) => return Ok(next),

@@ -192,7 +192,8 @@ async fn delete_snapshots(
             return Ok(());
         }
     };
-    errors.append(&mut csi::delete::snapshots(&ctx.client, backup, &contents, DRIVER_PATIENCE).await);
+    let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
+    errors.append(&mut csi::delete::snapshots(&api, backup, &contents, DRIVER_PATIENCE).await);
     Ok(())
 }
 

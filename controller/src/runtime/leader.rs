@@ -51,6 +51,12 @@ impl Leadership {
         Self { held: None }
     }
 
+    /// For tests of what others must not do.
+    #[cfg(test)]
+    pub fn never() -> Self {
+        Self::elected(Clock::Boot)
+    }
+
     fn elected(clock: Clock) -> Self {
         Self { held: Some(Arc::new(Held { until: AtomicU64::new(0), clock })) }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use backup_core::api::{Backup, BackupPhase};
-use kube::Client;
 
 use super::super::action::BackupItemAction;
 
@@ -18,17 +17,17 @@ mod snapshot;
 pub mod tidy;
 pub mod volumes;
 
+pub use api::SnapshotApi;
 pub use volumes::Volumes;
 
 /// What the names of all four begin with.
 pub const PREFIX: &str = "velero.io/csi-";
 
 /// The actions of one backup; `volumes` learns what became of each claim.
-pub fn actions(client: &Client, volumes: &Arc<Volumes>) -> Vec<Arc<dyn BackupItemAction>> {
-    let api = api::SnapshotApi::new(client);
+pub fn actions(api: &SnapshotApi, volumes: &Arc<Volumes>) -> Vec<Arc<dyn BackupItemAction>> {
     vec![
         Arc::new(claim::ClaimAction::new(api.clone(), Arc::clone(volumes))),
-        Arc::new(snapshot::SnapshotAction::new(api, Arc::clone(volumes))),
+        Arc::new(snapshot::SnapshotAction::new(api.clone(), Arc::clone(volumes))),
         Arc::new(secrets::SecretAction::of_contents()),
         Arc::new(secrets::SecretAction::of_classes()),
     ]

@@ -16,6 +16,7 @@ use tokio::{
 use super::Hook;
 use crate::runtime::{
     errors::plain,
+    leader::Leadership,
     queue::backoff::{Steps, jitter},
     retry,
 };
@@ -110,12 +111,14 @@ pub(super) async fn insist(
 /// Runs commands by the API server.
 pub struct InCluster {
     client: Client,
+    leadership: Leadership,
 }
 
 impl InCluster {
-    /// By a client whose connections may be silent for as long as a command is.
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    /// By a client whose connections may be silent for as long as a command is. A replica that does not lead runs nothing:
+    /// it would thaw what the leader has frozen.
+    pub fn new(client: Client, leadership: Leadership) -> Self {
+        Self { client, leadership }
     }
 
     async fn exec(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
@@ -128,6 +131,7 @@ impl InCluster {
             tty: false,
             ..AttachParams::default()
         };
+        self.leadership.check().map_err(|error| ExecError::NotBegun(error.to_string()))?;
         let late = |_| ExecError::Unknown(format!("it did not end within {:?}", hook.timeout));
         let deadline = Instant::now() + hook.timeout;
         let begun = tokio::time::timeout_at(deadline, api.exec(pod, &hook.command, &params)).await;
@@ -238,6 +242,23 @@ mod tests {
             Err(ExecError::NotBegun("error dialing backend".into()))
         );
         assert!(matches!(judge(None, text()), Err(ExecError::Unknown(_))));
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_does_not_lead_runs_nothing() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // Nobody is there to be asked.
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let executor = InCluster::new(Client::try_from(config).unwrap(), Leadership::never());
+        let hook = Hook {
+            source: "annotation".to_owned(),
+            container: "c".to_owned(),
+            command: vec!["thaw".to_owned()],
+            fails: true,
+            timeout: Duration::from_secs(1),
+        };
+        let error = executor.run("a", "p", &hook).await.unwrap_err();
+        assert!(!error.has_begun() && error.to_string().contains("does not hold the Lease"), "{error}");
     }
 
     #[tokio::test]

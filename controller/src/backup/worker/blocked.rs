@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{Trouble, Worker};
 use crate::{
     backup::{decide, observe, patches},
+    location::{LocationError, is_read_only},
     runtime::retry,
 };
 
@@ -98,6 +99,23 @@ impl Worker {
                 |error| tracing::debug!(backup = self.name, %error, "the reason could not be written"),
             )
             .is_ok()
+    }
+
+    /// Whether anything may be written to the location of a Backup, as it is now: a person may have made it read-only, or
+    /// deleted it, since it was opened. What can't be read now says nothing about it.
+    pub(super) async fn may_write(&self, backup: &Backup) -> Result<(), Trouble> {
+        let name = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let reason = match self.ctx.locations.get(name).await {
+            Ok(location) if is_read_only(&location) => format!(
+                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
+                 spec.accessMode is ReadWrite"
+            ),
+            Err(error @ LocationError::NotFound { .. }) => {
+                format!("{error}; this backup goes on once {name} is there again")
+            }
+            _ => return Ok(()),
+        };
+        Err(Trouble::Blocked { reason, passing: false })
     }
 
     /// Frees the slot of a backup that has begun and must wait: from InProgress to Finalizing. Collecting again is

@@ -20,6 +20,7 @@ impl Worker {
     /// Decides what the end is, writes it, and publishes it.
     pub(super) async fn finish(&mut self, backup: &Backup) -> Result<Next, Trouble> {
         self.reins.check()?;
+        self.may_write(backup).await?;
         let Some(unfinished) = &mut self.unfinished else { return Err(Trouble::Changed) };
         let stored = match unfinished.store(backup, Timestamp::now()).await {
             Ok(stored) => stored,
@@ -73,6 +74,7 @@ impl Worker {
         start: &Start,
     ) -> Result<Next, Trouble> {
         let patch = |now: &Backup| patches::refuse(now, errors, facts, &start.settings, start.now);
+        crash::point("before-refusal-patch");
         let ended = self.publish(backup, patch).await?;
         self.ended(&ended).await
     }
@@ -81,6 +83,7 @@ impl Worker {
     pub(super) async fn fail(&mut self, backup: &Backup, reason: &str) -> Result<Next, Trouble> {
         self.pay_what_is_owed(backup).await?;
         self.abandon(backup).await?;
+        crash::point("before-failure-patch");
         let ended = self.publish(backup, |now| patches::fail(now, reason, Timestamp::now())).await?;
         self.ended(&ended).await
     }

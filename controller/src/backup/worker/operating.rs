@@ -58,6 +58,7 @@ impl Worker {
             return self.follow(shown, &mut waiting, following).await;
         }
         crash::point("after-operations");
+        self.may_write(&shown).await?;
         self.renew(&shown, waiting, &following.operations()).await
     }
 
@@ -104,15 +105,21 @@ impl Worker {
             }
             reins.check()?;
             let operations = following.operations();
-            match keep(waiting, &operations).await {
-                Ok(()) => self.waiting.over(),
-                // Another replica has kept another state.
-                Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
-                Err(error) => {
-                    not_before = Instant::now() + self.block(&error.to_string(), error.is_transient()).await;
-                    continue;
-                }
+            let (reason, passing) = match self.may_write(&shown).await {
+                Ok(()) => match keep(waiting, &operations).await {
+                    Ok(()) => (None, true),
+                    // Another replica has kept another state.
+                    Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
+                    Err(error) => (Some(error.to_string()), error.is_transient()),
+                },
+                Err(Trouble::Blocked { reason, passing }) => (Some(reason), passing),
+                Err(trouble) => return Err(trouble),
+            };
+            if let Some(reason) = reason {
+                not_before = Instant::now() + self.block(&reason, passing).await;
+                continue;
             }
+            self.waiting.over();
             crash::point("after-operations-kept");
             if changed == Change::Ended {
                 shown = self.show(&shown, waiting, &operations).await?;
@@ -132,7 +139,7 @@ impl Worker {
         waiting: Waiting,
         operations: &[BackupOperation],
     ) -> Result<Next, Trouble> {
-        let (record, before) = (waiting.number(), backup.status.progress.clone().unwrap_or_default());
+        let record = waiting.number();
         let (mut writer, files) = waiting.resume().map_err(|error| self.not_resumed(record, &error))?;
         let reins = self.reins.clone();
         let renewed = tokio::select! {
@@ -147,7 +154,9 @@ impl Worker {
             Some(_) => self.publish(backup, |now| patches::operations(now, &next, operations)).await?,
         };
         crash::point("after-renewal");
-        self.unfinished = Some(Unfinished::new(contents, files, before));
+        // What the status says may be from before a crash.
+        let progress = Progress::of(files.resource_list.len() as u64).status(true);
+        self.unfinished = Some(Unfinished::new(contents, files, progress));
         Ok(Next::Again(Some(Box::new(finalizing))))
     }
 

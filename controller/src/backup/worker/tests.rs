@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     backup::{
         dispatch::Dispatcher,
-        fake::{BACKUP, Cluster, LEDGER, MARKER, RESTORE, velero},
+        fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE, velero},
     },
     runtime::{leader::Leadership, watch::Touched},
 };

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
 use crate::{
-    backup::actions::csi::tidy,
+    backup::actions::csi::{SnapshotApi, tidy},
     operations::{
         call,
         decide::{Answer, Call},
@@ -26,7 +26,7 @@ impl Worker {
             return Ok(());
         }
         self.reins.check()?;
-        self.told(stored, tidy::stored(&self.ctx.client, stored).await)
+        self.told(stored, tidy::stored(&self.snapshots(), stored).await)
     }
 
     /// It comes to nothing: what runs is told to stop, and its snapshots are removed.
@@ -36,7 +36,11 @@ impl Worker {
         if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
             return Ok(());
         }
-        self.told(backup, tidy::abandoned(&self.ctx.client, backup).await)
+        self.told(backup, tidy::abandoned(&self.snapshots(), backup).await)
+    }
+
+    fn snapshots(&self) -> SnapshotApi {
+        SnapshotApi::new(&self.ctx.client, &self.ctx.leadership)
     }
 
     /// What the API server refuses for good keeps no backup from ending: people are told what is left.

@@ -1,9 +1,10 @@
 //! The objects of `snapshot.storage.k8s.io/v1`, as far as they are looked at, and requests about them.
 //!
-//! Reads and creations are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects
-//! that only belong to one backup, so they carry no resourceVersion; deletions carry the uid.
+//! All are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects that only belong
+//! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
+//! the objects have the same names whoever makes them, so a late one would spoil the work of the leader.
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use backup_core::labels::BACKUP_UID;
 use kube::{
@@ -18,6 +19,7 @@ use crate::{
     backup::action::ActionError,
     runtime::{
         errors::{is_conflict, is_gone, is_transient, plain},
+        leader::Leadership,
         retry,
     },
 };
@@ -102,12 +104,29 @@ fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T 
 #[derive(Clone)]
 pub struct SnapshotApi {
     client: Client,
+    leadership: Leadership,
 }
 
 impl SnapshotApi {
     /// With this client.
-    pub fn new(client: &Client) -> Self {
-        Self { client: client.clone() }
+    pub fn new(client: &Client, leadership: &Leadership) -> Self {
+        Self { client: client.clone(), leadership: leadership.clone() }
+    }
+
+    /// A write, tried like a read.
+    async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = Result<T, kube::Error>>,
+    {
+        retry::read(BUDGET, || {
+            let (leads, request) = (self.leadership.check(), request());
+            async move {
+                leads.map_err(|error| kube::Error::Service(error.into()))?;
+                request.await
+            }
+        })
+        .await
     }
 
     fn resource(kind: &str) -> ApiResource {
@@ -170,7 +189,7 @@ impl SnapshotApi {
     ) -> Result<DynamicObject, kube::Error> {
         let api = self.snapshots(namespace);
         let (name, params) = (object.name_any(), PostParams::default());
-        match retry::read(BUDGET, || api.create(&params, object)).await {
+        match self.write(|| api.create(&params, object)).await {
             Err(error) if is_conflict(&error) => {
                 let there = retry::read(BUDGET, || api.get(&name)).await?;
                 if there.labels().get(BACKUP_UID) == object.labels().get(BACKUP_UID) {
@@ -186,7 +205,7 @@ impl SnapshotApi {
     /// Creates a content.
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
         let (api, params) = (self.contents(), PostParams::default());
-        match retry::read(BUDGET, || api.create(&params, object)).await {
+        match self.write(|| api.create(&params, object)).await {
             Err(error) if !is_conflict(&error) => Err(error),
             _ => Ok(()),
         }
@@ -200,7 +219,7 @@ impl SnapshotApi {
         patch: &Value,
     ) -> Result<DynamicObject, kube::Error> {
         let (api, params, patch) = (self.snapshots(namespace), PatchParams::default(), Patch::Merge(patch));
-        retry::read(BUDGET, || api.patch(name, &params, &patch)).await
+        self.write(|| api.patch(name, &params, &patch)).await
     }
 
     /// Merges into a content; none if it is not there.
@@ -210,7 +229,7 @@ impl SnapshotApi {
         patch: &Value,
     ) -> Result<Option<DynamicObject>, kube::Error> {
         let (api, params, patch) = (self.contents(), PatchParams::default(), Patch::Merge(patch));
-        found(retry::read(BUDGET, || api.patch(name, &params, &patch)).await, name)
+        found(self.write(|| api.patch(name, &params, &patch)).await, name)
     }
 
     /// Takes a VolumeSnapshot away together with what it stands for in the storage system.
@@ -229,25 +248,25 @@ impl SnapshotApi {
             let patch = json!({ "spec": { "deletionPolicy": policy } });
             let content = self.patch_content(&content, &patch).await?;
             if let Some(content) = content.filter(|_| policy == "Retain") {
-                delete(&self.contents(), &content).await?;
+                self.delete(&self.contents(), &content).await?;
             }
         }
-        delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
+        self.delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
     }
 
     /// Deletes a content, and with it what it stands for if its policy says so.
     pub async fn delete_content(&self, content: &DynamicObject) -> Result<(), kube::Error> {
-        delete(&self.contents(), content).await
+        self.delete(&self.contents(), content).await
     }
-}
 
-async fn delete(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
-    let name = object.name_any();
-    let params =
-        DeleteParams::default().preconditions(Preconditions { uid: object.uid(), resource_version: None });
-    match retry::read(BUDGET, || api.delete(&name, &params)).await {
-        Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
-        _ => Ok(()),
+    async fn delete(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+        let name = object.name_any();
+        let uid = Preconditions { uid: object.uid(), resource_version: None };
+        let params = DeleteParams::default().preconditions(uid);
+        match self.write(|| api.delete(&name, &params)).await {
+            Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backup_core::{api::Backup, labels, names};
 use backup_store::Contents;
-use kube::{Client, ResourceExt as _, core::DynamicObject};
+use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -23,12 +23,12 @@ const STEP: Duration = Duration::from_millis(500);
 
 /// What stays; a sentence for each snapshot. Waits for the driver at most `patience`, for all of them together.
 pub async fn snapshots(
-    client: &Client,
+    api: &SnapshotApi,
     backup: &Backup,
     contents: &Contents,
     patience: Duration,
 ) -> Vec<String> {
-    let (api, until, mut errors) = (SnapshotApi::new(client), Instant::now() + patience, Vec::new());
+    let (until, mut errors) = (Instant::now() + patience, Vec::new());
     for item in contents.items(CONTENTS) {
         let stored = contents
             .read(item)
@@ -42,7 +42,7 @@ pub async fn snapshots(
             }
         };
         let Some(wanted) = wanted else { continue };
-        if let Err(error) = delete(&api, &wanted, until).await {
+        if let Err(error) = delete(api, &wanted, until).await {
             let handle = wanted.data.pointer("/spec/source/snapshotHandle").and_then(Value::as_str);
             errors.push(format!(
                 "snapshot {} stays in the storage system: {error}",

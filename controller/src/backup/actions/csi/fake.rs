@@ -15,6 +15,9 @@ use backup_core::api::Backup;
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::SnapshotApi;
+use crate::runtime::leader::Leadership;
+
 pub const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 
 /// Changes what is stored before each request is served.
@@ -54,6 +57,10 @@ impl Fake {
             }),
             "velero",
         )
+    }
+
+    pub fn api(&self) -> SnapshotApi {
+        SnapshotApi::new(&self.client(), &Leadership::always())
     }
 
     /// How many requests there were that begin so.

@@ -2,7 +2,7 @@
 //! is there, and again.
 
 use backup_core::api::Backup;
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
 
 use super::api::{SnapshotApi, SnapshotStatus, status};
 
@@ -11,20 +11,20 @@ use super::api::{SnapshotApi, SnapshotStatus, status};
 ///
 /// # Errors
 /// The first request that failed; what was done before it stays done.
-pub async fn stored(client: &Client, backup: &Backup) -> Result<usize, kube::Error> {
-    each(client, backup, true).await
+pub async fn stored(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
+    each(api, backup, true).await
 }
 
 /// When a backup has come to nothing: all of them are removed.
 ///
 /// # Errors
 /// As for [`stored`].
-pub async fn abandoned(client: &Client, backup: &Backup) -> Result<usize, kube::Error> {
-    each(client, backup, false).await
+pub async fn abandoned(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
+    each(api, backup, false).await
 }
 
-async fn each(client: &Client, backup: &Backup, keep_ready: bool) -> Result<usize, kube::Error> {
-    let (api, uid) = (SnapshotApi::new(client), backup.uid().unwrap_or_default());
+async fn each(api: &SnapshotApi, backup: &Backup, keep_ready: bool) -> Result<usize, kube::Error> {
+    let uid = backup.uid().unwrap_or_default();
     let found = if uid.is_empty() { Vec::new() } else { api.of_backup(&uid).await? };
     for snapshot in &found {
         if keep_ready && status::<SnapshotStatus>(snapshot).ready_to_use == Some(true) {

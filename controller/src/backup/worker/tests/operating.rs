@@ -234,6 +234,37 @@ async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_location_that_is_read_only_or_gone_is_waited_for() {
+    for gone in [false, true] {
+        let cluster = Cluster::with(metadata_comes_first);
+        begun(&cluster, "InProgress", &["one"]).await;
+        let action = Arc::new(Scripted::default());
+        let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
+        cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+        let location = cluster.get(LOCATION);
+        let mut changed = location.clone();
+        changed["spec"]["accessMode"] = json!("ReadOnly");
+        if gone {
+            cluster.remove(LOCATION);
+        } else {
+            cluster.put(LOCATION, changed);
+        }
+        action.answer("one", done(""));
+        cluster
+            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+            .await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let reason = cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].to_string();
+        assert!(reason.contains(if gone { "not found" } else { "is read-only" }), "{reason}");
+        assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+        assert!(!cluster.file(".private/operations-1").exists(), "it was written to");
+        cluster.put(LOCATION, location);
+        running.await.unwrap();
+        assert_eq!(cluster.phase(), "Completed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_person_who_cancels_gets_an_honest_end() {
     let cluster = Cluster::with(metadata_comes_first);
     begun(&cluster, "InProgress", &["one"]).await;

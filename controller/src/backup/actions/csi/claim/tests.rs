@@ -5,7 +5,7 @@ use super::{
 
 fn action(fake: &Fake) -> (ClaimAction, Arc<Volumes>) {
     let volumes = Arc::new(Volumes::default());
-    (ClaimAction::new(SnapshotApi::new(&fake.client()), Arc::clone(&volumes)), volumes)
+    (ClaimAction::new(fake.api(), Arc::clone(&volumes)), volumes)
 }
 
 fn snapshots() -> String {

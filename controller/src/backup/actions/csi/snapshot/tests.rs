@@ -19,7 +19,7 @@ fn world(status: Value) -> (Fake, SnapshotAction, Value) {
     binds(json!(null))(&mut objects);
     let bound = objects[PATH].clone();
     *fake.objects.lock().unwrap() = objects;
-    let action = SnapshotAction::new(SnapshotApi::new(&fake.client()), Arc::default());
+    let action = SnapshotAction::new(fake.api(), Arc::default());
     (fake, action, bound)
 }
 
@@ -93,7 +93,7 @@ async fn what_is_stopped_is_removed_with_its_data_and_what_is_stored_keeps_it() 
         let (fake, action, _) = world(json!(null));
         set(&fake, PATH, &json!({ "readyToUse": ready }));
         if stored {
-            assert_eq!(super::super::tidy::stored(&fake.client(), &backup("Finalizing")).await.unwrap(), 1);
+            assert_eq!(super::super::tidy::stored(&fake.api(), &backup("Finalizing")).await.unwrap(), 1);
         } else {
             action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap();
         }
@@ -112,7 +112,7 @@ async fn what_is_stopped_is_removed_with_its_data_and_what_is_stored_keeps_it() 
     let (fake, action, _) = world(json!(null));
     fake.objects.lock().unwrap().clear();
     action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap();
-    assert_eq!(super::super::tidy::abandoned(&fake.client(), &backup("InProgress")).await.unwrap(), 0);
+    assert_eq!(super::super::tidy::abandoned(&fake.api(), &backup("InProgress")).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,4 +123,17 @@ async fn a_snapshot_of_somebody_else_is_left_alone() {
         assert_eq!(action.execute(&item, &backup(phase)).await.unwrap(), Executed::default());
     }
     assert_eq!(fake.asked("PATCH") + fake.asked("DELETE"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_does_not_lead_writes_nothing() {
+    let (fake, _, item) = world(json!({ "readyToUse": true }));
+    let action = SnapshotAction::new(
+        SnapshotApi::new(&fake.client(), &crate::runtime::leader::Leadership::never()),
+        Arc::default(),
+    );
+    let error = action.execute(&item, &backup("InProgress")).await.unwrap_err();
+    assert!(error.to_string().contains("does not hold the Lease"), "{error}");
+    action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap_err();
+    assert_eq!((fake.asked("PATCH"), fake.asked("DELETE")), (0, 0));
 }
