@@ -13,7 +13,7 @@
 //	control-plane kube-controller-manager FLAGS...
 //	control-plane s3 --listen 127.0.0.1:PORT --dir DIR --access KEY --secret KEY [--tls-cert FILE --tls-key FILE]
 //	control-plane kubelet --listen 127.0.0.1:PORT --log FILE
-//	control-plane inspect TARBALL
+//	control-plane inspect [--replaced] TARBALL
 //	control-plane version
 //
 // A link named like one of the programs (say kube-apiserver) runs that program.
@@ -96,11 +96,16 @@ func runCommand(command *cobra.Command, args []string) int {
 }
 
 func runInspect(args []string) int {
-	if len(args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: control-plane inspect TARBALL")
+	args = args[1:]
+	replaced := len(args) > 0 && args[0] == "--replaced"
+	if replaced {
+		args = args[1:]
+	}
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: control-plane inspect [--replaced] TARBALL")
 		return 2
 	}
-	if err := inspect.File(args[1], os.Stdout); err != nil {
+	if err := inspect.File(args[0], replaced, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "inspect:", err)
 		return 1
 	}

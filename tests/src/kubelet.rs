@@ -86,12 +86,28 @@ impl Kubelet {
         name: &str,
         annotations: &Value,
     ) -> anyhow::Result<()> {
+        self.pod_with(world, namespace, name, annotations, &[]).await
+    }
+
+    /// The same, with these claims as volumes.
+    pub async fn pod_with(
+        &self,
+        world: &World,
+        namespace: &str,
+        name: &str,
+        annotations: &Value,
+        claims: &[&str],
+    ) -> anyhow::Result<()> {
+        let volumes: Vec<Value> = claims
+            .iter()
+            .map(|claim| json!({ "name": claim, "persistentVolumeClaim": { "claimName": claim } }))
+            .collect();
         ensure_namespace(&world.client, namespace).await?;
         let pods: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": name, "annotations": annotations, "labels": { "app": name } },
             "spec": { "nodeName": NODE, "containers": [{ "name": "main", "image": "none" }],
-                "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0 },
+                "volumes": volumes, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0 },
         }))?;
         // A new namespace has no service account for a moment.
         eventually("the pod is there", Duration::from_secs(30), async || {

@@ -192,14 +192,28 @@ impl S3 {
     }
 
     /// Reads a stored object to a local file and opens it with the independent reader (Go's tar and gzip); one JSON
-    /// line for each entry.
+    /// line for each entry. No path may be there twice.
     pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        self.inspect(bucket, key, &[]).await
+    }
+
+    /// As [`Self::inspect_tarball`], of a backup that has waited for operations: newer versions of items may follow.
+    pub async fn inspect_replaced(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+        self.inspect(bucket, key, &["--replaced"]).await
+    }
+
+    async fn inspect(
+        &self,
+        bucket: &str,
+        key: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Vec<serde_json::Value>> {
         use object_store::ObjectStoreExt as _;
         let bytes = self.bucket(bucket)?.get(&key.into()).await?.bytes().await?;
         let file = self.folder.join("inspected.tar.gz");
         tokio::fs::write(&file, &bytes).await?;
-        let output =
-            tokio::process::Command::new(build_control_plane()?).arg("inspect").arg(&file).output().await?;
+        let mut command = tokio::process::Command::new(build_control_plane()?);
+        let output = command.arg("inspect").args(flags).arg(&file).output().await?;
         if !output.status.success() {
             bail!("{key} is no good tarball: {}", String::from_utf8_lossy(&output.stderr));
         }

@@ -12,6 +12,8 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
+use crate::wait::{eventually, when};
+
 /// How to start a process; kept for restarts.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -118,6 +120,23 @@ impl Process {
             return Ok(());
         }
         bail!("{} ended with {status}:\n{}", self.spec.name, self.tail(30))
+    }
+
+    /// Waits until it stands still (SIGSTOP), by itself or by somebody else. Linux only.
+    pub async fn paused(&mut self, patience: Duration) -> anyhow::Result<()> {
+        eventually(&format!("{} is paused", self.name()), patience, async || {
+            self.check()?;
+            let id = self.id().context("process has ended")?;
+            let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+            let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+            anyhow::Ok(when(state.contains("T (stopped)"), state))
+        })
+        .await
+    }
+
+    /// Whether it runs; one that is paused does.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Starts it again with the same arguments.

@@ -34,10 +34,12 @@ pub enum Behaviour {
     Ready(Duration),
     /// Cut at once, then an error with this text.
     Errs(&'static str),
-    /// Cut at once, and never ready.
+    /// Cut at once, and not ready until the class is applied anew with another behaviour.
     NeverReady,
     /// Never cut; the error has this text.
     NeverCut(&'static str),
+    /// Not cut until the class is applied anew with another behaviour.
+    Held,
 }
 
 /// Whether Go is there, and with it the definitions.
@@ -76,6 +78,7 @@ pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: boo
         Behaviour::Errs(text) => json!({ "errs": text }),
         Behaviour::NeverReady => json!({ "neverReady": "true" }),
         Behaviour::NeverCut(text) => json!({ "neverCut": text }),
+        Behaviour::Held => json!({ "held": "true" }),
     };
     let labels = if label { json!({ "velero.io/csi-volumesnapshot-class": "true" }) } else { json!({}) };
     let object = json!({
@@ -286,6 +289,9 @@ impl Play {
         let class = self::api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
         let parameters = &class.data["parameters"];
         let error = |text: &Value| json!({ "error": { "message": text, "time": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string() } });
+        if parameters["held"].is_string() {
+            return Ok(());
+        }
         if parameters["neverCut"].is_string() {
             if status["error"].is_null() {
                 set_status(&api, &name, &error(&parameters["neverCut"])).await?;

@@ -41,17 +41,20 @@ type entry struct {
 // File reads the archive at name and prints one JSON line for each entry. The
 // lines of a broken archive's sound entries are printed before the error is
 // returned, which shows where it breaks.
-func File(name string, out io.Writer) error {
+//
+// No path may be there twice, unless replaced says that entries under
+// resources/ may be followed by newer versions of themselves.
+func File(name string, replaced bool, out io.Writer) error {
 	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	return Read(file, out)
+	return Read(file, replaced, out)
 }
 
 // Read is File for an archive that is already open.
-func Read(in io.Reader, out io.Writer) error {
+func Read(in io.Reader, replaced bool, out io.Writer) error {
 	unzipped, err := gzip.NewReader(in)
 	if err != nil {
 		return fmt.Errorf("not a gzip stream: %w", cutShort(err))
@@ -74,7 +77,7 @@ func Read(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("entry %q: %w", header.Name, cutShort(err))
 		}
-		if seen[line.Name] {
+		if seen[line.Name] && !(replaced && strings.HasPrefix(line.Name, "resources/")) {
 			return fmt.Errorf("entry %q: present twice", line.Name)
 		}
 		seen[line.Name] = true

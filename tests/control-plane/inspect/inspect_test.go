@@ -66,7 +66,7 @@ func TestPrintsOneLineForEachEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := File(path, &out); err != nil {
+	if err := File(path, false, &out); err != nil {
 		t.Fatal(err)
 	}
 	want := line("metadata/version", "1.1.0") + line(long, `{"kind":"A"}`) + line("empty", "")
@@ -83,7 +83,7 @@ func line(name, content string) string {
 
 func TestAcceptsAnEmptyArchive(t *testing.T) {
 	var out bytes.Buffer
-	if err := Read(bytes.NewReader(zip(t, packTar(t))), &out); err != nil || out.Len() > 0 {
+	if err := Read(bytes.NewReader(zip(t, packTar(t))), false, &out); err != nil || out.Len() > 0 {
 		t.Errorf("got %v and %q", err, out.String())
 	}
 }
@@ -123,10 +123,23 @@ func TestRefuses(t *testing.T) {
 		"JSON and rubbish":     {zip(t, packTar(t, file("resources/a.json", "{} }"))), "not JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Read(bytes.NewReader(test.data), &bytes.Buffer{})
+			err := Read(bytes.NewReader(test.data), false, &bytes.Buffer{})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestNewerVersions(t *testing.T) {
+	newer := func(name string) []byte {
+		return zip(t, packTar(t, file(name, "{}"), file("other", ""), file(name, "{}")))
+	}
+	var out bytes.Buffer
+	if err := Read(bytes.NewReader(newer("resources/a.json")), true, &out); err != nil || strings.Count(out.String(), "\n") != 3 {
+		t.Errorf("got %v, %s", err, out.String())
+	}
+	if err := Read(bytes.NewReader(newer("metadata/version")), true, &out); err == nil {
+		t.Error("only resources have newer versions")
 	}
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, DeleteBackupRequest, GoDuration,
+    Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, GoDuration,
     delete_backup_request::DeleteBackupRequestSpec,
 };
 use backup_tests::{
@@ -22,7 +22,10 @@ use kube::{
 use object_store::ObjectStoreExt as _;
 use serde_json::{Value, json};
 
-use crate::main_job::{backups, create_backup, of_namespaces, s3};
+use crate::{
+    drills::{blocked, location, of, whole},
+    main_job::{backups, create_backup, of_namespaces, s3},
+};
 
 crate::tests! {
     a_claim_is_snapshotted_and_completed_means_its_data_is_there,
@@ -34,6 +37,7 @@ crate::tests! {
     a_person_can_cancel_operations,
     a_deleted_backup_takes_its_running_snapshots_along,
     claims_without_a_snapshot_are_named,
+    a_location_that_is_read_only_or_gone_while_operations_run_is_waited_for,
 }
 
 const SOON: Duration = Duration::from_mins(1);
@@ -268,8 +272,57 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
     Ok(())
 }
 
+async fn a_location_that_is_read_only_or_gone_while_operations_run_is_waited_for(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let driver = ready(world).await?;
+    let url = s3(world)?.url();
+    for (name, class) in [("csi-read-only", "gate-read-only"), ("csi-gone", "gate-gone")] {
+        s3(world)?.create_versioned_bucket(name).await?;
+        location(world, name, name, &url).await?;
+        snapshots::class(&world.client, class, Behaviour::NeverReady, false).await?;
+        snapshots::claim(&world.client, name, "data", class).await?;
+        create_backup(world, name, of(name)).await?;
+        waiting(world, name).await?;
+    }
+    let cut = driver.stored();
+    let locations: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let mode = async |mode: &str| {
+        let patch = json!({ "spec": { "accessMode": mode } });
+        locations.patch("csi-read-only", &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    mode("ReadOnly").await?;
+    locations.delete("csi-gone", &DeleteParams::default()).await?;
+    let mut before = Vec::new();
+    for (name, class) in [("csi-read-only", "gate-read-only"), ("csi-gone", "gate-gone")] {
+        before.push(s3(world)?.versions(name).await?);
+        snapshots::class(&world.client, class, Behaviour::Ready(Duration::ZERO), false).await?;
+    }
+    for (name, words) in [("csi-read-only", "is read-only"), ("csi-gone", "not found")] {
+        let reason = blocked(world, name, &BackupPhase::WaitingForPluginOperations).await?;
+        ensure!(reason.contains(words), "{name}: {reason}");
+    }
+    // Another process sees it the same way.
+    world.renew_controller(0).await?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for (name, before) in ["csi-read-only", "csi-gone"].iter().zip(before) {
+        let phase = backups(world).get(name).await?.phase();
+        ensure!(phase == BackupPhase::WaitingForPluginOperations, "{name} is {phase}");
+        ensure!(s3(world)?.versions(name).await? == before, "{name} was written to");
+    }
+    mode("ReadWrite").await?;
+    location(world, "csi-gone", "csi-gone", &url).await?;
+    for name in ["csi-read-only", "csi-gone"] {
+        let backup = world.backup_ended(name).await?;
+        ensure!(backup.phase() == BackupPhase::Completed, "{name}: {:?}", backup.status);
+        whole(s3(world)?, name, name, &backup).await?;
+    }
+    ensure!(driver.stored() == cut, "cut {cut:?}, then {:?}", driver.stored());
+    Ok(())
+}
+
 /// Waits until a backup waits for operations.
-async fn waiting(world: &World, name: &str) -> anyhow::Result<Backup> {
+pub async fn waiting(world: &World, name: &str) -> anyhow::Result<Backup> {
     eventually(&format!("backup {name} waits for operations"), SOON, async || {
         let backup = backups(world).get(name).await?;
         let phase = backup.phase();

@@ -3,6 +3,7 @@
 //! They have a runner of their own because worlds are shared between tests and have to be ended by whoever started
 //! them, and because a person who waits wants to see progress. A name as argument runs the tests that contain it.
 
+mod api_outages;
 mod bad_input;
 mod clients;
 mod collection;
@@ -16,10 +17,12 @@ mod ledger;
 mod lock;
 mod locks;
 mod main_job;
+mod operation_crashes;
 mod orphans;
 mod percona;
 mod plugin;
 mod policy;
+mod takeover;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -79,10 +82,24 @@ async fn main() -> ExitCode {
         ),
         (
             "a controller that is killed",
-            crash_points::TESTS.to_vec(),
-            World::builder()
-                .webhooks(1)
-                .controller_args(&["--store-validation-frequency=2s", crash_points::ALONE]),
+            [crash_points::TESTS, operation_crashes::TESTS].concat(),
+            World::builder().webhooks(1).controller_args(&[
+                "--features=EnableCSI",
+                "--item-operation-sync-frequency=1s",
+                "--store-validation-frequency=2s",
+                crash_points::ALONE,
+            ]),
+        ),
+        (
+            "an API server that is stopped",
+            api_outages::TESTS.to_vec(),
+            World::builder().webhooks(1).controller_args(&[
+                "--features=EnableCSI",
+                "--item-operation-sync-frequency=1s",
+                "--store-validation-frequency=2s",
+                "--concurrent-backups=4",
+                api_outages::BUDGET,
+            ]),
         ),
         (
             "snapshots of CSI volumes",
@@ -97,6 +114,16 @@ async fn main() -> ExitCode {
             "a node with scripted commands",
             hooks::TESTS.to_vec(),
             World::builder().webhooks(1).controller_args(&["--store-validation-frequency=2s"]),
+        ),
+        (
+            "two controllers, and the leader is paused",
+            takeover::TESTS.to_vec(),
+            World::builder().webhooks(1).controllers(2).controller_args(&[
+                "--features=EnableCSI",
+                "--item-operation-sync-frequency=1s",
+                "--store-validation-frequency=2s",
+                "--concurrent-backups=8",
+            ]),
         ),
         (
             "a grace of one second",

@@ -1,0 +1,244 @@
+//! An API server that stands still, or is ended and started again, while backups are in every phase: for moments, for
+//! longer than `--resource-timeout`, and for longer than the lease. Every outcome is published soon after, once.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupPhase, BackupSpec};
+use backup_tests::{
+    World,
+    faulty_s3::{Asked, FaultyS3, Mood},
+    install::NAMESPACE,
+    snapshots::{self, Behaviour, SnapshotController},
+    wait::{Probe, eventually, when},
+};
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
+use tokio::time::Instant;
+
+use crate::{
+    crash_points::{debug_build, refused_and_failed},
+    csi::waiting,
+    drills::{location, noise, of, whole},
+    main_job::{backups, config_maps, create_backup, s3},
+    operation_crashes::counts_equal_lists,
+};
+
+crate::tests! {
+    outages_of_moments_and_longer_than_the_budget_lose_no_outcome,
+    an_outage_longer_than_the_lease_loses_no_outcome,
+    a_refusal_and_a_failure_are_published_after_an_outage,
+}
+
+/// The budget of a write in this world.
+pub const BUDGET: &str = "--resource-timeout=3s";
+/// Longer than that.
+const OUTAGE: Duration = Duration::from_secs(6);
+/// The holder of the lease ends when it could not renew it for ten seconds.
+const LEASE_IS_LOST: Duration = Duration::from_secs(12);
+/// An outcome that was waiting for the API server is published within this time.
+const SOON: Duration = Duration::from_secs(15);
+/// A new process waits for the end of the old one's lease first.
+const SOON_AFTER_THE_LEASE: Duration = Duration::from_secs(40);
+const REACHED: Duration = Duration::from_mins(1);
+
+async fn outages_of_moments_and_longer_than_the_budget_lose_no_outcome(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let cast = Cast::begin(world, "stop").await?;
+    for time in [Duration::from_millis(1500), OUTAGE] {
+        let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;
+        server.pause()?;
+        cast.store_recovers();
+        tokio::time::sleep(time).await;
+        server.resume()?;
+    }
+    cast.ended(world, SOON).await
+}
+
+async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
+    let cast = Cast::begin(world, "end").await?;
+    world.plane.api_servers.first_mut().ok_or(NO_SERVER)?.kill().await?;
+    cast.store_recovers();
+    tokio::time::sleep(LEASE_IS_LOST).await;
+    let controller = &mut world.controllers[0];
+    eventually("the controller without a lease ends", Duration::from_secs(10), async || {
+        anyhow::Ok(when(!controller.is_running(), "it runs"))
+    })
+    .await?;
+    world.plane.api_servers.first_mut().ok_or(NO_SERVER)?.restart().await?;
+    eventually("the API server is back", REACHED, async || {
+        world.client.apiserver_version().await.map(|_| Probe::Ready(()))
+    })
+    .await?;
+    cast.ended(world, SOON_AFTER_THE_LEASE).await
+}
+
+/// What of a cluster that was there before can't be stopped.
+const NO_SERVER: crate::Skip = crate::Skip("there is no API server of our own");
+
+/// Backups in every phase, all at once; each has namespace, bucket and location of its own.
+struct Cast {
+    round: &'static str,
+    driver: SnapshotController,
+    /// In front of all buckets.
+    front: FaultyS3,
+}
+
+/// Names of the backups, what each is in when the outage comes, and how it ends.
+const ROLES: [(&str, BackupPhase, BackupPhase); 6] = [
+    ("completing", BackupPhase::Finalizing, BackupPhase::Completed),
+    ("failing", BackupPhase::FinalizingPartiallyFailed, BackupPhase::PartiallyFailed),
+    ("waiting", BackupPhase::WaitingForPluginOperations, BackupPhase::Completed),
+    ("collecting", BackupPhase::InProgress, BackupPhase::Completed),
+    ("queued", BackupPhase::Queued, BackupPhase::Completed),
+    ("new", BackupPhase::New, BackupPhase::Completed),
+];
+
+impl Cast {
+    async fn begin(world: &World, round: &'static str) -> anyhow::Result<Self> {
+        if world.plane.api_servers.is_empty() {
+            return Err(NO_SERVER.into());
+        }
+        if !snapshots::available() {
+            return Err(crate::Skip("the definitions of snapshots come from a Go module").into());
+        }
+        snapshots::install_definitions(&world.client).await?;
+        let s3 = s3(world)?;
+        let cast = Self {
+            round,
+            driver: SnapshotController::start(&world.client),
+            front: FaultyS3::start(s3.address()).await?,
+        };
+        for (role, ..) in &ROLES {
+            let name = cast.name(role);
+            s3.create_versioned_bucket(&name).await?;
+            location(world, &name, &name, &cast.front.url()).await?;
+        }
+        // The metadata of two can't be written until the store recovers, and the parts of a third take their time.
+        let part = |asked: &Asked| asked.query.contains("partNumber=");
+        let metadata = |asked: &Asked| asked.writes() && asked.key.ends_with("/velero-backup.json");
+        cast.front.rule(move |asked| match asked {
+            asked if metadata(asked) => Mood::Answer(503),
+            asked if part(asked) => Mood::Slow(Duration::from_secs(4)),
+            _ => Mood::Pass,
+        });
+
+        let name = cast.name("waiting");
+        snapshots::class(&world.client, &name, Behaviour::NeverReady, false).await?;
+        snapshots::claim(&world.client, &name, "data", &name).await?;
+        let name = cast.name("failing");
+        snapshots::class(&world.client, &name, Behaviour::Errs("no space"), false).await?;
+        snapshots::claim(&world.client, &name, "data", &name).await?;
+        config_maps(world, &cast.name("completing"), 5).await?;
+        noise(world, &cast.name("collecting"), 30).await?;
+        for role in ["completing", "failing", "waiting"] {
+            create_backup(world, &cast.name(role), of(&cast.name(role))).await?;
+        }
+        waiting(world, &cast.name("waiting")).await?;
+        for role in ["completing", "failing"] {
+            let key = format!("backups/{0}/velero-backup.json", cast.name(role));
+            eventually(&format!("{role} is to be published"), REACHED, async || {
+                let asked = cast.front.asked();
+                anyhow::Ok(when(asked.iter().any(|asked| asked.writes() && asked.key == key), "not yet"))
+            })
+            .await?;
+        }
+        create_backup(world, &cast.name("collecting"), of(&cast.name("collecting"))).await?;
+        eventually("a part is on its way", REACHED, async || {
+            anyhow::Ok(when(cast.front.asked().iter().any(part), "not yet"))
+        })
+        .await?;
+        // They overlap with the one that is collected.
+        let few = |role: &str| BackupSpec {
+            included_namespaces: vec![cast.name("collecting")],
+            excluded_resources: vec!["configmaps".to_owned()],
+            ..of(&cast.name(role))
+        };
+        create_backup(world, &cast.name("queued"), few("queued")).await?;
+        eventually("one is queued", REACHED, async || {
+            let phase = backups(world).get(&cast.name("queued")).await?.phase();
+            Ok::<_, kube::Error>(when(phase == BackupPhase::Queued, phase.to_string()))
+        })
+        .await?;
+        create_backup(world, &cast.name("new"), few("new")).await?;
+        for (role, phase, _) in &ROLES {
+            let now = backups(world).get(&cast.name(role)).await?.phase();
+            ensure!(now == *phase || (*role == "new" && now == BackupPhase::Queued), "{role} is {now}");
+        }
+        Ok(cast)
+    }
+
+    fn name(&self, role: &str) -> String {
+        format!("outage-{role}-{}", self.round)
+    }
+
+    fn store_recovers(&self) {
+        self.front.calm();
+    }
+
+    /// Waits until all have ended, and checks how. A controller that ends meanwhile is started again, as a Deployment does.
+    async fn ended(&self, world: &mut World, soon: Duration) -> anyhow::Result<()> {
+        let (until, class) = (Instant::now() + soon, self.name("waiting"));
+        snapshots::class(&world.client, &class, Behaviour::Ready(Duration::ZERO), false).await?;
+        let mut ended: Vec<Backup> = Vec::new();
+        for (role, _, phase) in &ROLES {
+            let backup = loop {
+                if !world.controllers[0].is_running() {
+                    world.controllers[0].restart().await?;
+                }
+                let backup = backups(world).get(&self.name(role)).await?;
+                if backup.phase().is_terminal() {
+                    break backup;
+                }
+                // What only begins after the outage takes its time.
+                let late = if matches!(*role, "queued" | "new") { soon } else { Duration::ZERO };
+                ensure!(Instant::now() < until + late, "{role} is {} so long after it", backup.phase());
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            };
+            ensure!(backup.phase() == *phase, "{role}: {:?}", backup.status);
+            ended.push(backup);
+        }
+        let s3 = s3(world)?;
+        for ((role, ..), backup) in ROLES.iter().zip(&ended) {
+            let name = self.name(role);
+            let entries = whole(s3, &name, &name, backup).await.context(*role)?;
+            counts_equal_lists(s3, &name, &name, backup, &entries).await.context(*role)?;
+            told_once(world, backup).await?;
+        }
+        ensure!(self.driver.stored().len() == 1, "one good snapshot, not {:?}", self.driver.stored());
+        Ok(())
+    }
+}
+
+/// What is told of an end may be lost in an outage; it is not told twice.
+async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
+    let name = backup.metadata.name.clone().unwrap_or_default();
+    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let of = ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
+    let told: i32 = events.list(&of).await?.items.iter().map(|event| event.count.unwrap_or(1)).sum();
+    ensure!(told <= 1, "the end of {name} was told {told} times");
+    Ok(())
+}
+
+async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World) -> anyhow::Result<()> {
+    debug_build(world)?;
+    for (point, name, spec, phase) in refused_and_failed(world, "outage").await? {
+        let name = &name;
+        world.controllers[0].stop(REACHED).await?;
+        world.controllers[0].restart_with("BACKUP_PAUSE_AT", point).await?;
+        create_backup(world, name, spec).await?;
+        world.controllers[0].paused(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;
+        server.pause()?;
+        world.controllers[0].resume()?;
+        tokio::time::sleep(OUTAGE).await;
+        server.resume()?;
+        let back = Instant::now();
+        let backup = world.backup_ended(name).await?;
+        ensure!(back.elapsed() < SOON, "{name} was published after {:?}", back.elapsed());
+        ensure!(backup.phase() == phase, "{name}: {:?}", backup.status);
+        told_once(world, &backup).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! Two controllers. The one that leads is paused in the middle of everything, the other takes over, and then the first one
+//! wakes up: it must not do anything more that counts.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupPhase};
+use backup_tests::{
+    World,
+    faulty_s3::{Asked, FaultyS3, Mood},
+    install::NAMESPACE,
+    kubelet::Kubelet,
+    snapshots::{self, Behaviour, SnapshotController},
+    wait::{eventually, when},
+};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use crate::{
+    csi::waiting,
+    drills::{location, noise, of, whole},
+    main_job::{backups, config_maps, create_backup, s3},
+    operation_crashes::counts_equal_lists,
+};
+
+crate::tests! {
+    a_leader_that_is_paused_and_wakes_up_changes_nothing,
+}
+
+/// One backup for each, with namespace, bucket and location of its own: what the leader is paused in. Those of the second half
+/// have not ended yet when it wakes up.
+const ROLES: [&str; 6] = ["finishing", "uploading", "frozen", "collecting", "freezing", "waiting"];
+/// How many of them have.
+const ENDED: usize = 3;
+/// How long requests of the leader are held up: they come after the other one has taken over.
+const HELD: Duration = Duration::from_secs(20);
+/// How long the other one takes for each part of the one that is still being collected.
+const SLOW: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_mins(1);
+
+async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> anyhow::Result<()> {
+    let play = Play::begin(world).await?;
+    let paused = leader(world).await?;
+    world.controllers[paused].pause()?;
+    std::fs::remove_file(play.gate("freezing"))?;
+    play.store_recovers();
+    for pod in ["frozen", "freezing"] {
+        play.frozen_again(pod).await?;
+    }
+    // What the first one waits for comes true; the second one still holds a pod frozen.
+    play.cut(world).await?;
+    let mut ended = Vec::new();
+    for role in &ROLES[..ENDED] {
+        ended.push(play.ended(world, role).await?);
+    }
+    for role in &ROLES[ENDED..] {
+        let phase = backups(world).get(&of_role(role)).await?.phase();
+        ensure!(phase.is_active(), "{role} is {phase}: nothing is in the middle any more");
+    }
+    world.controllers[paused].resume()?;
+    ends_by_itself(world, paused).await?;
+    let story = play.commands("freezing")?;
+    ensure!(story == ["wait", "say", "wait"], "thawed by the one that woke up: {story:?}");
+
+    std::fs::write(play.gate("freezing"), "")?;
+    snapshots::class(&world.client, &of_role("waiting"), Behaviour::Ready(Duration::ZERO), false).await?;
+    for role in &ROLES[ENDED..] {
+        ended.push(play.ended(world, role).await?);
+    }
+    for (role, before) in ROLES.iter().zip(&ended) {
+        let now = backups(world).get(&of_role(role)).await?;
+        ensure!(now == *before, "{role} was changed after its end: {now:?}");
+    }
+    Ok(())
+}
+
+/// Backups that the leader has in hand.
+struct Play {
+    kubelet: Kubelet,
+    driver: SnapshotController,
+    /// In front of the buckets, as of the roles.
+    fronts: Vec<FaultyS3>,
+    folder: PathBuf,
+}
+
+/// Name of what belongs to a role.
+fn of_role(role: &str) -> String {
+    format!("takeover-{role}")
+}
+
+fn part(asked: &Asked) -> bool {
+    asked.query.contains("partNumber=")
+}
+
+fn results(asked: &Asked) -> bool {
+    asked.makes_final() && asked.key.ends_with("-results.gz")
+}
+
+impl Play {
+    async fn begin(world: &World) -> anyhow::Result<Self> {
+        if !snapshots::available() {
+            return Err(crate::Skip("the definitions of snapshots come from a Go module").into());
+        }
+        snapshots::install_definitions(&world.client).await?;
+        let mut play = Self {
+            kubelet: Kubelet::start(world).await?,
+            driver: SnapshotController::start(&world.client),
+            fronts: Vec::new(),
+            folder: world.folder().to_owned(),
+        };
+        let s3 = s3(world)?;
+        for role in ROLES {
+            let (name, front) = (of_role(role), FaultyS3::start(s3.address()).await?);
+            s3.create_versioned_bucket(&name).await?;
+            location(world, &name, &name, &front.url()).await?;
+            play.fronts.push(front);
+        }
+        play.is_waiting(world).await?;
+        play.is_finishing(world).await?;
+        for pod in ["frozen", "freezing"] {
+            play.is_frozen(world, pod).await?;
+        }
+        for role in ["uploading", "collecting"] {
+            play.is_collecting(world, role).await?;
+        }
+        Ok(play)
+    }
+
+    fn front(&self, role: &str) -> anyhow::Result<&FaultyS3> {
+        ROLES
+            .iter()
+            .zip(&self.fronts)
+            .find(|(of, _)| **of == role)
+            .map(|(_, front)| front)
+            .context("no front")
+    }
+
+    /// The command before the backup of a pod lasts until this file is there.
+    fn gate(&self, pod: &str) -> PathBuf {
+        self.folder.join(format!("gate-{pod}"))
+    }
+
+    async fn is_waiting(&self, world: &World) -> anyhow::Result<()> {
+        let name = of_role("waiting");
+        snapshots::class(&world.client, &name, Behaviour::NeverReady, false).await?;
+        snapshots::claim(&world.client, &name, "data", &name).await?;
+        create_backup(world, &name, of(&name)).await?;
+        waiting(world, &name).await.map(drop)
+    }
+
+    /// One of its last files is on its way.
+    async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
+        let (name, front) = (of_role("finishing"), self.front("finishing")?);
+        front.rule(|asked| if results(asked) { Mood::Slow(HELD) } else { Mood::Pass });
+        config_maps(world, &name, 5).await?;
+        create_backup(world, &name, of(&name)).await?;
+        was_asked(front, "its results", results).await
+    }
+
+    /// The command before has run, the one after has not: a snapshot is being cut.
+    async fn is_frozen(&self, world: &World, pod: &str) -> anyhow::Result<()> {
+        let name = of_role(pod);
+        std::fs::write(self.gate(pod), "")?;
+        snapshots::class(&world.client, &name, Behaviour::Held, false).await?;
+        snapshots::claim(&world.client, &name, "data", &name).await?;
+        let annotations = json!({
+            "pre.hook.backup.velero.io/command": json!(["wait", self.gate(pod)]).to_string(),
+            "pre.hook.backup.velero.io/timeout": "2m",
+            "post.hook.backup.velero.io/command": r#"["say", "thawed"]"#,
+        });
+        self.kubelet.pod_with(world, &name, "db", &annotations, &["data"]).await?;
+        create_backup(world, &name, of(&name)).await?;
+        let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
+        eventually("its snapshot is asked for", SOON, async || {
+            let count = made.list(&ListParams::default()).await?.items.len();
+            Ok::<_, kube::Error>(when(count == 1, format!("{count} snapshots")))
+        })
+        .await?;
+        let story = self.kubelet.story(&format!("{name}/db"))?;
+        ensure!(story == ["wait began", "wait ended with 0"], "{story:?}");
+        Ok(())
+    }
+
+    /// A part is on its way, and more items than fit into the next ones are to come.
+    async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
+        let (name, front) = (of_role(role), self.front(role)?);
+        front.rule(|asked| if part(asked) { Mood::Slow(HELD) } else { Mood::Pass });
+        noise(world, &name, 30).await?;
+        create_backup(world, &name, of(&name)).await?;
+        was_asked(front, "a part", part).await
+    }
+
+    /// From now on requests are passed on, some slowly. Those that are held up come when their time is over.
+    fn store_recovers(&self) {
+        for (role, front) in ROLES.iter().zip(&self.fronts) {
+            let parts = if *role == "collecting" { Mood::Slow(SLOW) } else { Mood::Pass };
+            front.rule(move |asked| if part(asked) { parts } else { Mood::Pass });
+        }
+    }
+
+    /// Commands that were begun in a pod.
+    fn commands(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let story = self.kubelet.story(&format!("{}/db", of_role(pod)))?;
+        Ok(story.iter().filter_map(|line| Some(line.strip_suffix(" began")?.to_owned())).collect())
+    }
+
+    /// Waits until the other one has taken over, thawed what was frozen, and begun to freeze it again.
+    async fn frozen_again(&self, pod: &str) -> anyhow::Result<()> {
+        eventually("the other one has thawed the pod and freezes it again", SOON, async || {
+            let story = self.commands(pod)?;
+            anyhow::Ok(when(story == ["wait", "say", "wait"], format!("{story:?}")))
+        })
+        .await
+    }
+
+    /// The snapshots of the pods' claims are cut, and ready.
+    async fn cut(&self, world: &World) -> anyhow::Result<()> {
+        for pod in ["frozen", "freezing"] {
+            let class = of_role(pod);
+            snapshots::class(&world.client, &class, Behaviour::Ready(Duration::ZERO), false).await?;
+        }
+        eventually("they are cut", SOON, async || {
+            let stored = self.driver.stored();
+            anyhow::Ok(when(stored.len() == 3, format!("{stored:?}")))
+        })
+        .await
+    }
+
+    /// Waits until a backup has ended, and checks that all of it is true, and there once.
+    async fn ended(&self, world: &World, role: &str) -> anyhow::Result<Backup> {
+        let (s3, name) = (s3(world)?, of_role(role));
+        let backup = world.backup_ended(&name).await?;
+        let with_pod = ["frozen", "freezing"].contains(&role);
+        // What came of the commands that were under way is not known: that is told.
+        let (phase, errors) =
+            if with_pod { (BackupPhase::PartiallyFailed, 1) } else { (BackupPhase::Completed, 0) };
+        ensure!(backup.phase() == phase && backup.status.errors == errors, "{role}: {:?}", backup.status);
+        let entries = whole(s3, &name, &name, &backup).await.context(name.clone())?;
+        counts_equal_lists(s3, &name, &name, &backup, &entries).await.context(name.clone())?;
+        let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+        let of =
+            ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
+        eventually("its end was told once", Duration::from_secs(5), async || {
+            let events = events.list(&of).await?.items;
+            let told: i32 = events.iter().map(|event| event.count.unwrap_or(1)).sum();
+            Ok::<_, kube::Error>(when(told == 1, format!("{told} times")))
+        })
+        .await?;
+        if with_pod {
+            let story = self.commands(role)?;
+            ensure!(story == ["wait", "say", "wait", "say"], "{role}: {story:?}");
+        }
+        ensure!(self.driver.stored().len() == 3, "a claim was cut twice: {:?}", self.driver.stored());
+        Ok(backup)
+    }
+}
+
+async fn was_asked(front: &FaultyS3, what: &str, which: fn(&Asked) -> bool) -> anyhow::Result<()> {
+    eventually(&format!("{what} is on its way"), SOON, async || {
+        anyhow::Ok(when(front.asked().iter().any(which), "not yet"))
+    })
+    .await
+}
+
+/// The controller that leads.
+async fn leader(world: &World) -> anyhow::Result<usize> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
+    let holder = spec.holder_identity.context("nobody leads")?;
+    let says = format!("\"identity\":\"{holder}\"");
+    let leader = world.controllers.iter().position(|process| process.log().contains(&says));
+    leader.with_context(|| format!("{holder} is none of ours"))
+}
+
+/// Waits until a controller that has lost its lease has ended, and starts it again, as a Deployment does.
+async fn ends_by_itself(world: &mut World, number: usize) -> anyhow::Result<()> {
+    let process = &mut world.controllers[number];
+    eventually("the one that woke up ends", Duration::from_secs(15), async || {
+        anyhow::Ok(when(!process.is_running(), "it runs"))
+    })
+    .await?;
+    process.restart().await
+}
