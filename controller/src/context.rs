@@ -52,3 +52,27 @@ impl Context {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 }
+
+#[cfg(test)]
+impl Context {
+    /// For a made-up API server: leads always, and gives a patch up after two seconds.
+    pub fn fake(client: Client) -> Self {
+        use clap::Parser as _;
+        let mut args = Args::parse_from(["backup-controller"]);
+        args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
+        Self {
+            namespace: "velero".to_owned(),
+            args: Arc::new(args),
+            ledger: LedgerStore::new(client.clone(), "velero"),
+            guards: Arc::new([]),
+            leadership: Leadership::always(),
+            locations: Locations::new(client.clone(), "velero", "default"),
+            metrics: Arc::new(Metrics::default()),
+            events: Events::new(client.clone(), "test"),
+            health: Health::default(),
+            stop: CancellationToken::new(),
+            silent_client: client.clone(),
+            client,
+        }
+    }
+}

@@ -13,17 +13,9 @@ use axum::{
     http::{Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_lock::LedgerStore;
-use clap::Parser as _;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use crate::{
-    context::Context,
-    location::Locations,
-    metrics::Metrics,
-    runtime::{events::Events, health::Health, leader::Leadership},
-};
+use crate::context::Context;
 
 pub const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 pub const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
@@ -140,23 +132,7 @@ impl Cluster {
             let cluster = cluster.clone();
             async move { cluster.answer(&method, &uri, &body) }
         });
-        let client = kube::Client::new(router, "velero");
-        let mut args = crate::Args::parse_from(["backup-controller"]);
-        args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
-        Context {
-            namespace: "velero".to_owned(),
-            args: Arc::new(args),
-            ledger: LedgerStore::new(client.clone(), "velero"),
-            guards: std::sync::Arc::new([]),
-            leadership: Leadership::always(),
-            locations: Locations::new(client.clone(), "velero", "default"),
-            metrics: Arc::new(Metrics::default()),
-            events: Events::new(client.clone(), "test"),
-            health: Health::default(),
-            stop: CancellationToken::new(),
-            silent_client: client.clone(),
-            client,
-        }
+        Context::fake(kube::Client::new(router, "velero"))
     }
 
     fn answer(&self, method: &Method, uri: &Uri, body: &[u8]) -> Response {

@@ -1,42 +1,15 @@
 #![allow(clippy::needless_pass_by_value)] // tables read better with values
 
 use backup_core::labels::BLOCKED_ANNOTATION;
-use backup_lock::LedgerStore;
-use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    location::Locations,
-    metrics::Metrics,
-    restore::fake::{Fake, Fault, backup},
-    runtime::{events::Events, health::Health, leader::Leadership},
-};
+use crate::restore::fake::{Fake, Fault, backup};
 
 const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
 const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 const ITEM: &str = "/api/v1/namespaces/a/configmaps/c";
-
-fn context(fake: &Fake) -> Context {
-    let client = fake.client();
-    let mut args = crate::Args::parse_from(["backup-controller"]);
-    args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
-    Context {
-        namespace: "velero".to_owned(),
-        args: Arc::new(args),
-        ledger: LedgerStore::new(client.clone(), "velero"),
-        guards: std::sync::Arc::new([]),
-        leadership: Leadership::always(),
-        locations: Locations::new(client.clone(), "velero", "default"),
-        metrics: Arc::new(Metrics::default()),
-        events: Events::new(client.clone(), "test"),
-        health: Health::default(),
-        stop: CancellationToken::new(),
-        silent_client: client.clone(),
-        client,
-    }
-}
 
 fn object(kind: &str, name: &str, spec: Value, status: Value) -> Value {
     json!({
@@ -81,7 +54,7 @@ async fn claims(ctx: &Context) -> usize {
 async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
     let fake = Fake::new();
     let folder = prepared(&fake, None).await;
-    let (ctx, desk) = (context(&fake), Arc::default());
+    let (ctx, desk) = (Context::fake(fake.client()), Arc::default());
     assert_eq!(step(&ctx, &desk).await.unwrap(), Action::AwaitChange);
     let restore = fake.get(RESTORE).unwrap();
     assert_eq!(restore["status"]["phase"], "Completed", "{restore}");
@@ -110,7 +83,7 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
     for phase in ["InProgress", "Finalizing"] {
         let fake = Fake::new();
         let _folder = prepared(&fake, Some(phase)).await;
-        let (ctx, desk) = (context(&fake), Arc::default());
+        let (ctx, desk) = (Context::fake(fake.client()), Arc::default());
         step(&ctx, &desk).await.unwrap();
         assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed", "{phase}");
     }
@@ -120,7 +93,7 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
 async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_completed() {
     let fake = Fake::new();
     let _folder = prepared(&fake, Some("FinalizingPartiallyFailed")).await;
-    step(&context(&fake), &Arc::default()).await.unwrap();
+    step(&Context::fake(fake.client()), &Arc::default()).await.unwrap();
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
 }
@@ -131,7 +104,7 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     step(&ctx, &Arc::default()).await.unwrap();
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation");
@@ -146,7 +119,7 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    step(&context(&fake), &Arc::default()).await.unwrap();
+    step(&Context::fake(fake.client()), &Arc::default()).await.unwrap();
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation");
     assert!(
@@ -159,7 +132,7 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
 async fn a_restore_that_another_holds_out_fails_without_having_started() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     step(&ctx, &Arc::default()).await.unwrap();
@@ -186,7 +159,7 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
     });
     shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     step(&ctx, &Arc::default()).await.unwrap();
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation", "{status}");
@@ -210,7 +183,7 @@ async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
     });
     shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
-    let (ctx, desk) = (context(&fake), Arc::default());
+    let (ctx, desk) = (Context::fake(fake.client()), Arc::default());
     assert_eq!(step(&ctx, &desk).await.unwrap(), AT_ONCE);
     assert!(fake.get(RESTORE).unwrap()["status"]["phase"].is_null(), "not started");
     step(&ctx, &desk).await.unwrap();
@@ -222,7 +195,7 @@ async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
 async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
     fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
     backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
@@ -245,7 +218,7 @@ async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
 async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
@@ -263,7 +236,7 @@ async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again(
 async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     let fake = Fake::new();
     let _folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let report = crate::restore::report::Report::new().unwrap();
     let within = Duration::from_secs(10);
@@ -290,7 +263,7 @@ async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_res
     });
     shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, Some("InProgress")).await;
-    step(&context(&fake), &Arc::default()).await.unwrap();
+    step(&Context::fake(fake.client()), &Arc::default()).await.unwrap();
     assert!(fake.get(ITEM).is_some());
     assert_eq!(fake.get(RESTORE).unwrap()["metadata"]["finalizers"], Value::Null);
 }
@@ -304,7 +277,7 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
         let mut restore = object("Restore", "r", spec.clone(), json!({"phase": phase}));
         restore["metadata"]["finalizers"] = json!([WORK_FINALIZER, "other/one"]);
         fake.put(RESTORE, restore);
-        let ctx = context(&fake);
+        let ctx = Context::fake(fake.client());
         ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
         let before = claims(&ctx).await;
         step(&ctx, &Arc::default()).await.unwrap();
@@ -324,7 +297,7 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
     let tarball = folder.path().join("backups/b/b.tar.gz");
     let bytes = std::fs::read(&tarball).unwrap();
     std::fs::write(&tarball, &bytes[..bytes.len() / 2]).unwrap();
-    step(&context(&fake), &Arc::default()).await.unwrap();
+    step(&Context::fake(fake.client()), &Arc::default()).await.unwrap();
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "Failed");
     assert!(status["failureReason"].as_str().unwrap().contains("nothing was restored"), "{status}");
@@ -337,7 +310,7 @@ async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_
     let folder = prepared(&fake, None).await;
     // A file where the folder of the results should be.
     std::fs::write(folder.path().join("restores"), b"").unwrap();
-    let (ctx, desk) = (context(&fake), Arc::default());
+    let (ctx, desk) = (Context::fake(fake.client()), Arc::default());
     assert!(matches!(step(&ctx, &desk).await.unwrap(), Action::RequeueAfter(_)));
     let restore = fake.get(RESTORE).unwrap();
     assert_eq!(restore["status"]["phase"], "Finalizing");
@@ -370,7 +343,7 @@ async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
     });
     at_post.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
-    let ctx = context(&fake);
+    let ctx = Context::fake(fake.client());
     assert!(matches!(step(&ctx, &stop).await.unwrap(), Action::RequeueAfter(_)));
     assert!(fake.get(ITEM).is_none());
     assert_eq!(claims(&ctx).await, 1, "the claim stands until the worker has stopped");
