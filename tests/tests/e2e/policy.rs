@@ -6,8 +6,11 @@ pub mod phases;
 pub mod registration;
 
 use anyhow::{Context as _, ensure};
+use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
-    World, install,
+    World,
+    binaries::root,
+    install,
     wait::{Probe, eventually, when},
 };
 use k8s_openapi::api::{
@@ -25,6 +28,7 @@ use self::cast::{CONTROLLER, Cast, EDITOR, OPERATOR, SOON, STRANGER, VIEWER, WEB
 
 crate::tests! {
     the_policies_have_no_warnings,
+    the_usual_write_of_a_ledger_of_our_format_is_let_through_early,
     ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may,
     an_editor_deletes_no_ledger_by_deleting_a_collection,
     other_leases_and_config_maps_are_everybodys,
@@ -33,6 +37,17 @@ crate::tests! {
     a_ledger_only_goes_forward_whoever_writes_it,
     a_namespace_is_deleted_with_its_ledgers_and_markers,
     the_roles_for_people_give_what_they_say,
+}
+
+/// A later format would lose this without anybody seeing it.
+async fn the_usual_write_of_a_ledger_of_our_format_is_let_through_early(_: &mut World) -> anyhow::Result<()> {
+    let policies = std::fs::read_to_string(root().join("deploy/base/policies.yaml"))?;
+    let head = format!(r#".startsWith("{{\"v\":{FORMAT_VERSION},")"#);
+    ensure!(
+        policies.matches(&head).count() == 2,
+        "{head} is not what the conditions of backup-lock-ledger ask for"
+    );
+    Ok(())
 }
 
 /// The API server has compiled the policies against the kinds that they are about, and has nothing to say.
@@ -162,10 +177,10 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
         change["metadata"]["annotations"]["backup-lock/serial"] = json!("8");
         change
     };
-    let of_size = |bytes: usize| format!("{{\"v\":2,\"x\":\"{}\"}}", "x".repeat(bytes - 14));
+    let of_size = |bytes: usize| format!("{{\"v\":{FORMAT_VERSION},\"x\":\"{}\"}}", "x".repeat(bytes - 14));
     let at_most = of_size(245_760);
     ensure!(at_most.len() == 245_760, "{}", at_most.len());
-    // What is changed, and what is said; none if it passes. The ledger before: format 2, epoch 5, serial 7.
+    // What is changed, and what is said; none if it passes. The ledger before: our format, epoch 5, serial 7.
     let table: Vec<(&str, Value, Option<&str>)> = vec![
         ("the next serial", with_serial(json!({})), None),
         ("a far serial", annotation("backup-lock/serial", json!("700")), None),
@@ -288,11 +303,11 @@ async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::R
     Ok(())
 }
 
-/// A ledger: format 2, epoch 5.
+/// A ledger: our format, epoch 5.
 fn ledger(name: &str, serial: u32) -> anyhow::Result<Lease> {
     Ok(serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "test": "collected" }, "annotations": {
-            "backup-lock/ledger": "{\"v\":2,\"c\":[]}", "backup-lock/scope": "velero.io",
+            "backup-lock/ledger": format!("{{\"v\":{FORMAT_VERSION},\"c\":[]}}"), "backup-lock/scope": "velero.io",
             "backup-lock/serial": serial.to_string() } },
         "spec": { "leaseTransitions": 5 } }))?)
 }
