@@ -2,13 +2,19 @@
 //! over the functions that decide in production. What must never happen does not happen, and whatever has happened, either
 //! controller alone brings the backup to its end.
 //!
+//! A backup may start an operation, whose outcome is learned by asking and kept in the store: the record of what was collected
+//! is then gone on with once it has ended, in the upload that was left open.
+//!
 //! Two controllers act at a time: a leader that was paused does not know that it is replaced. Patches of the Backup carry
 //! its resourceVersion; keys of the store are created and never overwritten, but for contents that were uploaded in
 //! parts: these become visible by completing the upload, which the store does not make conditional.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use backup_core::api::{Backup, BackupPhase, BackupSpec};
+use backup_core::{
+    api::{Backup, BackupPhase, BackupSpec},
+    operation::{BackupOperation, OperationPhase},
+};
 use serde_json::Value;
 use stateright::{Model, Property};
 
@@ -16,6 +22,7 @@ use super::{
     decide::{self, Plan, Seen, Stored},
     finish, patches,
 };
+use crate::operations::kept;
 
 mod steps;
 mod tests;
@@ -31,6 +38,10 @@ pub struct World {
     pub workers: [Worker; 2],
     /// Collections begun.
     pub attempts: u8,
+    /// How often contents were gone on with after operations.
+    pub renewals: u8,
+    /// Whether the operations of a collection have failed: what a driver knows.
+    pub operations: BTreeMap<u8, bool>,
     /// Faults so far.
     pub faults: u8,
     /// What must never happen, and has.
@@ -40,10 +51,12 @@ pub struct World {
 /// What the store holds of the backup. Contents and side files are told apart by the collection that they come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
-    /// Uploads that are not completed.
-    pub uploads: BTreeSet<u8>,
+    /// Uploads that are not completed, each with the last one who went on with it.
+    pub uploads: BTreeMap<u8, u8>,
     /// Records by their number.
     pub records: BTreeMap<u8, Record>,
+    /// Whether the operations of a record have failed.
+    pub kept: BTreeMap<u8, bool>,
     pub contents: Option<u8>,
     pub side: Option<u8>,
     pub metadata: Option<Record>,
@@ -55,6 +68,18 @@ pub struct Record {
     pub attempt: u8,
     /// Whether items are missing.
     pub failed: bool,
+    pub operations: Operations,
+}
+
+/// How far the operations of a collection were when it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operations {
+    /// There are none.
+    None,
+    /// They go on.
+    Run,
+    /// They have ended, and this one has gone on with the contents.
+    Ended(u8),
 }
 
 /// A controller: what it does next, and what it has in memory.
@@ -89,6 +114,18 @@ pub enum Step {
     Opens(String, Option<(u8, Record)>),
     /// Collects everything, and uploads it.
     Collects(String, u8),
+    /// Writes the record of a collection whose operations go on.
+    Waits(String, Record, u8),
+    /// Publishes what is kept of operations.
+    Operates(String, Record, u8),
+    /// Asks for an operation.
+    Asks(Record, u8),
+    /// Keeps what was learned.
+    Keeps(Record, u8, bool),
+    /// Goes on with the contents.
+    Renews(String, Record, u8),
+    /// Publishes that it has.
+    Renewed(String, Record, u8),
     /// Moves it to a finalizing phase.
     Announces(Record, u8),
     /// Writes the record.
@@ -110,8 +147,8 @@ pub enum Step {
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A controller takes its next step. A collection may miss items.
-    Step(usize, bool),
+    /// A controller takes its next step.
+    Step(usize, Luck),
     /// Its next write is done, and it is told that it failed.
     Lose(usize),
     /// Its next write fails.
@@ -122,10 +159,21 @@ pub enum Action {
     Expire(u8),
 }
 
+/// What comes of a step that may go one way or another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Luck {
+    /// A collection misses items, or an operation fails.
+    pub failed: bool,
+    /// A collection starts an operation.
+    pub operation: bool,
+}
+
 /// The model.
 pub struct Life {
     /// At most so many faults.
     pub faults: u8,
+    /// Whether operations are started.
+    pub operations: bool,
     pub mistake: Option<Mistake>,
 }
 
@@ -142,10 +190,16 @@ pub enum Mistake {
     MetadataEarly,
     /// What is in hand stays there although the store holds something else.
     KeepsHand,
+    /// A record whose operations go on is taken for a decision.
+    ForgetsOperations,
+    /// A backup fails because another controller has recorded something.
+    FailsWhenLate,
 }
 
 /// More collections than this need more controllers than two.
 const ATTEMPTS: u8 = 4;
+/// The same with operations, with which there are many more states: also how often one is gone on with.
+const WITH_OPERATIONS: u8 = 2;
 
 impl Model for Life {
     type State = World;
@@ -157,6 +211,8 @@ impl Model for Life {
             store: Store::default(),
             workers: Default::default(),
             attempts: 0,
+            renewals: 0,
+            operations: BTreeMap::new(),
             faults: 0,
             wrong: None,
         }]
@@ -164,9 +220,15 @@ impl Model for Life {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         for (number, worker) in world.workers.iter().enumerate() {
-            actions.push(Action::Step(number, false));
-            if matches!(worker.step, Step::Collects(..)) {
-                actions.push(Action::Step(number, true));
+            let (fails, starts) = match worker.step {
+                Step::Collects(..) => (true, self.operations),
+                Step::Asks(..) => (true, false),
+                _ => (false, false),
+            };
+            for (failed, operation) in [(false, false), (true, false), (false, true), (true, true)] {
+                if (fails || !failed) && (starts || !operation) {
+                    actions.push(Action::Step(number, Luck { failed, operation }));
+                }
             }
             if world.faults < self.faults {
                 actions.extend([Action::Crash(number), Action::Fail(number)]);
@@ -176,17 +238,17 @@ impl Model for Life {
             }
         }
         if world.faults < self.faults {
-            actions.extend(world.store.uploads.iter().map(|upload| Action::Expire(*upload)));
+            actions.extend(world.store.uploads.keys().map(|upload| Action::Expire(*upload)));
         }
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::Step(number, failed) => next.step(number, failed, self.mistake),
+            Action::Step(number, luck) => next.step(number, luck, self.mistake),
             Action::Lose(number) => {
                 let hand = world.workers[number].hand;
-                next.step(number, false, self.mistake);
+                next.step(number, Luck::default(), self.mistake);
                 // What it held it holds still; only what was written it does not know of.
                 let worker = &mut next.workers[number];
                 (worker.step, worker.hand) = (Step::Reads, hand);
@@ -206,6 +268,7 @@ impl Model for Life {
 
     fn within_boundary(&self, world: &World) -> bool {
         world.attempts <= ATTEMPTS
+            && (!self.operations || world.attempts.max(world.renewals) <= WITH_OPERATIONS)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -217,6 +280,9 @@ impl Model for Life {
             Property::sometimes("it completes", |_, world: &World| world.phase == "Completed"),
             Property::sometimes("it partially fails", |_, world: &World| world.phase == "PartiallyFailed"),
             Property::sometimes("a decision is lost", |_, world: &World| world.store.records.len() > 1),
+            Property::sometimes("contents are gone on with twice", |life: &Self, world: &World| {
+                world.renewals > 1 || !life.operations
+            }),
         ]
     }
 }
@@ -233,7 +299,17 @@ impl World {
         if now != was && !was.can_become(&now) {
             return Some("the phase went back, or an end was changed (P5)");
         }
-        if let Some(Record { attempt, failed }) = self.store.metadata
+        if now == BackupPhase::Failed {
+            return Some("it failed although nobody else has the name (P7)");
+        }
+        if let Some(Record { attempt, failed, operations }) = self.store.metadata
+            && operations != Operations::None
+            && (operations == Operations::Run
+                || self.operations.get(&attempt).is_none_or(|lost| *lost && !failed))
+        {
+            return Some("an end that does not know how its operations ended (P8)");
+        }
+        if let Some(Record { attempt, failed, .. }) = self.store.metadata
             && (self.store.contents, self.store.side) != (Some(attempt), Some(attempt))
         {
             return Some(if failed {
@@ -259,7 +335,7 @@ impl World {
             if self.phase().is_terminal() {
                 return true;
             }
-            self.step(number, false, mistake);
+            self.step(number, Luck::default(), mistake);
         }
         false
     }
@@ -281,4 +357,15 @@ fn backup(phase: &BackupPhase) -> Backup {
 /// The phase after a patch, if there is one.
 fn patched(patch: Option<Value>) -> Option<String> {
     patch?.pointer("/status/phase").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The operation of a collection, by what is kept of it.
+fn operation(failed: Option<bool>) -> BackupOperation {
+    let mut operation = BackupOperation::default();
+    operation.status.phase = match failed {
+        None => OperationPhase::InProgress,
+        Some(false) => OperationPhase::Completed,
+        Some(true) => OperationPhase::Failed,
+    };
+    operation
 }

@@ -1,44 +1,65 @@
 //! The steps of a controller, as `worker.rs` and the store take them.
 
 use super::{
-    BackupPhase, Hand, Mistake, Plan, Record, Seen, Step, Stored, World, backup, decide, ended, finish,
-    patched, patches,
+    BackupPhase, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World, backup, decide,
+    ended, finish, kept, operation, patched, patches,
 };
 
 impl Step {
     /// Whether it changes something that others can see.
     pub fn writes(&self) -> bool {
-        !matches!(self, Self::Reads | Self::Looks(_) | Self::Contents)
+        !matches!(self, Self::Reads | Self::Looks(_) | Self::Asks(..) | Self::Contents)
+    }
+}
+
+impl Record {
+    /// Who has gone on with its contents last.
+    fn renewal(self) -> u8 {
+        match self.operations {
+            Operations::Ended(renewal) => renewal,
+            Operations::None | Operations::Run => 0,
+        }
     }
 }
 
 impl World {
     /// The next step of a controller, without a fault.
-    pub fn step(&mut self, number: usize, failed: bool, mistake: Option<Mistake>) {
+    pub fn step(&mut self, number: usize, luck: Luck, mistake: Option<Mistake>) {
         let made = |one: Mistake| mistake == Some(one);
         let worker = self.workers[number].clone();
         let next = match worker.step {
             Step::Reads => self.reads(number),
-            Step::Looks(phase) => self.looks(number, &phase),
+            Step::Looks(phase) => self.looks(number, &phase, mistake),
             Step::Begins if self.phase == "ReadyToStart" => {
                 "InProgress".clone_into(&mut self.phase);
                 Step::Opens("InProgress".to_owned(), None)
             }
             Step::Begins => Step::Reads,
-            Step::Opens(phase, lost) => self.opens(phase, lost),
+            Step::Opens(phase, lost) => self.opens(phase, lost, mistake),
             Step::Collects(phase, record) => {
                 self.attempts += 1;
                 let attempt = self.attempts;
-                self.store.uploads.insert(attempt);
-                let failed = failed || decide::had_failed(&BackupPhase::from(phase.as_str()));
-                let collected = Record { attempt, failed };
-                if decide::announces(&BackupPhase::from(phase.as_str())) || made(Mistake::AnnouncesAlways) {
+                self.store.uploads.insert(attempt, 0);
+                let failed = luck.failed || decide::had_failed(&BackupPhase::from(phase.as_str()));
+                let operations = if luck.operation { Operations::Run } else { Operations::None };
+                let collected = Record { attempt, failed, operations };
+                if luck.operation {
+                    Step::Waits(phase, collected, record)
+                } else if decide::announces(&BackupPhase::from(phase.as_str()))
+                    || made(Mistake::AnnouncesAlways)
+                {
                     Step::Announces(collected, record)
                 } else {
                     self.workers[number].hand = Some(Hand::Collected(collected, record));
                     Step::Decides
                 }
             }
+            Step::Waits(..)
+            | Step::Operates(..)
+            | Step::Asks(..)
+            | Step::Keeps(..)
+            | Step::Renews(..)
+            | Step::Renewed(..) => self.operates(number, worker.step, luck, mistake),
             Step::Announces(collected, record) => {
                 let next = decide::finalizing(i64::from(collected.failed));
                 let now = self.phase();
@@ -94,10 +115,82 @@ impl World {
         }
     }
 
-    fn looks(&mut self, number: usize, phase: &str) -> Step {
+    /// `worker/operating.rs`.
+    fn operates(&mut self, number: usize, step: Step, luck: Luck, mistake: Option<Mistake>) -> Step {
+        match step {
+            // Create-only; what another controller has recorded is looked at.
+            Step::Waits(phase, collected, record) => {
+                let first = *self.store.records.entry(record).or_insert(collected) == collected;
+                let fails = !first
+                    && mistake == Some(Mistake::FailsWhenLate)
+                    && decide::may_fail(&BackupPhase::from(phase.as_str()));
+                if fails { Step::Fails } else { Step::Reads }
+            }
+            Step::Operates(phase, record, at) => {
+                let known = self.store.kept.get(&at).copied();
+                if !self.shows(&phase, known, record.failed) {
+                    Step::Reads
+                } else if known.is_some() {
+                    Step::Renews(phase, record, at)
+                } else {
+                    Step::Asks(record, at)
+                }
+            }
+            Step::Asks(record, at) => {
+                let failed = *self.operations.entry(record.attempt).or_insert(luck.failed);
+                Step::Keeps(record, at, failed)
+            }
+            // Create-only.
+            Step::Keeps(_, at, failed) => {
+                self.store.kept.entry(at).or_insert(failed);
+                Step::Reads
+            }
+            Step::Renews(phase, record, at) => {
+                let Some(upload) = self.store.uploads.get_mut(&record.attempt) else {
+                    self.workers[number].lost = Some(at);
+                    return Step::Reads;
+                };
+                self.renewals += 1;
+                *upload = self.renewals;
+                let failed = record.failed
+                    || self.store.kept.get(&at).is_some_and(|failed| *failed)
+                    || decide::had_failed(&BackupPhase::from(phase.as_str()));
+                let operations = Operations::Ended(self.renewals);
+                Step::Renewed(phase, Record { failed, operations, ..record }, at)
+            }
+            Step::Renewed(phase, record, at) => {
+                let known = self.operations.get(&record.attempt).copied();
+                if self.shows(&phase, known, record.failed) {
+                    self.workers[number].hand = Some(Hand::Collected(record, at + 1));
+                }
+                Step::Reads
+            }
+            _ => Step::Reads,
+        }
+    }
+
+    /// Publishes the phase that operations make. False if the Backup has come further than it can follow.
+    fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
+        let (read, operations) = (BackupPhase::from(read), [operation(known)]);
+        let next = kept::phase(&operations, i64::from(failed), &read);
+        if patches::operations(&backup(&read), &next, &operations).is_none() {
+            return true;
+        }
+        let published = patched(patches::operations(&backup(&self.phase()), &next, &operations));
+        let done = published.is_some();
+        self.phase = published.unwrap_or_else(|| self.phase.clone());
+        done
+    }
+
+    fn looks(&mut self, number: usize, phase: &str, mistake: Option<Mistake>) -> Step {
         let last = self.store.records.last_key_value().map(|(number, record)| (*number, *record));
         let stored = match (self.store.metadata, last) {
             (Some(metadata), _) => Stored::Ours(Box::new(backup(&ended(metadata)))),
+            (None, Some((_, record)))
+                if record.operations == Operations::Run && mistake != Some(Mistake::ForgetsOperations) =>
+            {
+                Stored::Waiting
+            }
             (None, Some(_)) => Stored::Recorded,
             (None, None) => Stored::Nothing,
         };
@@ -112,12 +205,14 @@ impl World {
         match (plan, last) {
             (Plan::Begin, _) => Step::Begins,
             (Plan::Resume, _) => Step::Opens(phase.to_owned(), last),
+            (Plan::Operations, Some((of, record))) => Step::Operates(phase.to_owned(), record, of),
             (Plan::Finish, Some((of, record))) => {
                 self.workers[number].hand = Some(Hand::Decided(record, of));
                 Step::Contents
             }
             (Plan::Adopt { metadata }, _) => {
-                Step::Ends(Record { attempt: 0, failed: metadata.phase() == BackupPhase::PartiallyFailed })
+                let failed = metadata.phase() == BackupPhase::PartiallyFailed;
+                Step::Ends(Record { attempt: 0, failed, operations: Operations::None })
             }
             (Plan::Fail { .. }, _) => Step::Fails,
             // Shown to people, and looked at again.
@@ -126,7 +221,7 @@ impl World {
     }
 
     /// `Location::open_backup`, or `begin_again` after a record that can't be finished any more.
-    fn opens(&mut self, phase: String, lost: Option<(u8, Record)>) -> Step {
+    fn opens(&mut self, phase: String, lost: Option<(u8, Record)>, mistake: Option<Mistake>) -> Step {
         let after = match lost {
             Some((of, record)) => {
                 for key in [&mut self.store.contents, &mut self.store.side] {
@@ -135,7 +230,12 @@ impl World {
                 of
             }
             None if self.store.metadata.is_none() && self.store.records.is_empty() => 0,
-            None if decide::may_fail(&BackupPhase::from(phase.as_str())) => return Step::Fails,
+            None if mistake == Some(Mistake::FailsWhenLate)
+                && decide::may_fail(&BackupPhase::from(phase.as_str())) =>
+            {
+                return Step::Fails;
+            }
+            // Another controller has come further.
             None => return Step::Reads,
         };
         self.store.uploads.clear();
@@ -167,11 +267,12 @@ impl World {
         match step {
             Step::Contents if self.store.contents.is_none() => return Step::Completes,
             Step::Contents | Step::Completes if self.store.contents == own => return Step::Side,
-            Step::Completes if self.store.uploads.remove(&record.attempt) => {
+            Step::Completes if self.store.uploads.get(&record.attempt) == Some(&record.renewal()) => {
+                self.store.uploads.remove(&record.attempt);
                 self.store.contents = own;
                 return Step::Side;
             }
-            // Gone before it became visible.
+            // Gone before it became visible, or another controller has put other parts into it.
             Step::Completes => self.workers[number].lost = Some(at),
             Step::Side if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() => {
                 self.store.side = own;
@@ -190,6 +291,7 @@ impl World {
                     // What nobody needs any more is removed.
                     self.store.records.clear();
                     self.store.uploads.clear();
+                    self.store.kept.clear();
                     return Step::Ends(stored);
                 }
             }

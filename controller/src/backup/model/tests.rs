@@ -8,12 +8,15 @@ use super::*;
 /// Steps that no exploration may reach: one that does is not complete.
 const CAP: usize = 4_000_000;
 /// What has to be seen for the exploration to show anything.
-const SEEN: [&str; 3] = ["it completes", "it partially fails", "a decision is lost"];
+const SEEN: [&str; 4] =
+    ["it completes", "it partially fails", "a decision is lost", "contents are gone on with twice"];
 
-#[test]
-fn whatever_happens_a_backup_ends_once_and_as_it_is_stored() {
+#[rstest]
+#[case::without_operations(2, false)]
+#[case::with_operations(1, true)]
+fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] faults: u8, #[case] operations: bool) {
     let start = Instant::now();
-    let checker = Life { faults: 2, mistake: None }
+    let checker = Life { faults, operations, mistake: None }
         .checker()
         .threads(2)
         .target_state_count(CAP)
@@ -37,8 +40,10 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored() {
 #[case::ends_first(Mistake::EndsFirst)]
 #[case::metadata_early(Mistake::MetadataEarly)]
 #[case::keeps_hand(Mistake::KeepsHand)]
+#[case::forgets_operations(Mistake::ForgetsOperations)]
+#[case::fails_when_late(Mistake::FailsWhenLate)]
 fn a_plausible_mistake_is_caught(#[case] mistake: Mistake) {
-    let checker = Life { faults: 2, mistake: Some(mistake) }
+    let checker = Life { faults: 2, operations: true, mistake: Some(mistake) }
         .checker()
         .target_state_count(CAP)
         .finish_when(HasDiscoveries::AnyFailures)

@@ -11,7 +11,7 @@ use crate::{
     backup::{
         actions::csi::Volumes,
         collect::{CollectError, operations::InMemory},
-        decide,
+        decide::{self, Stored},
         finish::Unfinished,
         gather::{self, GatherError, gather},
         halt::Halt,
@@ -51,7 +51,7 @@ impl Worker {
         };
         let mut writer = match opened {
             Ok(writer) => writer,
-            Err(error) => return self.writing_failed(&backup, error).await,
+            Err(error) => return self.writing_failed(&backup, location, error).await,
         };
         let progress = Progress::default();
         let taken_up = async {
@@ -70,7 +70,7 @@ impl Worker {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
-                return self.writing_failed(&backup, error).await;
+                return self.writing_failed(&backup, location, error).await;
             }
         };
         let collected = tokio::select! {
@@ -96,15 +96,15 @@ impl Worker {
             Ok(files) => files,
             Err(error) => {
                 writer.abort().await;
-                return self.writing_failed(&backup, error).await;
+                return self.writing_failed(&backup, location, error).await;
             }
         };
         if !files.item_operations.is_empty() {
-            return self.begin_to_wait(&backup, writer, files, &progress, token).await;
+            return self.begin_to_wait(&backup, location, writer, files, (&progress, token)).await;
         }
         match writer.finish().await {
             Ok(contents) => self.enter_finalizing(&backup, contents, files, &progress, token).await,
-            Err(error) => self.writing_failed(&backup, error).await,
+            Err(error) => self.writing_failed(&backup, location, error).await,
         }
     }
 
@@ -113,10 +113,10 @@ impl Worker {
     async fn begin_to_wait(
         &mut self,
         backup: &Backup,
+        location: &Location,
         writer: BackupWriter,
         files: BackupFiles,
-        progress: &Progress,
-        token: &Token,
+        (progress, token): (&Progress, &Token),
     ) -> Result<Next, Trouble> {
         if let Err(trouble) = self.still_claimed(token).await {
             writer.abort().await;
@@ -124,7 +124,7 @@ impl Worker {
         }
         crash::point("before-operations");
         if let Err(error) = writer.wait(files).await {
-            return self.writing_failed(backup, error).await;
+            return self.writing_failed(backup, location, error).await;
         }
         crash::point("after-operations-recorded");
         let shown = self.publish(backup, |now| patches::collected(now, progress)).await?;
@@ -194,12 +194,7 @@ impl Worker {
             reason: format!("operations can't be encoded: {error}"),
             passing: false,
         })?;
-        if decide::had_failed(&backup.phase()) && report.errors() == 0 {
-            report.error(
-                Scope::Velero,
-                "an earlier try of this backup met errors that were lost when it was taken up again",
-            );
-        }
+        remember_failure(&mut report, backup);
         report.info(&format!(
             "collected {} items, {} warnings, {} errors",
             progress.written(),
@@ -219,17 +214,42 @@ impl Worker {
     }
 
     /// The store did not take the contents. What was collected is lost; it is collected again.
-    async fn writing_failed(&mut self, backup: &Backup, error: StoreError) -> Result<Next, Trouble> {
-        let reason = error.to_string();
+    async fn writing_failed(
+        &mut self,
+        backup: &Backup,
+        location: &Location,
+        mut error: StoreError,
+    ) -> Result<Next, Trouble> {
         if matches!(error, StoreError::Exists { .. }) && decide::may_fail(&backup.phase()) {
-            return self.fail(backup, &format!("backup already exists in object storage: {reason}")).await;
+            let found = location.find_backup(&self.name, &self.uid).await;
+            match found.map(|found| Stored::of(&found, &self.uid)) {
+                // Another replica has come further with this very backup: that is gone on with.
+                Ok(Stored::Ours(_) | Stored::Recorded | Stored::Waiting) => return Err(Trouble::Changed),
+                Ok(Stored::Nothing | Stored::Others { .. }) => {
+                    return self
+                        .fail(backup, &format!("backup already exists in object storage: {error}"))
+                        .await;
+                }
+                Err(unread) => error = unread,
+            }
         }
+        let reason = error.to_string();
         self.leave_slot(backup).await?;
         Err(Trouble::Blocked { reason, passing: error.is_transient() })
     }
 
     pub(super) fn halt(&self) -> Trouble {
         self.reins.check().map_or_else(Trouble::Halt, |()| Trouble::Changed)
+    }
+}
+
+/// A phase that says that something is missing is only followed by an end that says so, too.
+pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
+    if decide::had_failed(&backup.phase()) && report.errors() == 0 {
+        report.error(
+            Scope::Velero,
+            "an earlier try of this backup met errors that were lost when it was taken up again",
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use backup_core::{
 use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
 use tokio::time::Instant;
 
-use super::{Next, Trouble, Worker};
+use super::{Next, Trouble, Worker, collecting::remember_failure};
 use crate::{
     backup::{
         actions::csi::volumes,
@@ -195,6 +195,8 @@ impl Worker {
                 Err(CollectError::Store(error)) => return Ok(Err(error)),
             }
         }
+        // Another controller may have told of errors while this one collected without any.
+        remember_failure(&mut report, backup);
         volumes::ended(&mut files.volume_info, operations);
         (files.results, files.log) = report.into_parts();
         Ok(Ok(files))

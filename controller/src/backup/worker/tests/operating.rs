@@ -234,6 +234,35 @@ async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does_not_fail() {
+    // The record comes between the look into the store and the beginning of the contents.
+    let cluster = Cluster::with(|cluster, method, path, _| {
+        if method == "GET" && path == LEDGER && cluster.file("late").exists() {
+            std::fs::rename(cluster.file("late"), cluster.file(".private/record-1")).unwrap();
+        }
+        None
+    });
+    begun(&cluster, "InProgress", &["one"]).await;
+    std::fs::rename(cluster.file(".private/record-1"), cluster.file("late")).unwrap();
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done("no space left"));
+    knowing(&cluster.context(), &action).0.run().await;
+    assert_eq!(cluster.phase(), "PartiallyFailed", "{}", cluster.get(BACKUP));
+    assert_eq!(cluster.metadata()["status"]["backupItemOperationsFailed"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_another_controller_has_told_of_are_in_the_end() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "FinalizingPartiallyFailed", &["one"]).await;
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done(""));
+    knowing(&cluster.context(), &action).0.run().await;
+    assert_eq!(cluster.phase(), "PartiallyFailed");
+    assert_eq!(cluster.metadata()["status"]["errors"], 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_location_that_is_read_only_or_gone_is_waited_for() {
     for gone in [false, true] {
         let cluster = Cluster::with(metadata_comes_first);
