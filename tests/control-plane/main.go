@@ -14,6 +14,7 @@
 //	control-plane s3 --listen 127.0.0.1:PORT --dir DIR --access KEY --secret KEY [--tls-cert FILE --tls-key FILE]
 //	control-plane kubelet --listen 127.0.0.1:PORT --log FILE
 //	control-plane inspect [--replaced] TARBALL
+//	control-plane gzip-size <FILE
 //	control-plane version
 //
 // A link named like one of the programs (say kube-apiserver) runs that program.
@@ -56,6 +57,7 @@ var programs = map[string]program{
 	"s3":                      runS3,
 	"kubelet":                 runKubelet,
 	"inspect":                 runInspect,
+	"gzip-size":               runGzipSize,
 	"version":                 runVersion,
 }
 
@@ -68,7 +70,7 @@ func main() {
 		run, found = programs[args[0]]
 	}
 	if !found {
-		fmt.Fprintln(os.Stderr, "usage: control-plane etcd|kube-apiserver|kube-controller-manager|s3|kubelet|inspect|version [flags]")
+		fmt.Fprintln(os.Stderr, "usage: control-plane etcd|kube-apiserver|kube-controller-manager|s3|kubelet|inspect|gzip-size|version [flags]")
 		os.Exit(2)
 	}
 	// The linked programs read os.Args in places (etcd's gateway, klog's log
@@ -109,6 +111,18 @@ func runInspect(args []string) int {
 		fmt.Fprintln(os.Stderr, "inspect:", err)
 		return 1
 	}
+	return 0
+}
+
+// runGzipSize prints how many bytes Go's gzip makes of what it reads, at its
+// default level: what a program in Go would have stored.
+func runGzipSize([]string) int {
+	size, err := inspect.GzipSize(os.Stdin)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gzip-size:", err)
+		return 1
+	}
+	fmt.Println(size)
 	return 0
 }
 

@@ -1,6 +1,11 @@
-//! Archives as nobody should write them.
+//! Archives as nobody should write them, and the size of those that others would write.
 
-use std::io::Write as _;
+use std::{io::Write as _, process::Stdio};
+
+use anyhow::ensure;
+use tokio::{io::AsyncWriteExt as _, process::Command};
+
+use crate::binaries::build_control_plane;
 
 /// A gzipped tar archive, written byte by byte: no library writes a path that climbs out.
 pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
@@ -24,4 +29,17 @@ pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(&tar)?;
     Ok(gzip.finish()?)
+}
+
+/// How many bytes Go's gzip makes of a tar archive at its default level, as Velero writes it.
+pub async fn gzip_size_in_go(tar: &[u8]) -> anyhow::Result<u64> {
+    let mut command = Command::new(build_control_plane()?);
+    command.arg("gzip-size").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(tar).await?;
+    }
+    let output = child.wait_with_output().await?;
+    ensure!(output.status.success(), "gzip-size failed ({})", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use bytes::Bytes;
 use object_store::{
     ObjectStore as _,
     aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential},
@@ -186,6 +187,12 @@ impl S3 {
         Ok(keys)
     }
 
+    /// The bytes of a stored object.
+    pub async fn read(&self, bucket: &str, key: &str) -> anyhow::Result<Bytes> {
+        use object_store::ObjectStoreExt as _;
+        Ok(self.bucket(bucket)?.get(&key.into()).await?.bytes().await?)
+    }
+
     /// A credentials file in the form that locations expect.
     pub fn credentials() -> String {
         format!("[default]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
@@ -208,8 +215,7 @@ impl S3 {
         key: &str,
         flags: &[&str],
     ) -> anyhow::Result<Vec<serde_json::Value>> {
-        use object_store::ObjectStoreExt as _;
-        let bytes = self.bucket(bucket)?.get(&key.into()).await?.bytes().await?;
+        let bytes = self.read(bucket, key).await?;
         let file = self.folder.join("inspected.tar.gz");
         tokio::fs::write(&file, &bytes).await?;
         let mut command = tokio::process::Command::new(build_control_plane()?);

@@ -2,31 +2,56 @@
 //! machine that nobody else has.
 
 mod admission;
+mod backup;
 mod objects;
+mod restore;
 
+use anyhow::{Context as _, ensure};
+use backup_tests::binaries::{Programs, cargo, target};
 use clap::{Args as ClapArgs, Subcommand};
 
-/// What to measure; without a name, backup and restore of many objects.
+/// What to measure.
 #[derive(ClapArgs)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
-    what: Option<What>,
-    /// How many objects to back up and restore.
-    #[arg(long, default_value_t = 10_000)]
-    objects: usize,
+    what: What,
 }
 
 #[derive(Subcommand)]
 enum What {
     /// What the lock adds to a creation, beside a webhook that only answers "allowed" and beside naive ones.
     Admission(admission::Args),
+    /// Time, size and memory of a backup, beside listing and compressing alone; and many backups at once.
+    Backup(backup::Args),
+    /// Time and memory of a restore, beside creating alone.
+    Restore {
+        /// How many objects to back up and restore.
+        #[arg(long, default_value_t = 10_000)]
+        objects: usize,
+    },
 }
 
 /// Measures, and prints a table.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
-        None => objects::run(args.objects).await,
-        Some(What::Admission(args)) => admission::run(&args).await,
+        What::Admission(args) => admission::run(&args).await,
+        What::Backup(args) => backup::run(&args).await,
+        What::Restore { objects } => restore::run(objects).await,
     }
+}
+
+/// Runs this program again, built for release: floors, load and controls come from it, and unoptimised they would flatter
+/// what is measured.
+async fn released(args: &[String]) -> anyhow::Result<()> {
+    if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
+        let built =
+            cargo().args(["build", "--release", "--package", "xtask"]).status().context("run cargo")?;
+        ensure!(built.success(), "cargo build failed ({built})");
+    } else {
+        Programs::build("release")?;
+    }
+    let mut command = tokio::process::Command::new(target().join("release/xtask"));
+    let status = command.arg("bench").args(args).status().await.context("run the released xtask")?;
+    ensure!(status.success(), "the released xtask failed ({status})");
+    Ok(())
 }

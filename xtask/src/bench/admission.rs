@@ -24,8 +24,8 @@ mod sweep;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use backup_tests::binaries::{PlanePrograms, Programs, cargo, target};
+use anyhow::Context as _;
+use backup_tests::binaries::PlanePrograms;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use self::{plane::Plane, report::Report};
@@ -97,21 +97,10 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The load and the controls come from this very program: unoptimised they would flatter the guard.
 async fn run_released(args: &Args) -> anyhow::Result<()> {
-    if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
-        let built =
-            cargo().args(["build", "--release", "--package", "xtask"]).status().context("run cargo")?;
-        ensure!(built.success(), "cargo build failed ({built})");
-    } else {
-        Programs::build("release")?;
-    }
-    let mut command = tokio::process::Command::new(target().join("release/xtask"));
-    command.args(["bench", "admission", "--seconds", &args.seconds.to_string()]);
+    let mut words = vec!["admission".to_owned(), "--seconds".to_owned(), args.seconds.to_string()];
     if let Some(only) = args.only.and_then(|only| only.to_possible_value()) {
-        command.args(["--only", only.get_name()]);
+        words.extend(["--only".to_owned(), only.get_name().to_owned()]);
     }
-    let status = command.status().await.context("run the released xtask")?;
-    ensure!(status.success(), "the released xtask failed ({status})");
-    Ok(())
+    super::released(&words).await
 }

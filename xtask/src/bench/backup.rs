@@ -1,0 +1,70 @@
+//! `cargo xtask bench backup`: what a backup costs, beside what listing and compressing alone cost in the same run.
+
+mod ends;
+mod floor;
+mod large;
+mod queue;
+mod table;
+
+use anyhow::Context as _;
+use backup_tests::{World, binaries::PlanePrograms};
+use clap::Args as ClapArgs;
+
+use self::table::Table;
+use super::objects;
+
+/// What to measure.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// How many objects to back up.
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// How often time is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+    /// How many small backups are queued at once, compared with 50; 0 leaves that out.
+    #[arg(long, default_value_t = 900)]
+    queued: u16,
+}
+
+/// Measures, and prints a table.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        let words = [
+            "backup".to_owned(),
+            format!("--objects={}", args.objects),
+            format!("--rounds={}", args.rounds),
+            format!("--queued={}", args.queued),
+        ];
+        return super::released(&words).await;
+    }
+    // Built before the clock starts.
+    PlanePrograms::find()?;
+    let mut world = World::builder().profile("release").start().await?;
+    // Nothing here needs it, and it would look at every object that is created.
+    if let Some(manager) = &mut world.plane.controller_manager {
+        manager.kill().await?;
+    }
+    let mut table = Table::default();
+    let result = measure(&mut world, args, &mut table).await;
+    if result.is_err() {
+        eprintln!("{}", world.logs(12));
+    }
+    // What was measured before an error is worth showing, too.
+    table.print();
+    result
+}
+
+async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    if args.queued > 0 {
+        queue::measure(world, args.queued, table).await.context("queued backups")?;
+    }
+    // A tenth first: what memory grows by is told by two sizes.
+    let few = args.objects / 10;
+    eprintln!("creating {few} ConfigMaps");
+    objects::create(&world.client, 0..few).await?;
+    let small = large::peak(world, "few").await.context("the smaller backup")?;
+    eprintln!("creating {} more", args.objects - few);
+    objects::create(&world.client, few..args.objects).await?;
+    large::measure(world, args.objects, usize::from(args.rounds), small, table).await
+}

@@ -1,0 +1,82 @@
+//! The floor: what nobody can do without. Every list is paged through once, and the bytes are compressed.
+
+use std::{
+    io::Write as _,
+    num::NonZero,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use anyhow::Context as _;
+use flate2::{Compression, write::GzEncoder};
+use kube::core::Resource as _;
+use kube::{Client, Discovery, core::DynamicObject, discovery::verbs};
+use serde::{Deserialize, de::IgnoredAny};
+
+/// As many objects in a page as the controller asks for.
+const PAGE: usize = 500;
+/// Compressed on their own, as the controller does.
+const CHUNK: usize = 1 << 20;
+/// Go's default.
+const LEVEL: u32 = 6;
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Option<Vec<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+/// Pages through the lists of all types that are served, and reads nothing of them but where the next page is. The number
+/// of objects.
+pub async fn list(client: &Client) -> anyhow::Result<usize> {
+    let mut objects = 0;
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    for group in discovery.groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            if !capabilities.supports_operation(verbs::LIST) {
+                continue;
+            }
+            let path = DynamicObject::url_path(&resource, None);
+            let mut token = String::new();
+            loop {
+                let request =
+                    http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
+                let text = client.request_text(request).await?;
+                let page: Page = serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
+                objects += page.items.map_or(0, |items| items.len());
+                match page.metadata.next.filter(|next| !next.is_empty()) {
+                    Some(next) => token = next,
+                    None => break,
+                }
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Compresses chunks on all cores. The number of bytes that come out.
+pub fn compress(tar: &[u8]) -> usize {
+    let chunks: Vec<&[u8]> = tar.chunks(CHUNK).collect();
+    let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut encoder = GzEncoder::new(Vec::with_capacity(CHUNK / 2), Compression::new(LEVEL));
+                    // Into memory, which takes everything.
+                    let member = encoder.write_all(chunk).and_then(|()| encoder.finish());
+                    bytes.fetch_add(member.map_or(0, |member| member.len()), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    bytes.into_inner()
+}

@@ -1,0 +1,161 @@
+//! One backup of everything there is: its time, its size, and the controller's memory.
+
+use std::{
+    io::Read as _,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use backup_core::api::{Backup, BackupSpec};
+use backup_tests::{World, archive::gzip_size_in_go, install::NAMESPACE, world::BUCKET};
+use flate2::read::MultiGzDecoder;
+use kube::{Api, api::PostParams};
+
+use super::{
+    ends::Ends,
+    floor,
+    table::{Row, Table},
+};
+
+const PATIENCE: Duration = Duration::from_mins(15);
+/// At most so many times the floor…
+const TIMES: f64 = 2.0;
+/// … and so much more (seconds).
+const MORE: f64 = 0.5;
+/// The tarball is at most so many times as large as what Go's gzip would make of it.
+const LARGER: f64 = 1.1;
+/// At most so much memory (MiB) with at most so many objects.
+const MEMORY: (u32, usize) = (96, 100_000);
+/// Bytes of memory for each further item, at most.
+const GROWTH: f64 = 100.0;
+/// With fewer objects, growth is noise.
+const TELLING: usize = 50_000;
+
+/// What a fresh controller needed for a backup of everything.
+pub struct Peak {
+    kib: u32,
+    items: u32,
+}
+
+/// Backs everything up by a fresh controller.
+pub async fn peak(world: &mut World, name: &str) -> anyhow::Result<Peak> {
+    world.renew_controller(0).await?;
+    world.location_available("default").await?;
+    back_up(world, name).await?;
+    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let items = u32::try_from(api.get(name).await?.status.progress.context("no progress")?.items_backed_up)?;
+    let kib = u32::try_from(world.controllers[0].peak_memory_kib()?)?;
+    eprintln!("{name}: {items} items, {:.1} MiB", f64::from(kib) / 1024.0);
+    Ok(Peak { kib, items })
+}
+
+/// Backs everything up, and compares it with the floor and with `small`, a backup of fewer objects.
+pub async fn measure(
+    world: &mut World,
+    objects: usize,
+    rounds: usize,
+    small: Peak,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    // The first of all fills the API server's caches for whoever comes next.
+    floor::list(&world.client).await?;
+    let large = peak(world, "many").await?;
+    let (mut times, mut lists, mut squeezes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut sizes = (0, 0);
+    for round in 0..rounds {
+        let start = Instant::now();
+        let listed = floor::list(&world.client).await?;
+        lists.push(start.elapsed());
+        let name = format!("round-{round}");
+        times.push(back_up(world, &name).await?);
+        let tarball = read(world, &name).await?;
+        let tar = unpack(&tarball)?;
+        let start = Instant::now();
+        floor::compress(&tar);
+        squeezes.push(start.elapsed());
+        eprintln!(
+            "{name}: {:?}; listing {listed} objects {:?}, compressing {} MiB {:?}",
+            times[round],
+            lists[round],
+            tar.len() >> 20,
+            squeezes[round]
+        );
+        if round + 1 == rounds {
+            sizes = (u32::try_from(tarball.len())?, u32::try_from(gzip_size_in_go(&tar).await?)?);
+        }
+    }
+    tell_time(objects, median(times), median(lists), median(squeezes), table);
+    tell_size(sizes, table);
+    tell_memory(objects, &small, &large, table);
+    Ok(())
+}
+
+fn tell_time(objects: usize, time: f64, list: f64, squeeze: f64, table: &mut Table) {
+    let floor = list + squeeze;
+    table.row(&Row {
+        what: format!("{objects} ConfigMaps of 1 KiB, from admission to Completed"),
+        found: format!("{time:.2} s, {:.2} times the floor", time / floor),
+        beside: format!("listing everything {list:.2} s, compressing {squeeze:.2} s"),
+        asked: format!("{TIMES} times the floor and {MORE} s: {:.2} s", TIMES * floor + MORE),
+        met: time <= TIMES * floor + MORE,
+    });
+}
+
+fn tell_size((ours, theirs): (u32, u32), table: &mut Table) {
+    let ratio = f64::from(ours) / f64::from(theirs);
+    table.row(&Row {
+        what: "size of the tarball".to_owned(),
+        found: format!("{ours} bytes, {ratio:.3} times"),
+        beside: format!("Go's gzip of the same archive: {theirs} bytes"),
+        asked: format!("{LARGER} times"),
+        met: ratio <= LARGER,
+    });
+}
+
+fn tell_memory(objects: usize, small: &Peak, large: &Peak, table: &mut Table) {
+    let mib = |peak: &Peak| f64::from(peak.kib) / 1024.0;
+    table.row(&Row {
+        what: "peak memory of a fresh controller".to_owned(),
+        found: format!("{:.1} MiB with {} items", mib(large), large.items),
+        beside: format!("{:.1} MiB with {} items", mib(small), small.items),
+        asked: format!("{} MiB with {} objects", MEMORY.0, MEMORY.1),
+        met: large.kib <= MEMORY.0 * 1024 || objects > MEMORY.1,
+    });
+    let further = f64::from(large.items.saturating_sub(small.items).max(1));
+    let growth = (f64::from(large.kib) - f64::from(small.kib)) * 1024.0 / further;
+    if objects >= TELLING {
+        table.row(&Row {
+            what: "memory for each further item".to_owned(),
+            found: format!("{growth:.0} bytes"),
+            beside: format!("{further} further items"),
+            asked: format!("{GROWTH} bytes"),
+            met: growth <= GROWTH,
+        });
+    }
+}
+
+/// Creates a Backup of everything, and waits until it has completed.
+async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
+    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let mut ends = Ends::watch(&world.client).await?;
+    let start = Instant::now();
+    api.create(&PostParams::default(), &Backup::new(name, BackupSpec::default())).await?;
+    let times = ends.completed(&[name.to_owned()], PATIENCE).await?;
+    Ok(times.first().context("no backup")?.duration_since(start))
+}
+
+async fn read(world: &World, name: &str) -> anyhow::Result<bytes::Bytes> {
+    let s3 = world.s3.as_ref().context("there is no S3 server: install Go")?;
+    s3.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await
+}
+
+fn unpack(tarball: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut tar = Vec::new();
+    MultiGzDecoder::new(tarball).read_to_end(&mut tar).context("unpack the tarball")?;
+    Ok(tar)
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).map_or(f64::NAN, Duration::as_secs_f64)
+}

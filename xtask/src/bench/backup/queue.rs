@@ -1,0 +1,89 @@
+//! Many small backups queued at once: how long one takes must not depend on how many wait.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupSpec};
+use backup_tests::{
+    World,
+    install::{NAMESPACE, ensure_namespace},
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+    core::ObjectMeta,
+};
+
+use super::{
+    ends::Ends,
+    table::{Row, Table},
+};
+
+/// What the large number is compared with.
+const FEW: u16 = 50;
+/// A backup among many may take so many times as long.
+const LONGER: f64 = 1.2;
+const SMALL: &str = "bench-small";
+const CONNECTIONS: usize = 16;
+const PATIENCE: Duration = Duration::from_mins(15);
+
+/// Queues 50 and `many` backups of three ConfigMaps.
+pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow::Result<()> {
+    let client = world.client.clone();
+    ensure_namespace(&client, SMALL).await?;
+    let items: Api<ConfigMap> = Api::namespaced(client.clone(), SMALL);
+    for number in 0..3 {
+        let metadata = ObjectMeta { name: Some(format!("small-{number}")), ..ObjectMeta::default() };
+        items.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await?;
+    }
+    // Before and after, so that what grows with the age of the cluster hits both.
+    let before = each(world, "few", FEW).await?;
+    let large = each(world, "many", many).await?;
+    let after = each(world, "again", FEW).await?;
+    let small = f64::midpoint(before, after);
+    table.row(&Row {
+        what: format!("each of {many} small backups queued at once"),
+        found: format!("{:.0} ms, {:.2} times", large * 1e3, large / small),
+        beside: format!("each of {FEW}: {:.0} ms before, {:.0} ms after", before * 1e3, after * 1e3),
+        asked: format!("{LONGER} times"),
+        met: large <= LONGER * small,
+    });
+    Ok(())
+}
+
+/// Queues so many backups while no controller runs, then lets it work. Seconds from the end of one to the end of the next,
+/// on average.
+async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64> {
+    ensure!(count > 1, "one backup has no next one");
+    ensure!(world.controllers[0].stop(Duration::from_mins(1)).await?, "the controller does not end");
+    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number:04}")).collect();
+    let spec = BackupSpec { included_namespaces: vec![SMALL.to_owned()], ..BackupSpec::default() };
+    stream::iter(&names)
+        .map(|name| {
+            let (api, backup) = (api.clone(), Backup::new(name, spec.clone()));
+            async move { api.create(&PostParams::default(), &backup).await.map(drop) }
+        })
+        .buffer_unordered(CONNECTIONS)
+        .try_collect::<()>()
+        .await?;
+    let mut ends = Ends::watch(&world.client).await?;
+    world.controllers[0].restart().await?;
+    let times = ends.completed(&names, PATIENCE).await?;
+    let (first, last) = (times.first().context("none")?, times.last().context("none")?);
+    let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);
+    eprintln!("{count} queued: {:.1} ms each", each * 1e3);
+    // They must not be in the way of what is measured next.
+    for name in api
+        .list_metadata(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .filter_map(|item| item.metadata.name)
+    {
+        api.delete(&name, &DeleteParams::default()).await?;
+    }
+    Ok(each)
+}
