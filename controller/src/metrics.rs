@@ -1,17 +1,27 @@
 //! Counters and gauges with Velero's names and labels (`pkg/metrics/metrics.go`, v1.18), so that dashboards and alerts
-//! keep working. A transition is counted once, after it is published.
+//! keep working. A transition is counted once, after it is published, by whoever has published it. What is a matter of
+//! stored objects is computed from them ([`stored`]), so that it is right after a restart, too.
 
+pub mod stored;
+
+use backup_core::api::Backup;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+
+/// Upper bounds of durations (seconds), Velero's.
+const DURATIONS: [f64; 9] = [60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0];
 
 /// The label of counters of backups and restores: the schedule they come from, empty if none.
 #[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Schedule {
     schedule: String,
 }
+
+/// The labels of what is counted for each backup: `schedule` and `backupName`.
+type OfBackup = [(&'static str, String); 2];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct LocationName {
@@ -55,6 +65,10 @@ pub struct Metrics {
     item_errors: Family<Schedule, Gauge>,
     last_success: Family<Schedule, Gauge>,
     last_status: Family<Schedule, Gauge>,
+    durations: Family<Schedule, Histogram, fn() -> Histogram>,
+    snapshots: Snapshots,
+    backup_total: Gauge,
+    restore_total: Gauge,
     locations: Family<LocationName, Gauge>,
     lock_conflicts: Family<ProfileName, Gauge>,
     lock_unknown: Family<ProfileName, Gauge>,
@@ -67,6 +81,14 @@ struct Outcomes {
     partial_failures: PerSchedule,
     failures: PerSchedule,
     validation_failures: PerSchedule,
+}
+
+/// Snapshots of CSI volumes.
+#[derive(Debug, Default)]
+struct Snapshots {
+    attempts: Family<OfBackup, Counter>,
+    successes: Family<OfBackup, Counter>,
+    failures: Family<OfBackup, Counter>,
 }
 
 impl Outcomes {
@@ -97,6 +119,10 @@ impl Default for Metrics {
             item_errors: Family::default(),
             last_success: Family::default(),
             last_status: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(DURATIONS)),
+            snapshots: Snapshots::default(),
+            backup_total: Gauge::default(),
+            restore_total: Gauge::default(),
             locations: Family::default(),
             lock_conflicts: Family::default(),
             lock_unknown: Family::default(),
@@ -135,6 +161,18 @@ impl Default for Metrics {
         ] {
             r.register(name, help, family.clone());
         }
+        r.register("backup_total", "Backups that are there", metrics.backup_total.clone());
+        r.register("restore_total", "Restores that are there", metrics.restore_total.clone());
+        let durations = metrics.durations.clone();
+        r.register("backup_duration_seconds", "From the start of a backup to its end", durations);
+        let snapshots = &metrics.snapshots;
+        for (name, help, family) in [
+            ("csi_snapshot_attempt", "Snapshots of CSI volumes that were begun", &snapshots.attempts),
+            ("csi_snapshot_success", "Snapshots of CSI volumes that can be used", &snapshots.successes),
+            ("csi_snapshot_failure", "Snapshots of CSI volumes that came to nothing", &snapshots.failures),
+        ] {
+            r.register(name, help, family.clone());
+        }
         r.register(
             "backup_location_status_gauge",
             "1 if the location was available when it was last validated, else 0",
@@ -158,35 +196,30 @@ impl Metrics {
     /// Counts a step of a backup. `schedule` is the value of the label `velero.io/schedule-name`, or empty.
     pub fn backup(&self, outcome: Outcome, schedule: &str) {
         self.backups.count(outcome, schedule);
-        let ended = match outcome {
-            Outcome::Success => 1,
-            Outcome::PartialFailure | Outcome::Failure => 0,
-            Outcome::Attempt | Outcome::ValidationFailure => return,
-        };
-        self.last_status.get_or_create(&labels(schedule)).set(ended);
     }
 
-    /// Notes what a finished backup contains; `completed` is its end in seconds of Unix time if it completed.
-    pub fn backup_contents(
-        &self,
-        schedule: &str,
-        bytes: u64,
-        items: i64,
-        errors: i64,
-        completed: Option<i64>,
-    ) {
-        let labels = labels(schedule);
-        self.tarball_size.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.items.get_or_create(&labels).set(items);
-        self.item_errors.get_or_create(&labels).set(errors);
-        if let Some(completed) = completed {
-            self.last_success.get_or_create(&labels).set(completed);
+    /// Notes the size of a finished backup's contents.
+    pub fn backup_size(&self, schedule: &str, bytes: u64) {
+        self.tarball_size.get_or_create(&labels(schedule)).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts what a backup that has ended says of itself: warnings, snapshots, how long it took.
+    pub fn backup_ended(&self, schedule: &str, name: &str, backup: &Backup) {
+        let status = &backup.status;
+        let number = |number: i64| u64::try_from(number).unwrap_or(0);
+        self.warnings.get_or_create(&labels(schedule)).inc_by(number(status.warnings));
+        if let (Some(start), Some(end)) = (&status.start_timestamp, &status.completion_timestamp) {
+            let seconds = end.0.duration_since(start.0).as_secs_f64();
+            self.durations.get_or_create(&labels(schedule)).observe(seconds.max(0.0));
         }
-    }
-
-    /// Counts the warnings of a backup.
-    pub fn backup_warnings(&self, schedule: &str, warnings: i64) {
-        self.warnings.get_or_create(&labels(schedule)).inc_by(u64::try_from(warnings).unwrap_or(0));
+        let attempted = number(status.csi_volume_snapshots_attempted);
+        if attempted > 0 {
+            let labels = [("schedule", schedule.to_owned()), ("backupName", name.to_owned())];
+            let completed = number(status.csi_volume_snapshots_completed).min(attempted);
+            self.snapshots.attempts.get_or_create(&labels).inc_by(attempted);
+            self.snapshots.successes.get_or_create(&labels).inc_by(completed);
+            self.snapshots.failures.get_or_create(&labels).inc_by(attempted - completed);
+        }
     }
 
     /// Counts a step of a restore. `schedule` is that of its backup, or empty.
@@ -240,26 +273,118 @@ fn labels(schedule: &str) -> Schedule {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// A Backup with a bit of everything.
+    fn ended() -> Backup {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
+            "metadata": { "name": "b" },
+            "status": { "phase": "Completed", "warnings": 2, "startTimestamp": "2026-01-01T00:00:00Z",
+                "completionTimestamp": "2026-01-01T00:01:30Z",
+                "csiVolumeSnapshotsAttempted": 3, "csiVolumeSnapshotsCompleted": 2 } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn has(metrics: &Metrics, lines: &[&str]) {
+        let text = metrics.encode();
+        for line in lines {
+            assert!(text.lines().any(|found| found == *line), "{line} not in\n{text}");
+        }
+    }
 
     #[test]
     fn names_and_labels_are_those_that_dashboards_know() {
         let metrics = Metrics::default();
         metrics.backup(Outcome::Attempt, "nightly");
         metrics.backup(Outcome::Success, "nightly");
+        metrics.backup_size("nightly", 1024);
         metrics.restore(Outcome::Failure, "");
         metrics.deletion(Outcome::Success, "");
         metrics.location("default", true);
-        let text = metrics.encode();
-        for line in [
+        let lines = [
             "velero_backup_attempt_total{schedule=\"nightly\"} 1",
             "velero_backup_success_total{schedule=\"nightly\"} 1",
-            "velero_backup_last_status{schedule=\"nightly\"} 1",
+            "velero_backup_tarball_size_bytes{schedule=\"nightly\"} 1024",
             "velero_restore_failed_total{schedule=\"\"} 1",
             "velero_backup_deletion_success_total{schedule=\"\"} 1",
             "velero_backup_location_status_gauge{backup_location_name=\"default\"} 1",
+            "velero_backup_total 0",
+            "velero_restore_total 0",
+        ];
+        has(&metrics, &lines);
+    }
+
+    /// All that Velero has and we can tell something about.
+    #[test]
+    fn every_name_is_there_once_it_has_happened() {
+        let metrics = Metrics::default();
+        for outcome in [
+            Outcome::Attempt,
+            Outcome::Success,
+            Outcome::PartialFailure,
+            Outcome::Failure,
+            Outcome::ValidationFailure,
         ] {
-            assert!(text.lines().any(|found| found == line), "{line} not in\n{text}");
+            metrics.backup(outcome, "");
+            metrics.restore(outcome, "");
+            metrics.deletion(outcome, "");
         }
+        metrics.backup_size("", 1);
+        metrics.location("default", true);
+        let mut stored = stored::StoredBackups::default();
+        metrics.backup_ended("", "b", &ended());
+        stored.applied(&ended(), &metrics);
+        stored.listed(&metrics);
+        let text = metrics.encode();
+        for name in [
+            "backup_tarball_size_bytes",
+            "backup_total",
+            "backup_last_successful_timestamp",
+            "backup_items_total",
+            "backup_items_errors",
+            "backup_last_status",
+            "backup_attempt",
+            "backup_success",
+            "backup_partial_failure",
+            "backup_failure",
+            "backup_validation_failure",
+            "backup_warning",
+            "backup_deletion_attempt",
+            "backup_deletion_success",
+            "backup_deletion_failure",
+            "backup_duration_seconds",
+            "backup_location_status_gauge",
+            "restore_total",
+            "restore_attempt",
+            "restore_validation_failed",
+            "restore_success",
+            "restore_partial_failure",
+            "restore_failed",
+            "csi_snapshot_attempt",
+            "csi_snapshot_success",
+            "csi_snapshot_failure",
+        ] {
+            assert!(text.contains(&format!("# TYPE velero_{name} ")), "{name} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_backup_that_has_ended_tells_its_duration_its_warnings_and_its_snapshots() {
+        let metrics = Metrics::default();
+        metrics.backup_ended("nightly", "b", &ended());
+        metrics.backup_ended("", "without", &Backup::default());
+        let lines = [
+            "velero_backup_warning_total{schedule=\"nightly\"} 2",
+            "velero_backup_duration_seconds_sum{schedule=\"nightly\"} 90.0",
+            "velero_backup_duration_seconds_bucket{le=\"60.0\",schedule=\"nightly\"} 0",
+            "velero_backup_duration_seconds_bucket{le=\"300.0\",schedule=\"nightly\"} 1",
+            "velero_csi_snapshot_attempt_total{schedule=\"nightly\",backupName=\"b\"} 3",
+            "velero_csi_snapshot_success_total{schedule=\"nightly\",backupName=\"b\"} 2",
+            "velero_csi_snapshot_failure_total{schedule=\"nightly\",backupName=\"b\"} 1",
+        ];
+        has(&metrics, &lines);
+        assert!(!metrics.encode().contains("without"));
     }
 }

@@ -39,6 +39,7 @@ use futures::StreamExt as _;
 
 use crate::{
     context::Context,
+    metrics::stored::StoredRestores,
     runtime::{queue::run_queue, watch},
 };
 use reconcile::Desk;
@@ -56,9 +57,15 @@ const PART: &str = "restores";
 pub async fn run(ctx: Context) -> anyhow::Result<()> {
     let desk = Arc::new(Desk::default());
     let (watched, health) = (Arc::clone(&desk), ctx.health.clone());
+    let (mut stored, metrics) = (StoredRestores::default(), Arc::clone(&ctx.metrics));
     health.expect(PART);
     let keys = watch::objects::<Restore>(&ctx).filter_map(move |touched| {
         let key = touched.key();
+        match (&touched, &key) {
+            (watch::Touched::Deleted(_), Some(key)) => stored.gone(&key.name, &metrics),
+            (_, Some(key)) => stored.applied(&key.name, &metrics),
+            (_, None) => stored.listed(&metrics),
+        }
         match (&touched, &key) {
             (watch::Touched::Listed, _) => health.ready(PART),
             (watch::Touched::Applied(restore), Some(key))

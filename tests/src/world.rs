@@ -147,6 +147,7 @@ impl WorldBuilder {
             webhook_ca: String::new(),
             naive: None,
             controllers: Vec::new(),
+            controller_health: Vec::new(),
             folder,
         };
         world.start_webhooks().await?;
@@ -183,6 +184,8 @@ pub struct World {
     pub naive: Option<NaiveWebhook>,
     /// The controller replicas.
     pub controllers: Vec<Process>,
+    /// Where each of them answers /livez, /readyz and /metrics.
+    pub controller_health: Vec<SocketAddr>,
     folder: TempDir,
 }
 
@@ -405,6 +408,7 @@ impl World {
         let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;
         answers(&mut process, health, "/livez").await?;
         self.controllers.push(process);
+        self.controller_health.push(health);
         Ok(())
     }
 

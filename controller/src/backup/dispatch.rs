@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     context::Context,
+    metrics::stored::StoredBackups,
     operations::{self, following::Means},
     runtime::{
         queue::backoff::{Steps, jitter},
@@ -51,6 +52,8 @@ pub struct Dispatcher {
     running: HashMap<Id, Job>,
     permits: Arc<Semaphore>,
     means: Means,
+    /// For the gauges about all Backups, those that have ended among them.
+    stored: StoredBackups,
     /// Whether all Backups are known: before that nobody can tell whose turn it is.
     listed: bool,
 }
@@ -90,12 +93,20 @@ impl Dispatcher {
             running: HashMap::new(),
             permits,
             means,
+            stored: StoredBackups::default(),
             listed: false,
         }
     }
 
     /// Something was seen in the watch.
     pub fn touched(&mut self, event: Touched<Backup>) {
+        let metrics = &self.ctx.metrics;
+        match &event {
+            Touched::Applied(backup) => self.stored.applied(backup, metrics),
+            Touched::Deleted(key) => self.stored.gone(&key.name, metrics),
+            Touched::Undecodable(bad) => self.stored.gone(&bad.name, metrics),
+            Touched::Listed => self.stored.listed(metrics),
+        }
         match event {
             Touched::Applied(backup) => self.applied(backup),
             Touched::Deleted(key) => {

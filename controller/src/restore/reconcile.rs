@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use backup_core::api::{Backup, Restore, RestorePhase};
+use backup_core::api::{Restore, RestorePhase};
 use backup_lock::{ActivateError, LedgerError, ObjectKey};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -196,7 +196,7 @@ async fn start(
     let patch = |now: &Restore| if unedited(now) { status::start(now, &spec, at) } else { None };
     match retry::status_patch(ctx, &restore, patch).await? {
         Outcome::Written(started) => {
-            ctx.metrics.restore(metrics::Outcome::Attempt, schedule_of(&backup));
+            ctx.metrics.restore(metrics::Outcome::Attempt, schedule_label(&started));
             ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
             if !still_granted(ctx, &started, &claimed).await? {
                 return Ok(AT_ONCE);
@@ -293,12 +293,6 @@ async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) 
         release_key(ctx, &key, &object.uid().unwrap_or_default()).await;
     }
     Ok(Action::AwaitChange)
-}
-
-/// The schedule of a backup, for metrics.
-pub(super) fn schedule_of(backup: &Backup) -> &str {
-    let labels = backup.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(backup_core::labels::SCHEDULE_NAME)).map_or("", String::as_str)
 }
 
 /// The schedule of a restore, for metrics.

@@ -17,6 +17,7 @@ mod ledger;
 mod lock;
 mod locks;
 mod main_job;
+mod metrics;
 mod operation_crashes;
 mod orphans;
 mod percona;
@@ -61,6 +62,7 @@ async fn main() -> ExitCode {
         main_job::TESTS,
         bad_input::TESTS,
         collection::TESTS,
+        metrics::TESTS,
         plugin::TESTS,
         lock::TESTS,
         clients::TESTS,

@@ -31,10 +31,7 @@ impl Worker {
         crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
         crash::point("after-terminal-patch");
-        let completed = (ended.phase() == BackupPhase::Completed).then(|| Timestamp::now().as_second());
-        let items = ended.status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
-        let errors = ended.status.errors;
-        self.ctx.metrics.backup_contents(schedule_of(&ended), bytes, items, errors, completed);
+        self.ctx.metrics.backup_size(schedule_of(&ended), bytes);
         self.ended(&ended).await
     }
 
@@ -105,7 +102,7 @@ impl Worker {
         };
         let (metrics, events) = (&self.ctx.metrics, &self.ctx.events);
         metrics.backup(outcome, schedule);
-        metrics.backup_warnings(schedule, status.warnings);
+        metrics.backup_ended(schedule, &self.name, backup);
         let phase = backup.phase();
         if outcome == Outcome::Success {
             events.normal(backup, phase.as_str(), &note);

@@ -1,0 +1,237 @@
+//! Gauges about what is stored, computed from the objects that the watch shows: right after a restart, after a deletion,
+//! and whoever has ended a backup.
+
+use std::collections::HashMap;
+
+use backup_core::{
+    api::{Backup, BackupPhase},
+    labels::SCHEDULE_NAME,
+};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::{Metrics, labels};
+
+/// What is kept of each Backup, by name.
+#[derive(Debug, Default)]
+pub struct StoredBackups {
+    known: HashMap<String, Known>,
+    listed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    schedule: String,
+    end: Option<End>,
+    touched: bool,
+}
+
+/// How a Backup has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    at: Timestamp,
+    completed: bool,
+    /// Items and errors, if it has collected something.
+    contents: Option<(i64, i64)>,
+}
+
+impl End {
+    fn of(backup: &Backup) -> Option<Self> {
+        let status = &backup.status;
+        let phase = backup.phase();
+        let ended = matches!(
+            phase,
+            BackupPhase::Completed
+                | BackupPhase::PartiallyFailed
+                | BackupPhase::Failed
+                | BackupPhase::FailedValidation
+        );
+        let time = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0;
+        // One that was refused has neither.
+        let at = status.completion_timestamp.as_ref().map(time);
+        let at = at.or_else(|| status.start_timestamp.as_ref().map(time));
+        let at = at.or_else(|| backup.metadata.creation_timestamp.as_ref().map(time));
+        let contents = matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed).then(|| {
+            let items = status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
+            (items, status.errors)
+        });
+        at.filter(|_| ended).map(|at| Self { at, completed: phase == BackupPhase::Completed, contents })
+    }
+}
+
+impl StoredBackups {
+    /// A Backup is there, or has changed.
+    pub fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
+        let schedule = backup.labels().get(SCHEDULE_NAME).cloned().unwrap_or_default();
+        let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
+        let before = self.known.insert(backup.name_any(), now.clone());
+        if before.as_ref().is_some_and(|before| before.schedule == now.schedule && before.end == now.end) {
+            return; // most changes: progress, places in the queue
+        }
+        self.tell(&schedule, metrics);
+        if let Some(before) = before.filter(|before| before.schedule != schedule) {
+            self.tell(&before.schedule, metrics);
+        }
+    }
+
+    /// A Backup is gone.
+    pub fn gone(&mut self, name: &str, metrics: &Metrics) {
+        if let Some(known) = self.known.remove(name) {
+            self.tell(&known.schedule, metrics);
+        }
+    }
+
+    /// All that exist have been delivered: one that was not among them is gone.
+    pub fn listed(&mut self, metrics: &Metrics) {
+        self.listed = true;
+        let mut schedules: Vec<String> = self.known.values().map(|known| known.schedule.clone()).collect();
+        self.known.retain(|_, known| std::mem::take(&mut known.touched));
+        schedules.sort_unstable();
+        schedules.dedup();
+        metrics.backup_total.set(0);
+        for schedule in schedules {
+            self.tell(&schedule, metrics);
+        }
+    }
+
+    /// Sets the gauges of a schedule. Before all Backups are known, nothing is said about the last one.
+    fn tell(&self, schedule: &str, metrics: &Metrics) {
+        if !self.listed {
+            return;
+        }
+        metrics.backup_total.set(i64::try_from(self.known.len()).unwrap_or(i64::MAX));
+        let ends =
+            || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
+        let labels = labels(schedule);
+        let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| end.at);
+        let set = |family: &super::Family<super::Schedule, super::Gauge>, value: Option<i64>| match value {
+            Some(value) => {
+                family.get_or_create(&labels).set(value);
+            }
+            None => {
+                family.remove(&labels);
+            }
+        };
+        let last = latest(&mut ends());
+        let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
+        let completed = latest(&mut ends().filter(|end| end.completed));
+        set(&metrics.last_status, last.map(|end| i64::from(end.completed)));
+        set(&metrics.items, contents.map(|(items, _)| items));
+        set(&metrics.item_errors, contents.map(|(_, errors)| errors));
+        set(&metrics.last_success, completed.map(|end| end.at.as_second()));
+    }
+}
+
+/// Names of the Restores that are there.
+#[derive(Debug, Default)]
+pub struct StoredRestores {
+    known: HashMap<String, bool>,
+}
+
+impl StoredRestores {
+    /// A Restore is there, or has changed.
+    pub fn applied(&mut self, name: &str, metrics: &Metrics) {
+        self.known.insert(name.to_owned(), true);
+        self.tell(metrics);
+    }
+
+    /// A Restore is gone.
+    pub fn gone(&mut self, name: &str, metrics: &Metrics) {
+        self.known.remove(name);
+        self.tell(metrics);
+    }
+
+    /// All that exist have been delivered.
+    pub fn listed(&mut self, metrics: &Metrics) {
+        self.known.retain(|_, touched| std::mem::take(touched));
+        self.tell(metrics);
+    }
+
+    fn tell(&self, metrics: &Metrics) {
+        metrics.restore_total.set(i64::try_from(self.known.len()).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn backup(name: &str, schedule: &str, phase: &str, minute: u8, items: i64, errors: i64) -> Backup {
+        let at = format!("2026-01-01T00:{minute:02}:00Z");
+        let completion = matches!(phase, "Completed" | "PartiallyFailed").then_some(&at);
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
+            "metadata": { "name": name, "labels": { SCHEDULE_NAME: schedule }, "creationTimestamp": at },
+            "status": { "phase": phase, "completionTimestamp": completion, "errors": errors,
+                "progress": { "itemsBackedUp": items, "totalItems": items } } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// The gauges of a schedule: status, items, errors, last success in minutes.
+    fn gauges(metrics: &Metrics, schedule: &str) -> [Option<i64>; 4] {
+        let text = metrics.encode();
+        let start = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap().as_second();
+        ["last_status", "items_total", "items_errors", "last_successful_timestamp"].map(|name| {
+            let prefix = format!("velero_backup_{name}{{schedule=\"{schedule}\"}} ");
+            let value: i64 = text.lines().find_map(|line| line.strip_prefix(&prefix))?.parse().unwrap();
+            Some(if name.ends_with("timestamp") { (value - start) / 60 } else { value })
+        })
+    }
+
+    #[test]
+    fn the_last_backup_of_each_schedule_counts_in_whatever_order_they_are_seen() {
+        let all = [
+            backup("a", "nightly", "Completed", 1, 10, 0),
+            backup("b", "nightly", "PartiallyFailed", 2, 20, 3),
+            backup("c", "nightly", "InProgress", 3, 5, 0),
+            backup("d", "", "Completed", 1, 7, 0),
+            backup("e", "hourly", "FailedValidation", 1, 0, 0),
+        ];
+        for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1, 4, 0, 3, 2]] {
+            let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+            for at in order {
+                stored.applied(&all[at], &metrics);
+            }
+            assert_eq!(gauges(&metrics, "nightly"), [None; 4], "not all are known yet");
+            stored.listed(&metrics);
+            assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(3), Some(1)]);
+            assert_eq!(gauges(&metrics, ""), [Some(1), Some(7), Some(0), Some(1)]);
+            assert_eq!(gauges(&metrics, "hourly"), [Some(0), None, None, None]);
+            assert!(metrics.encode().contains("velero_backup_total 5"));
+            // Another one ends; one is deleted.
+            stored.applied(&backup("c", "nightly", "Completed", 4, 30, 0), &metrics);
+            assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(30), Some(0), Some(4)]);
+            stored.gone("c", &metrics);
+            assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(3), Some(1)]);
+            stored.gone("d", &metrics);
+            assert_eq!(gauges(&metrics, ""), [None; 4]);
+            assert!(metrics.encode().contains("velero_backup_total 3"));
+        }
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_show_is_gone() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
+        stored.applied(&backup("b", "nightly", "Completed", 2, 20, 0), &metrics);
+        stored.listed(&metrics);
+        stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
+        stored.listed(&metrics);
+        assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(10), Some(0), Some(1)]);
+        stored.listed(&metrics);
+        assert_eq!(gauges(&metrics, "nightly"), [None; 4]);
+        assert!(metrics.encode().contains("velero_backup_total 0"));
+
+        let mut restores = StoredRestores::default();
+        restores.applied("r", &metrics);
+        restores.applied("s", &metrics);
+        restores.applied("s", &metrics);
+        restores.listed(&metrics);
+        assert!(metrics.encode().contains("velero_restore_total 2"));
+        restores.applied("s", &metrics);
+        restores.listed(&metrics);
+        restores.gone("r", &metrics);
+        assert!(metrics.encode().contains("velero_restore_total 1"));
+    }
+}
