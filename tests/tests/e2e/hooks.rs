@@ -10,11 +10,15 @@ use backup_tests::{
     wait::{eventually, when},
     world::BUCKET,
 };
-use kube::api::DeleteParams;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use object_store::ObjectStoreExt as _;
 use serde_json::{Value, json};
 
-use crate::main_job::{backups, create_backup, of_namespaces, s3};
+use crate::main_job::{backups, config_maps, create_backup, of_namespaces, s3};
 
 crate::tests! {
     commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_in_its_log,
@@ -22,6 +26,7 @@ crate::tests! {
     a_command_that_never_ends_is_given_up_after_its_time,
     a_pod_gets_what_it_is_owed_when_the_controller_dies_in_the_middle,
     a_pod_gets_what_it_is_owed_when_its_backup_is_deleted,
+    a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_is_intact,
 }
 
 const PRE: &str = "pre.hook.backup.velero.io/command";
@@ -157,6 +162,54 @@ async fn a_pod_gets_what_it_is_owed_when_its_backup_is_deleted(world: &mut World
     .await?;
     let thawed = kubelet.story("deleted/db")?.iter().filter(|line| *line == "say began").count();
     ensure!(thawed == 1, "thawed {thawed} times");
+    Ok(())
+}
+
+/// The command holds the collection up between discovery and the lists of the types that come after pods.
+async fn a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_is_intact(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let kubelet = Kubelet::start(world).await?;
+    let gate = world.folder().join("gate-of-types");
+    let annotations = json!({ PRE: json!(["wait", gate]).to_string(),
+        "pre.hook.backup.velero.io/timeout": "2m" });
+    kubelet.pod(world, "fading", "db", &annotations).await?;
+    config_maps(world, "fading", 3).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let name = "ghosts.fading.example.com";
+    let crd = json!({ "metadata": { "name": name }, "spec": { "group": "fading.example.com", "scope": "Namespaced",
+        "names": { "plural": "ghosts", "singular": "ghost", "kind": "Ghost" },
+        "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
+    crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
+    eventually("the type is served", Duration::from_secs(30), async || {
+        let groups = serde_json::to_string(&world.client.list_api_groups_aggregated().await?)?;
+        anyhow::Ok(when(groups.contains("fading.example.com"), "not yet"))
+    })
+    .await?;
+    create_backup(world, "fading", of_namespaces(&["fading"])).await?;
+    began(&kubelet, "fading/db", "wait").await?;
+    crds.delete(name, &DeleteParams::default()).await?;
+    eventually("the type is not served", Duration::from_secs(30), async || {
+        let path = "/apis/fading.example.com/v1/ghosts";
+        let request = http::Request::get(path).body(Vec::new())?;
+        anyhow::Ok(when(world.client.request_text(request).await.is_err(), "still listed"))
+    })
+    .await?;
+    std::fs::write(&gate, "")?;
+    let backup = ended(world, "fading", BackupPhase::Completed).await?;
+    ensure!(backup.status.warnings == 1, "{:?}", backup.status);
+    let results = file(world, "fading", "-results.gz").await?;
+    ensure!(
+        results.contains("ghosts.fading.example.com in namespace fading is not served any more"),
+        "{results}"
+    );
+    let names = names(world, "fading").await?;
+    for item in
+        ["pods/namespaces/fading/db", "configmaps/namespaces/fading/item-2", "namespaces/cluster/fading"]
+    {
+        ensure!(names.contains(&format!("resources/{item}.json")), "{item} is missing: {names:?}");
+    }
     Ok(())
 }
 

@@ -7,8 +7,10 @@ use backup_core::{
     selection::{IncludesExcludes, is_glob},
 };
 
-/// Chosen namespaces are asked for one by one up to this number; more of them only if they are a small part of all.
+/// Chosen namespaces are asked for one by one up to this number; more of them only if they are a small part of all…
 const FEW: usize = 16;
+/// … and not too many: each costs a request for each type.
+const MANY: usize = 100;
 /// What a small part is: one of so many.
 const PART: usize = 8;
 
@@ -48,7 +50,7 @@ impl Scope {
         }
         let chosen: BTreeSet<String> =
             live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
-        let everywhere = chosen.len() > FEW && chosen.len() > live.len() / PART;
+        let everywhere = chosen.len() > FEW && chosen.len() > MANY.min(live.len() / PART);
         Self { filter, chosen: Some(chosen), everywhere, missing, unmatched }
     }
 
@@ -122,6 +124,16 @@ mod tests {
         assert!(many.includes("n0-0") && many.names("n0-0"));
         assert!(!many.includes("n9-9") && !many.includes("n0-1000"));
         assert_eq!(scope("n0-*").lists().len(), 20, "a small part of all");
+    }
+
+    #[test]
+    fn requests_do_not_grow_with_the_number_of_namespaces() {
+        let live: Vec<String> = (0..5000).map(|n| format!("n{}-{n}", n % 10)).collect();
+        for (chosen, expected) in [(1, 1), (16, 16), (100, 100), (101, 1), (600, 1)] {
+            let spec = BackupSpec { included_namespaces: live[..chosen].to_vec(), ..BackupSpec::default() };
+            let lists = Scope::resolve(&spec, &live).lists().len();
+            assert_eq!(lists, expected, "lists of each type for {chosen} of {} namespaces", live.len());
+        }
     }
 
     #[test]
