@@ -12,7 +12,7 @@ use crate::context::Context;
 
 mod claim;
 pub mod csi;
-mod json;
+pub mod json;
 mod pod;
 mod service_account;
 

@@ -35,6 +35,7 @@ mod seen;
 mod take;
 mod tell;
 pub mod walk;
+mod wishes;
 
 use along::Kinds;
 use operations::{Operations, StartedOperation};

@@ -154,14 +154,14 @@ pub fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> 
 /// What spec and resource policy say about the volume of a claim.
 fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<Policy> {
     Box::new(move |claim, volume| {
-        let refuse = |what: &str| {
-            Decision::Refuse(format!("the resource policy asks for {what}, which is not done yet"))
-        };
+        // That it is not done is an error of the claim, whether snapshots are taken or not: `collect::wishes`.
+        let other =
+            |what: &str| Decision::Skip(format!("the resource policy asks for {what}, which is not done"));
         match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
             VolumePlan::Snapshot => Decision::Snapshot,
             VolumePlan::Skip { reason } => Decision::Skip(reason),
-            VolumePlan::FsBackup => refuse("a copy of its files"),
-            VolumePlan::Custom { .. } => refuse("an action of its own"),
+            VolumePlan::FsBackup => other("a copy of its files"),
+            VolumePlan::Custom { .. } => other("an action of its own"),
         }
     })
 }

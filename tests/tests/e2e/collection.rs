@@ -21,6 +21,7 @@ crate::tests! {
     a_service_account_brings_its_bindings_along_into_a_backup_of_its_namespace,
     listed_first_is_stored_first,
     a_policy_that_can_not_be_read_is_refused_with_all_that_is_wrong,
+    a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_snapshots_are_wanted,
     names_with_every_odd_character_and_large_objects_are_stored_as_they_are,
     an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact,
 }
@@ -111,6 +112,35 @@ async fn a_policy_that_can_not_be_read_is_refused_with_all_that_is_wrong(
     }
     ensure!(bad.status.validation_errors.len() == 4, "{said}");
     ensure!(gone.status.validation_errors.join("").contains("no-such-policy"), "{:?}", gone.status);
+    Ok(())
+}
+
+async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_snapshots_are_wanted(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    for name in ["one", "two"] {
+        backup_tests::snapshots::host_path_claim(&world.client, "copied", name).await?;
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), backup_tests::install::NAMESPACE);
+    let text = "version: v1\nvolumePolicies:\n- conditions: { volumeTypes: [hostPath] }\n  action: { type: fs-backup }\n";
+    let map = json!({ "metadata": { "name": "copy-policy" }, "data": { "policy.yaml": text } });
+    maps.create(&PostParams::default(), &object(map)?).await?;
+    let mut spec = of_namespaces(&["copied"]);
+    spec.resource_policy = Some(object(json!({ "kind": "ConfigMap", "name": "copy-policy" }))?);
+    spec.snapshot_volumes = Some(false);
+    create_backup(world, "copied", spec).await?;
+    let backup = world.backup_ended("copied").await?;
+    maps.delete("copy-policy", &DeleteParams::default()).await?;
+    ensure!(
+        backup.phase() == BackupPhase::PartiallyFailed && backup.status.errors == 2,
+        "{:?}",
+        backup.status
+    );
+    let names = names(world, "copied").await?;
+    for name in ["one", "two"] {
+        let path = format!("resources/persistentvolumeclaims/namespaces/copied/{name}.json");
+        ensure!(names.contains(&path), "the claim itself is missing: {names:?}");
+    }
     Ok(())
 }
 

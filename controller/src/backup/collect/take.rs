@@ -111,6 +111,10 @@ impl<S: Sink> Collector<'_, S> {
         self.list.add(&of.api_version, &of.resource.kind, item.namespace(), item.name(), None);
         self.progress.wrote();
         self.remember(of, item, text);
+        if of.group_resource == "persistentvolumeclaims" {
+            // Boxed: items that ask for one another stand behind one another on the stack.
+            Box::pin(self.tell_wishes_for_claim(of, item, text)).await;
+        }
         Ok(true)
     }
 

@@ -112,6 +112,36 @@ async fn a_list_that_begins_again_writes_nothing_twice() {
     assert!(outcome.errors.is_empty());
 }
 
+#[rstest::rstest]
+#[case(json!({}))]
+#[case(json!({ "includedNamespaces": ["n*"] }))]
+#[case(json!({ "includedNamespaces": ["n-1*"], "excludedNamespaces": ["n-11*"] }))]
+#[tokio::test]
+async fn five_thousand_namespaces_are_collected_with_a_bounded_number_of_requests(
+    #[case] spec: serde_json::Value,
+) {
+    let live: Vec<String> = (0..5000).map(|number| format!("n-{number}")).collect();
+    let maps = live.iter().map(|name| item(name, "one")).collect();
+    let api = cluster()
+        .list("/api/v1/configmaps", maps)
+        .list("/api/v1/namespaces", live.iter().map(|name| namespace(name)).collect());
+    let wanted = |name: &&String| {
+        spec.get("excludedNamespaces").is_none() || name.starts_with("n-1") && !name.starts_with("n-11")
+    };
+    let expected = live.iter().filter(wanted).count();
+    let setup = harness::Setup {
+        api,
+        spec: spec.clone(),
+        live: live.clone(),
+        page_size: Some(500),
+        ..Default::default()
+    };
+    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    assert_eq!(outcome.names().len(), 2 * expected, "a ConfigMap and the namespace itself, each");
+    assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
+}
+
 #[tokio::test]
 async fn selectors_that_overlap_write_an_item_once() {
     let mut both = item("a", "both");
@@ -231,6 +261,50 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
     assert!(outcome.errors[0].contains("volume scratch of pod a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
+}
+
+/// Whether volumes are snapshotted, and whether any action looks at claims, makes no difference.
+#[rstest::rstest]
+#[case(json!({}))]
+#[case(json!({ "snapshotVolumes": false }))]
+#[tokio::test]
+async fn a_policy_that_wants_the_files_of_a_claim_copied_is_an_error_of_that_claim(
+    #[case] spec: serde_json::Value,
+) {
+    let claim = |name: &str| {
+        let mut claim = item("a", name);
+        claim["spec"] = json!({ "volumeName": format!("pv-{name}") });
+        claim["status"] = json!({ "phase": "Bound" });
+        claim
+    };
+    let mut waiting = claim("waiting");
+    waiting["status"]["phase"] = json!("Pending");
+    let volume = |class: &str| json!({ "metadata": { "name": "pv" }, "spec": { "storageClassName": class, "hostPath": {} } });
+    let text = "version: v1\nvolumePolicies:\n- conditions: { storageClass: [fast] }\n  action: { type: fs-backup }\n";
+    let data = std::collections::BTreeMap::from([("p".to_owned(), text.to_owned())]);
+    let claims = ["fast", "slow", "gone"].map(claim).into_iter().chain([waiting]).collect();
+    let setup = harness::Setup {
+        api: cluster()
+            .list("/api/v1/persistentvolumeclaims", claims)
+            .object("/api/v1/persistentvolumes/pv-fast", volume("fast"))
+            .object("/api/v1/persistentvolumes/pv-slow", volume("slow")),
+        policy: Some(backup_core::resource_policy::read(&data).unwrap()),
+        spec,
+        ..Default::default()
+    };
+    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    assert_eq!(outcome.errors.len(), 2, "{:?}", outcome.errors);
+    assert!(
+        outcome.errors[0].contains("a/fast") && outcome.errors[0].contains("fs-backup"),
+        "{:?}",
+        outcome.errors
+    );
+    assert!(
+        outcome.errors[1].contains("a/gone") && outcome.errors[1].contains("pv-gone"),
+        "{:?}",
+        outcome.errors
+    );
+    assert!(outcome.names().contains(&"persistentvolumeclaims/a/fast"), "the claim itself is there");
 }
 
 #[tokio::test]

@@ -63,20 +63,21 @@ impl ClaimAction {
             return Err(refuse(format!("its volume {volume} is not there, so it can't be snapshotted")));
         };
         let seen = Volume::of(claim, &volume);
-        let Some(driver) = text(&volume, "/spec/csi/driver") else {
-            self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
-            let mut claim = claim.clone();
-            entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
-            return Ok(Executed { item: Some(claim), ..Executed::default() });
-        };
-        match self.volumes.decide(claim, &volume, backup) {
-            Decision::Snapshot => {}
-            Decision::Skip(reason) => {
+        let driver = text(&volume, "/spec/csi/driver");
+        let decision = self.volumes.decide(claim, &volume, backup);
+        let driver = match (decision, driver) {
+            (Decision::Snapshot, Some(driver)) => driver,
+            (Decision::Snapshot, None) => {
+                self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
+                let mut claim = claim.clone();
+                entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
+                return Ok(Executed { item: Some(claim), ..Executed::default() });
+            }
+            (Decision::Skip(reason), _) => {
                 self.volumes.skipped(seen, &reason);
                 return Ok(Executed::default());
             }
-            Decision::Refuse(reason) => return Err(refuse(reason)),
-        }
+        };
         let (snapshot, content) = self.snapshot(claim, driver, backup).await?;
         self.volumes.snapshot(seen, driver, &snapshot.name_any());
         Ok(executed(claim, &snapshot, &content, backup))

@@ -20,10 +20,8 @@ use crate::backup::{actions::json::text, prepare::whole_seconds};
 pub enum Decision {
     /// A snapshot.
     Snapshot,
-    /// Nothing, as somebody asked for that; why.
+    /// No snapshot, as somebody asked for that or for something else; why.
     Skip(String),
-    /// What was asked for can't be done; why.
-    Refuse(String),
 }
 
 /// Decides about a claim (first) and its volume, besides what the backup itself says.
@@ -103,11 +101,13 @@ impl Volumes {
 
     /// What is to be done with a CSI volume.
     pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> Decision {
-        // As in Velero, a policy is not asked where no snapshots are wanted at all.
-        if backup.spec.snapshot_volumes == Some(false) {
-            return Decision::Skip("spec.snapshotVolumes is false".to_owned());
+        match &self.policy {
+            Some(policy) => policy(claim, volume),
+            None if backup.spec.snapshot_volumes == Some(false) => {
+                Decision::Skip("spec.snapshotVolumes is false".to_owned())
+            }
+            None => Decision::Snapshot,
         }
-        self.policy.as_ref().map_or(Decision::Snapshot, |policy| policy(claim, volume))
     }
 
     /// A snapshot of it was cut.
@@ -295,14 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_asked_unless_no_snapshots_are_wanted() {
-        let volumes = Volumes::with_policy(Box::new(|_, _| Decision::Refuse("can't".into())));
+    fn a_policy_decides_and_without_one_the_backup() {
+        let volumes = Volumes::with_policy(Box::new(|_, _| Decision::Skip("the policy".into())));
         let (claim, volume) = claim("a");
         let mut backup = Backup::default();
-        assert_eq!(volumes.decide(&claim, &volume, &backup), Decision::Refuse("can't".into()));
-        backup.spec.snapshot_volumes = Some(false);
-        assert!(matches!(volumes.decide(&claim, &volume, &backup), Decision::Skip(_)));
-        backup.spec.snapshot_volumes = Some(true);
+        assert_eq!(volumes.decide(&claim, &volume, &backup), Decision::Skip("the policy".into()));
         assert_eq!(Volumes::default().decide(&claim, &volume, &backup), Decision::Snapshot);
+        backup.spec.snapshot_volumes = Some(false);
+        assert!(matches!(Volumes::default().decide(&claim, &volume, &backup), Decision::Skip(_)));
     }
 }

@@ -58,11 +58,13 @@ pub fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> Reso
     }
 }
 
-/// Pods, ConfigMaps, Namespaces, definitions, and a custom type.
+/// Pods, ConfigMaps, claims and volumes, Namespaces, definitions, and a custom type.
 pub fn served() -> Vec<ResourceType> {
     vec![
         resource("", "configmaps", "ConfigMap", true),
         resource("", "namespaces", "Namespace", false),
+        resource("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+        resource("", "persistentvolumes", "PersistentVolume", false),
         resource("", "pods", "Pod", true),
         resource("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", false),
         resource("example.com", "widgets", "Widget", true),
@@ -80,6 +82,8 @@ pub fn namespace(name: &str) -> Value {
 pub fn cluster() -> Api {
     Api::default()
         .list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
+        .list("/api/v1/persistentvolumeclaims", vec![])
+        .list("/api/v1/persistentvolumes", vec![])
         .list("/api/v1/pods", vec![])
         .list("/apis/example.com/v1/widgets", vec![])
         .list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", vec![])
