@@ -30,6 +30,8 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: Timestamp,
+    /// Times are whole seconds: of two that ended in the same one, the one that was written last is the last.
+    version: u64,
     completed: bool,
     /// Items and errors, if it has collected something.
     contents: Option<(i64, i64)>,
@@ -55,7 +57,14 @@ impl End {
             let items = status.progress.as_ref().map_or(0, |progress| progress.items_backed_up);
             (items, status.errors)
         });
-        at.filter(|_| ended).map(|at| Self { at, completed: phase == BackupPhase::Completed, contents })
+        let version = backup.metadata.resource_version.as_deref();
+        let version = version.and_then(|version| version.parse().ok()).unwrap_or_default();
+        at.filter(|_| ended).map(|at| Self {
+            at,
+            version,
+            completed: phase == BackupPhase::Completed,
+            contents,
+        })
     }
 }
 
@@ -103,7 +112,7 @@ impl StoredBackups {
         let ends =
             || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
         let labels = labels(schedule);
-        let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| end.at);
+        let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| (end.at, end.version));
         let set = |family: &super::Family<super::Schedule, super::Gauge>, value: Option<i64>| match value {
             Some(value) => {
                 family.get_or_create(&labels).set(value);
@@ -207,6 +216,27 @@ mod tests {
             stored.gone("d", &metrics);
             assert_eq!(gauges(&metrics, ""), [None; 4]);
             assert!(metrics.encode().contains("velero_backup_total 3"));
+        }
+    }
+
+    #[test]
+    fn of_two_that_end_in_the_same_second_the_one_written_last_counts() {
+        let mut all: Vec<Backup> = (0..8)
+            .map(|n| {
+                let phase = if n == 5 { "Completed" } else { "PartiallyFailed" };
+                let mut one = backup(&format!("b{n}"), "nightly", phase, 1, n, 0);
+                one.metadata.resource_version = Some(if n == 5 { 100 } else { 90 + n }.to_string());
+                one
+            })
+            .collect();
+        for _ in 0..all.len() {
+            all.rotate_left(1);
+            let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+            stored.listed(&metrics);
+            for one in &all {
+                stored.applied(one, &metrics);
+            }
+            assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(5), Some(0), Some(1)]);
         }
     }
 
