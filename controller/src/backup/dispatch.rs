@@ -139,11 +139,7 @@ impl Dispatcher {
             self.pull_reins(&name, None);
         }
         if backup.annotations().contains_key(CANCEL_ANNOTATION) {
-            for job in self.running.values().filter(|job| job.name == name && job.uid == uid) {
-                if let Task::Work(reins) = &job.task {
-                    reins.cancel();
-                }
-            }
+            self.workers(&name).filter(|(of, _)| *of == uid).for_each(|(_, reins)| reins.cancel());
         }
         if backup.phase().is_terminal() && !finalizer::is_on(&backup) {
             self.entries.remove(&name);
@@ -178,11 +174,15 @@ impl Dispatcher {
 
     /// Tells the worker of this name to leave off; with `keep`, only if it works for another uid.
     fn pull_reins(&self, name: &str, keep: Option<&str>) {
-        for job in self.running.values().filter(|job| job.name == name && keep != Some(job.uid.as_str())) {
-            if let Task::Work(reins) = &job.task {
-                reins.delete();
-            }
-        }
+        self.workers(name).filter(|(uid, _)| keep != Some(*uid)).for_each(|(_, reins)| reins.delete());
+    }
+
+    /// The workers of this name, each by the uid that it works for.
+    fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Reins)> {
+        self.running.values().filter(move |job| job.name == name).filter_map(|job| match &job.task {
+            Task::Work(reins) => Some((job.uid.as_str(), reins)),
+            _ => None,
+        })
     }
 
     /// Waits for a job to end; none if there is none.

@@ -240,7 +240,7 @@ impl Worker {
                 .flatten()
         };
         let begun = self.publish(backup, patch).await?;
-        self.ctx.metrics.backup(crate::metrics::Outcome::Attempt, schedule_of(&begun));
+        self.ctx.metrics.backup(crate::metrics::Outcome::Attempt, begun.schedule().unwrap_or_default());
         self.ctx.events.normal(&begun, "Started", "the backup collects items");
         Ok(begun)
     }
@@ -364,12 +364,6 @@ fn location_name(backup: &Backup, facts: &Facts, start: Option<&Start>) -> Strin
     let chosen = start
         .and_then(|start| prepare(backup, facts, &start.settings, start.now).backup.spec.storage_location);
     chosen.or_else(|| backup.spec.storage_location.clone()).unwrap_or_default()
-}
-
-/// The schedule that made a Backup; empty if none.
-fn schedule_of(backup: &Backup) -> &str {
-    let labels = backup.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(backup_core::labels::SCHEDULE_NAME)).map_or("", String::as_str)
 }
 
 #[cfg(test)]

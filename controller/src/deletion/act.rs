@@ -71,7 +71,7 @@ pub(super) async fn begin(
     })
     .await?;
     let Outcome::Written(request) = outcome else { return Ok(AT_ONCE) };
-    ctx.metrics.deletion(metrics::Outcome::Attempt, schedule_of(Some(backup)));
+    ctx.metrics.deletion(metrics::Outcome::Attempt, backup.schedule().unwrap_or_default());
     tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
     delete(ctx, &request, backup).await
 }
@@ -285,11 +285,12 @@ pub(super) async fn end(
     let Outcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
     release(ctx, &request).await;
     if errors.is_empty() {
-        ctx.metrics.deletion(metrics::Outcome::Success, schedule_of(backup));
+        ctx.metrics
+            .deletion(metrics::Outcome::Success, backup.and_then(Backup::schedule).unwrap_or_default());
         tracing::info!(backup = request.spec.backup_name, "backup deleted");
         return sweep(ctx, &request).await;
     }
-    ctx.metrics.deletion(metrics::Outcome::Failure, schedule_of(backup));
+    ctx.metrics.deletion(metrics::Outcome::Failure, backup.and_then(Backup::schedule).unwrap_or_default());
     let text = errors.join("; ");
     tracing::warn!(backup = request.spec.backup_name, error = text, "backup not deleted");
     ctx.events.warning(&request, "NotDeleted", &text);
@@ -311,10 +312,6 @@ pub(super) async fn sweep(ctx: &Context, request: &DeleteBackupRequest) -> Resul
     ctx.leadership.check()?;
     delete::delete(ctx, request).await?;
     Ok(Action::AwaitChange)
-}
-
-fn schedule_of(backup: Option<&Backup>) -> &str {
-    backup.and_then(|backup| backup.labels().get(labels::SCHEDULE_NAME)).map_or("", String::as_str)
 }
 
 #[cfg(test)]

@@ -34,12 +34,12 @@ pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Resul
 /// Restores from the backup that have not ended. One that names only the backup's schedule may still choose it.
 pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
-    let schedule = backup.labels().get(labels::SCHEDULE_NAME);
+    let schedule = backup.schedule();
     list::raw::<Restore, _>(ctx, |restore| {
         let from = restore.data["spec"]["backupName"].as_str().filter(|name| !name.is_empty());
         let follows = restore.data["spec"]["scheduleName"].as_str().map(labels::valid_value);
         let uses =
-            from.map_or_else(|| follows.is_some() && follows.as_ref() == schedule, |from| from == name);
+            from.map_or_else(|| follows.is_some() && follows.as_deref() == schedule, |from| from == name);
         let phase = phase_of(&restore);
         (uses && !phase.is_terminal()).then(|| format!("{} ({phase})", restore.name_any()))
     })

@@ -3,10 +3,7 @@
 
 use std::collections::HashMap;
 
-use backup_core::{
-    api::{Backup, BackupPhase},
-    labels::SCHEDULE_NAME,
-};
+use backup_core::api::{Backup, BackupPhase};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -71,7 +68,7 @@ impl End {
 impl StoredBackups {
     /// A Backup is there, or has changed.
     pub fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
-        let schedule = backup.labels().get(SCHEDULE_NAME).cloned().unwrap_or_default();
+        let schedule = backup.schedule().unwrap_or_default().to_owned();
         let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
         let before = self.known.insert(backup.name_any(), now.clone());
         if before.as_ref().is_some_and(|before| before.schedule == now.schedule && before.end == now.end) {
@@ -163,6 +160,7 @@ impl StoredRestores {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::labels::SCHEDULE_NAME;
     use serde_json::json;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
-    labels, resources,
+    resources,
     validate::{self, Finding},
 };
 use jiff::Timestamp;
@@ -18,13 +18,9 @@ pub struct Facts {
 
 /// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
 pub fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
-    let candidate = backup.phase() == BackupPhase::Completed && schedule_of(backup) == Some(schedule);
+    let candidate = backup.phase() == BackupPhase::Completed && backup.schedule() == Some(schedule);
     let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
     candidate.then(|| (started, backup.metadata.name.clone().unwrap_or_default()))
-}
-
-fn schedule_of(backup: &Backup) -> Option<&str> {
-    backup.metadata.labels.as_ref()?.get(labels::SCHEDULE_NAME).map(String::as_str)
 }
 
 /// Everything that keeps the restore from running, each finding with its field.
@@ -113,7 +109,7 @@ pub fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     let mut spec = restore.spec.clone();
     spec.backup_name.clone_from(&backup.metadata.name);
     if named(spec.schedule_name.as_ref()).is_none() {
-        spec.schedule_name = schedule_of(backup).map(ToOwned::to_owned);
+        spec.schedule_name = backup.schedule().map(ToOwned::to_owned);
     }
     for resource in resources::NON_RESTORABLE {
         if !spec.excluded_resources.iter().any(|r| r == resource) {

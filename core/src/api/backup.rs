@@ -31,6 +31,11 @@ impl Backup {
     pub fn phase(&self) -> BackupPhase {
         self.status.phase.clone().unwrap_or(BackupPhase::New)
     }
+
+    /// The schedule that made it, as its label has it; none if a person did.
+    pub fn schedule(&self) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(crate::labels::SCHEDULE_NAME).map(String::as_str)
+    }
 }
 
 /// What to back up, where to, and for how long.

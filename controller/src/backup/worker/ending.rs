@@ -5,7 +5,7 @@ use backup_store::{StoreError, crash};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Next, Start, Trouble, Worker, schedule_of};
+use super::{Next, Start, Trouble, Worker};
 use crate::{
     backup::{
         finish::{self, Unfinished},
@@ -31,7 +31,7 @@ impl Worker {
         crash::point("before-terminal-patch");
         let ended = self.publish(backup, |now| finish::terminal_patch(now, &stored)).await?;
         crash::point("after-terminal-patch");
-        self.ctx.metrics.backup_size(schedule_of(&ended), bytes);
+        self.ctx.metrics.backup_size(ended.schedule().unwrap_or_default(), bytes);
         self.ended(&ended).await
     }
 
@@ -88,7 +88,7 @@ impl Worker {
     /// After the terminal patch: counts and tells it once, and frees the claim.
     async fn ended(&mut self, backup: &Backup) -> Result<Next, Trouble> {
         self.unfinished = None;
-        let schedule = schedule_of(backup);
+        let schedule = backup.schedule().unwrap_or_default();
         let status = &backup.status;
         let (outcome, note) = match backup.phase() {
             BackupPhase::Completed => (Outcome::Success, "everything is stored".to_owned()),

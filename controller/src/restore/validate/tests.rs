@@ -1,6 +1,9 @@
-use backup_core::api::{
-    BackupSpec, BackupStorageLocationSpec,
-    restore::{RestoreResourceHookSpec, RestoreStatusSpec},
+use backup_core::{
+    api::{
+        BackupSpec, BackupStorageLocationSpec,
+        restore::{RestoreResourceHookSpec, RestoreStatusSpec},
+    },
+    labels,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
