@@ -26,6 +26,8 @@ pub enum Mood {
     LoseAnswer,
     /// It is passed on after so long.
     Slow(Duration),
+    /// It waits until the rule says something else of it.
+    Held,
 }
 
 /// A request.
@@ -59,6 +61,9 @@ impl Asked {
     }
 }
 
+/// How often a request that is held asks the rule again.
+const LOOK: Duration = Duration::from_millis(20);
+
 type Rule = dyn Fn(&Asked) -> Mood + Send + Sync;
 
 /// A running proxy; ends when dropped.
@@ -72,7 +77,7 @@ pub struct FaultyS3 {
 struct State {
     upstream: SocketAddr,
     client: reqwest::Client,
-    rule: Arc<RwLock<Arc<Rule>>>,
+    rule: Arc<RwLock<Box<Rule>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
@@ -84,7 +89,7 @@ impl FaultyS3 {
         let state = State {
             upstream,
             client: reqwest::Client::builder().timeout(Duration::from_mins(1)).build()?,
-            rule: Arc::new(RwLock::new(Arc::new(|_: &Asked| Mood::Pass))),
+            rule: Arc::new(RwLock::new(Box::new(|_: &Asked| Mood::Pass))),
             asked: Arc::default(),
         };
         let (end, serving) = (CancellationToken::new(), state.clone());
@@ -107,7 +112,7 @@ impl FaultyS3 {
     /// Says what is done with requests from now on.
     pub fn rule(&self, rule: impl Fn(&Asked) -> Mood + Send + Sync + 'static) {
         if let Ok(mut current) = self.state.rule.write() {
-            *current = Arc::new(rule);
+            *current = Box::new(rule);
         }
     }
 
@@ -137,15 +142,20 @@ impl State {
             query: uri.query().unwrap_or_default().to_owned(),
             only_new: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*"),
         };
-        let rule = self.rule.read().map(|rule| Arc::clone(&rule));
-        let mood = rule.map_or(Mood::Pass, |rule| rule(&asked));
+        let mood = || self.rule.read().map_or(Mood::Pass, |rule| rule(&asked));
+        let mut now = mood();
         if let Ok(mut all) = self.asked.lock() {
-            all.push(asked);
+            all.push(asked.clone());
         }
+        while now == Mood::Held {
+            tokio::time::sleep(LOOK).await;
+            now = mood();
+        }
+        let mood = now;
         match mood {
             Mood::Answer(status) => return refusal(status),
             Mood::Slow(time) => tokio::time::sleep(time).await,
-            Mood::Pass | Mood::LoseAnswer => {}
+            Mood::Pass | Mood::LoseAnswer | Mood::Held => {}
         }
         let url = format!("http://{}{uri}", self.upstream);
         let mut headers = headers;

@@ -139,6 +139,11 @@ impl Process {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// Whether it ended by itself; one that was killed here did not.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
+    }
+
     /// Starts it again with the same arguments.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill().await?;

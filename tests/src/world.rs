@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore, VeleroKind};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
@@ -39,6 +39,8 @@ use crate::{
 pub const BUCKET: &str = "backups";
 const START: Duration = Duration::from_mins(1);
 const ENDED: Duration = Duration::from_mins(5);
+/// The last words of a controller that ends because it may not lead any more.
+const LEASE_LOST: &str = "this replica ends and starts again";
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -231,13 +233,28 @@ impl World {
     }
 
     /// Takes away the faults that an earlier test may have left, and waits until the default location is usable.
-    pub async fn calm(&self) -> anyhow::Result<()> {
+    pub async fn calm(&mut self) -> anyhow::Result<()> {
         let fronts = [&self.plane.front, &self.webhook_front];
         let store = self.s3.as_ref().map(|s3| &s3.front);
         for front in fronts.into_iter().flatten().chain(store) {
             front.set(Fault::None);
         }
+        self.controllers_run().await?;
         if self.controllers.is_empty() { Ok(()) } else { self.location_available("default").await }
+    }
+
+    /// Starts controllers that lost their lease again, as a Deployment does: who is paused for long has lost it, and how
+    /// long a test pauses one depends on the machine. Errors: one has ended for another reason.
+    pub async fn controllers_run(&mut self) -> anyhow::Result<()> {
+        for controller in &mut self.controllers {
+            if !controller.has_ended() {
+                continue;
+            }
+            let last = controller.tail(1);
+            ensure!(last.contains(LEASE_LOST), "{} ended by itself: {last}", controller.name());
+            controller.restart().await?;
+        }
+        Ok(())
     }
 
     /// The end of every process's log, for a test that failed.

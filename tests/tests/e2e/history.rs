@@ -1,6 +1,8 @@
 //! Histories, a few hundred of them; `cargo xtask histories` plays ten thousand.
 
-use anyhow::ensure;
+use std::collections::BTreeMap;
+
+use anyhow::bail;
 use backup_tests::{
     World,
     history::{self, Options, check::Promise},
@@ -16,6 +18,8 @@ crate::tests! {
 /// Enough for each fault of a process to happen once.
 const HISTORIES: u64 = 200;
 const SEED: u64 = 1;
+/// Times that the naive webhook is tried: the slower the machine, the rarer two objects of one history are at work together.
+const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned());
@@ -36,20 +40,20 @@ async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<
     if world.plane.api_servers.is_empty() {
         return Err(Skip("needs etcd and API servers of its own").into());
     }
-    let options = Options { count: 40, faults: false, naive: true, ..options() };
-    let report = history::run(world, &options).await?;
-    println!(
-        "    {} histories, {} conflicts, broken: {:?}",
-        report.histories,
-        report.conflicts,
-        report.broken()
-    );
-    let broken = report.broken();
-    for promise in [Promise::WorkApart, Promise::AdmittedApart] {
-        ensure!(
-            broken.contains_key(&promise),
-            "not caught: the histories prove nothing about ours\n{report}"
+    let mut broken = BTreeMap::new();
+    for seed in SEED..=NAIVE_ROUNDS {
+        let options = Options { count: 40, seed, faults: false, naive: true, ..options() };
+        let report = history::run(world, &options).await?;
+        println!(
+            "    {} histories, {} conflicts, broken: {:?}",
+            report.histories,
+            report.conflicts,
+            report.broken()
         );
+        broken.extend(report.broken());
+        if [Promise::WorkApart, Promise::AdmittedApart].iter().all(|promise| broken.contains_key(promise)) {
+            return Ok(());
+        }
     }
-    Ok(())
+    bail!("not caught: the histories prove nothing about ours: {broken:?}")
 }

@@ -79,6 +79,8 @@ impl Worker {
             tracing::warn!(backup = self.name, reason, passing, "backup is blocked");
             let written = self.tell(reason).await;
             self.waiting.told = Some((now, written.then(|| reason.to_owned())));
+        } else {
+            tracing::debug!(backup = self.name, reason, passing, "backup is still blocked");
         }
         self.waiting.next(passing)
     }
