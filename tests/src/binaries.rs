@@ -111,22 +111,43 @@ impl PlanePrograms {
 pub fn s3_available() -> bool {
     let others =
         ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some());
-    !others || Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
+    !others || go_available()
 }
 
 /// Builds `tests/control-plane` unless this very source was built before; the path of the binary.
 pub fn build_control_plane() -> anyhow::Result<PathBuf> {
-    build_go(".", "control-plane", "the control plane from Go modules: about 7 minutes on 2 cores, once")
+    build_go(
+        "control-plane",
+        ".",
+        "control-plane",
+        "the control plane from Go modules: about 7 minutes on 2 cores, once",
+    )
 }
 
 /// Builds kubectl and the client-go program (`tests/control-plane/clients`); the path of the binary that is both.
 pub fn build_clients() -> anyhow::Result<PathBuf> {
-    build_go("./clients", "clients", "kubectl from Go modules: about half a minute after the control plane")
+    build_go(
+        "control-plane",
+        "./clients",
+        "clients",
+        "kubectl from Go modules: about half a minute after the control plane",
+    )
 }
 
-fn build_go(package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
-    let source = root().join("tests/control-plane");
-    let binary = target().join("control-plane").join(checksum(&source)?).join(name);
+/// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
+pub fn build_plugins() -> anyhow::Result<PathBuf> {
+    build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")
+}
+
+/// Whether there is a Go to build with.
+pub fn go_available() -> bool {
+    Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Builds a package of a module in `tests`, unless this very source was built before.
+fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
+    let source = root().join("tests").join(module);
+    let binary = target().join(module).join(checksum(&source)?).join(name);
     if binary.exists() {
         return Ok(binary);
     }
@@ -142,11 +163,11 @@ fn build_go(package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
         .arg(package)
         .status()
         .context(
-            "run go: the tests need Go to build etcd and kube-apiserver. Install Go, or set KUBEBUILDER_ASSETS to a folder \
+            "run go: the tests need Go to build etcd, kube-apiserver and plugins. Install Go, or set KUBEBUILDER_ASSETS to a folder \
              with the binaries, or KUBECONFIG_FOR_TESTS to the kubeconfig of a cluster",
         )?;
     if !status.success() {
-        bail!("go build {package} in tests/control-plane failed ({status})");
+        bail!("go build {package} in tests/{module} failed ({status})");
     }
     // The rename makes an interrupted build invisible.
     std::fs::rename(&partial, &binary)?;

@@ -17,6 +17,7 @@ pub mod naive_update;
 pub mod object_store;
 pub mod pki;
 pub mod plugin;
+pub mod plugins;
 pub mod process;
 pub mod proxy;
 pub mod replica;

@@ -29,6 +29,7 @@ use crate::{
     object_store::S3,
     pki::Pki,
     plugin::Plugin,
+    plugins::Plugins,
     process::{Process, Spec},
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
@@ -53,6 +54,7 @@ pub struct WorldBuilder {
     controller_args: Vec<String>,
     webhook_args: Vec<String>,
     peers: bool,
+    plugins: bool,
 }
 
 impl Default for WorldBuilder {
@@ -66,6 +68,7 @@ impl Default for WorldBuilder {
             controller_args: Vec::new(),
             webhook_args: Vec::new(),
             peers: false,
+            plugins: false,
         }
     }
 }
@@ -114,6 +117,13 @@ impl WorldBuilder {
         self
     }
 
+    /// Puts plugins of Velero's kind into the controllers' plugin folder, where there is a Go to build them.
+    #[must_use]
+    pub fn plugins(mut self) -> Self {
+        self.plugins = true;
+        self
+    }
+
     /// The control: a webhook that looks and then allows takes the place of ours.
     #[must_use]
     pub fn naive_webhook(mut self) -> Self {
@@ -150,8 +160,12 @@ impl WorldBuilder {
             naive: None,
             controllers: Vec::new(),
             controller_health: Vec::new(),
+            plugins: None,
             folder,
         };
+        if self.plugins {
+            world.plugins = Plugins::install(world.folder(), world.plane.admin_kubeconfig())?;
+        }
         world.start_webhooks().await?;
         world.start_location().await?;
         for number in 0..self.controllers {
@@ -188,6 +202,8 @@ pub struct World {
     pub controllers: Vec<Process>,
     /// Where each of them answers /livez, /readyz and /metrics.
     pub controller_health: Vec<SocketAddr>,
+    /// Plugins of Velero's kind, where they were asked for and can be built.
+    pub plugins: Option<Plugins>,
     folder: TempDir,
 }
 
@@ -420,6 +436,9 @@ impl World {
         let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-controller").await?;
         let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
         let mut args = vec![format!("--namespace={NAMESPACE}"), format!("--metrics-address={health}")];
+        args.extend(
+            self.plugins.iter().map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),
+        );
         args.extend(self.builder.controller_args.iter().cloned());
         let name = format!("backup-controller-{number}");
         let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;

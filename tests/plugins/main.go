@@ -1,0 +1,37 @@
+// Plugins for the tests, built on Velero's own framework. What each does with an item is written on the item: README.md.
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
+)
+
+func main() {
+	go endWithParent(os.Getppid())
+	atStart()
+	framework.NewServer().
+		BindFlags(pflag.CommandLine).
+		RegisterBackupItemAction("example.io/mark", func(log logrus.FieldLogger) (any, error) {
+			return &markAction{log: log}, nil
+		}).
+		RegisterBackupItemActionV2("example.io/operate", func(log logrus.FieldLogger) (any, error) {
+			return &operateAction{log: log}, nil
+		}).
+		RegisterBackupItemActionV2("example.io/service-account", func(log logrus.FieldLogger) (any, error) {
+			return &serviceAccountAction{}, nil
+		}).
+		Serve()
+}
+
+// A plugin does not hear of the end of whoever started it. In a container both end with it; on a test machine nobody else
+// would end this one.
+func endWithParent(parent int) {
+	for os.Getppid() == parent {
+		time.Sleep(200 * time.Millisecond)
+	}
+	os.Exit(1)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Where the test looks: a folder beside that of the binary, with "-state" behind its name.
+func stateFile(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	folder := filepath.Dir(self) + "-state"
+	_ = os.MkdirAll(folder, 0o755)
+	return filepath.Join(folder, strings.ReplaceAll(name, "/", "_"))
+}
+
+// Notes a call: what was called, on what, by which process.
+func note(call, what string) {
+	file, err := os.OpenFile(stateFile("calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	fmt.Fprintf(file, "%s %s %d\n", call, what, os.Getpid())
+}
+
+// Whether a file of this name is there; it is from now on.
+func before(name string) bool {
+	file, err := os.OpenFile(stateFile(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return true
+	}
+	file.Close()
+	return false
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(stateFile(name))
+	return err == nil
+}
