@@ -51,6 +51,14 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub features: Vec<String>,
 
+    /// Folder with plugin binaries of Velero's kind; all executables in it are started.
+    #[arg(long, value_name = "FOLDER", default_value = "/plugins")]
+    pub plugin_dir: PathBuf,
+
+    /// How long a plugin may take for one item, with its start.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), value_parser = positive)]
+    pub plugin_timeout: GoDuration,
+
     /// How long a status write is retried before the object is queued again; 0 or less is one try.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), allow_hyphen_values = true)]
     pub resource_timeout: GoDuration,
@@ -90,6 +98,16 @@ pub struct Args {
     pub profiles: Option<PathBuf>,
 }
 
+/// A duration that is more than nothing.
+fn positive(text: &str) -> Result<GoDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration > GoDuration::from_secs(0) {
+        Ok(duration)
+    } else {
+        Err("it has to be more than 0".to_owned())
+    }
+}
+
 impl Args {
     /// Whether volumes of CSI drivers are snapshotted.
     pub fn csi(&self) -> bool {
@@ -124,6 +142,11 @@ mod tests {
         assert!(args.leader_elect);
         assert_eq!(args.operation_pace().to_string(), "10s");
         assert!(!args.csi() && args.features.is_empty());
+        assert_eq!(
+            (args.plugin_dir, args.plugin_timeout.to_string()),
+            ("/plugins".into(), "10m0s".to_owned())
+        );
+        assert!(Args::try_parse_from(["backup-controller", "--plugin-timeout=0"]).is_err());
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! process can go on at any point.
 
 pub mod action;
-pub(crate) mod actions;
+pub mod actions;
 pub(crate) mod collect;
 mod decide;
 mod dispatch;
+mod executions;
 #[cfg(test)]
 mod fake;
 mod finalizer;

@@ -11,6 +11,7 @@ use crate::{
     args::Args,
     location::Locations,
     metrics::Metrics,
+    plugins::Host,
     runtime::{events::Events, health::Health, leader::Leadership},
 };
 
@@ -33,6 +34,8 @@ pub struct Context {
     pub leadership: Leadership,
     /// Opens BackupStorageLocations with their credentials.
     pub locations: Locations,
+    /// Velero's plugins.
+    pub plugins: Host,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
     /// Records Events on objects.
@@ -67,6 +70,7 @@ impl Context {
             guards: Arc::new([]),
             leadership: Leadership::always(),
             locations: Locations::new(client.clone(), "velero", "default"),
+            plugins: Host::none(),
             metrics: Arc::new(Metrics::default()),
             events: Events::new(client.clone(), "test"),
             health: Health::default(),

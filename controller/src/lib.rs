@@ -11,6 +11,7 @@ pub mod discovery;
 pub mod location;
 pub mod metrics;
 pub mod operations;
+pub mod plugins;
 pub mod restore;
 pub mod runtime;
 mod startup;
@@ -27,6 +28,7 @@ pub use args::Args;
 use context::Context;
 use location::Locations;
 use metrics::Metrics;
+use plugins::Host;
 use runtime::{
     events::Events,
     health::{self, Health},
@@ -70,6 +72,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         guards,
         locations: Locations::new(client.clone(), &args.namespace, &args.default_backup_storage_location),
         events: Events::new(client.clone(), &host),
+        plugins: Host::new(&args),
         namespace: args.namespace.clone(),
         args: Arc::new(args),
         client,
@@ -143,7 +146,8 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         all.push(("backup", Box::pin(backup::run(ctx.clone()))));
         all.push(("restore", Box::pin(restore::run(ctx.clone()))));
         all.push(("location", Box::pin(location::run(ctx.clone()))));
-        all.push(("deletion", Box::pin(deletion::run(ctx))));
+        all.push(("deletion", Box::pin(deletion::run(ctx.clone()))));
+        all.push(("plugins", Box::pin(plugins::run(ctx))));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }

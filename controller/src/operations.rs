@@ -14,13 +14,14 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::{backup::actions, context::Context, runtime::clock::Clock};
+use call::Registry;
 use following::Means;
 
 /// What operations are followed with, for all backups of this process.
 pub fn means(ctx: &Context) -> Means {
     let all = actions::all(ctx, &Arc::default()).into_iter();
     Means {
-        registry: Arc::new(all.map(|action| (action.name().to_owned(), action)).collect()),
+        registry: Arc::new(Registry::new(all, ctx.plugins.clone())),
         permits: Arc::new(Semaphore::new(usize::from(ctx.args.item_operation_concurrency))),
         pace: decide::Pace::of(ctx.args.operation_pace().as_std()),
         clock: Clock::default(),

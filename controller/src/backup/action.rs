@@ -7,10 +7,12 @@ use std::future::ready;
 
 use backup_core::api::Backup;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// An object by its type and name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ItemId {
     /// `plural`, or `plural.group`.
     pub group_resource: String,
@@ -36,7 +38,8 @@ pub struct AppliesTo {
 }
 
 /// What an action did with an item.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Executed {
     /// The item to store, if it is another one than was given.
     pub item: Option<Value>,
@@ -80,6 +83,14 @@ pub enum ActionError {
         /// What happened.
         reason: String,
     },
+    /// Nobody knows how far it came: it may have done its work, or go on with it.
+    #[error("{action}: {reason}; whether it has started something is not known")]
+    Unknown {
+        /// Name of the action.
+        action: String,
+        /// What happened.
+        reason: String,
+    },
     /// It will not pass by itself: no such action, operation or method, or the action refuses.
     #[error("{action}: {reason}")]
     Final {
@@ -97,6 +108,12 @@ pub trait BackupItemAction: Send + Sync {
 
     /// Which items it wants to see.
     fn applies_to(&self) -> &AppliesTo;
+
+    /// Whether it may start something that nobody can find again by other means. Then it is executed once for an item, in
+    /// all tries of a backup.
+    fn is_executed_once(&self) -> bool {
+        false
+    }
 
     /// Looks at one item, and may change it. The item is the whole object as it would be stored.
     fn execute<'a>(

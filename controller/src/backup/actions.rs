@@ -8,13 +8,13 @@ use backup_core::{
 };
 
 use super::action::BackupItemAction;
-use crate::context::Context;
+use crate::{context::Context, plugins::PluginLog};
 
 mod claim;
 pub mod csi;
 pub mod json;
 mod pod;
-mod service_account;
+pub mod service_account;
 
 /// The actions that backups run here, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one use: they may
 /// remember what they have read, and those on CSI volumes note in `volumes` what they do.
@@ -51,22 +51,30 @@ impl Resolved {
     }
 }
 
-/// The actions of one backup, in the order in which an item passes them: by name, those around CSI last. They put marks on
-/// claims that `velero.io/pv` takes for leftovers (Velero runs its older kind of actions first, to the same effect).
+/// The actions of one backup, in the order in which an item passes them: by name, first those that are built in, then those
+/// of plugins, as with Velero, which lists its own binary first. Of those that are built in, those around CSI come last: they
+/// put marks on claims that `velero.io/pv` takes for leftovers (Velero runs its older kind of actions first, to the same effect).
 #[derive(Clone, Default)]
 pub struct Actions {
     all: Vec<Resolved>,
     /// Actions that can not be used, and why, as sentences for people.
     pub unusable: Vec<String>,
+    /// What plugins say while they are executed.
+    pub log: PluginLog,
 }
 
 impl Actions {
-    /// From all actions there are; `resolve` completes the name of a resource as people write it.
-    pub fn of(mut actions: Vec<Arc<dyn BackupItemAction>>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
-        let place = |name: &str| (name.starts_with(csi::PREFIX), name.to_owned());
-        actions.sort_by_cached_key(|action| place(action.name()));
+    /// From all actions there are: built in, and of plugins; `resolve` completes the name of a resource as people write it.
+    pub fn of(
+        mut built_in: Vec<Arc<dyn BackupItemAction>>,
+        mut plugins: Vec<Arc<dyn BackupItemAction>>,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        built_in
+            .sort_by_cached_key(|action| (action.name().starts_with(csi::PREFIX), action.name().to_owned()));
+        plugins.sort_by_cached_key(|action| action.name().to_owned());
         let mut resolved = Self::default();
-        for action in actions {
+        for action in built_in.into_iter().chain(plugins) {
             let wish = action.applies_to();
             let labels = match parse_selector(&wish.label_selector) {
                 Ok(selector) => LabelFilter::of(&Some(selector), &None),

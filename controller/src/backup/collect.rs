@@ -220,6 +220,8 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.take_lists().await?;
         self.take_definitions().await?;
         self.take_namespaces().await?;
+        self.actions.log.settle().await;
+        self.tell_said();
         Ok(())
     }
 

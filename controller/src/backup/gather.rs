@@ -26,7 +26,7 @@ use super::{
     progress::Progress,
     report::Report,
 };
-use crate::{context::Context, runtime::leader::Leadership};
+use crate::{context::Context, plugins::PluginLog, runtime::leader::Leadership};
 
 /// Member of a note: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
@@ -45,26 +45,35 @@ pub enum GatherError {
     Collect(#[from] CollectError),
 }
 
-/// The commands in pods of one backup, and what was noted about them before, in its journal. Its folder may belong to
-/// another backup of the same name; that one's notes are passed over.
-pub async fn hooks(
+/// What was noted about a backup, and what goes on noting.
+pub struct Noted {
+    /// The commands in pods.
+    pub hooks: Hooks,
+    /// Where notes are made.
+    pub notebook: Arc<dyn Notes>,
+    /// What was noted before, in order.
+    pub notes: Vec<Value>,
+}
+
+/// The journal of one backup. Its folder may belong to another backup of the same name; that one's notes are passed over.
+pub async fn noted(
     ctx: &Context,
     location: &Location,
     backup: &str,
     uid: &str,
     progress: &Progress,
-) -> Result<(Hooks, Vec<Value>), StoreError> {
+) -> Result<Noted, StoreError> {
     let (journal, mut notes) = location.journal(backup).await?;
     notes.retain(|note| note[BACKUP] == *uid);
     let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.leadership.clone()));
-    let notebook = JournalNotes {
+    let notebook = Arc::new(JournalNotes {
         journal: Mutex::new(journal),
         location: location.clone(),
         backup: backup.to_owned(),
         uid: uid.to_owned(),
         leadership: ctx.leadership.clone(),
-    };
-    Ok((Hooks::new(executor, Arc::new(notebook), progress.clone()), notes))
+    });
+    Ok(Noted { hooks: Hooks::new(executor, notebook.clone(), progress.clone()), notebook, notes })
 }
 
 /// Notes in the journal of a backup.
@@ -127,7 +136,7 @@ pub async fn gather<S: Sink>(
     tell_what_is_missing(report, &selection);
     let order = &selection.order;
     let volumes = Arc::new(Volumes::with_policy(volume_policy(backup.spec.clone(), order.policy.clone())));
-    let actions = actions(ctx, &selection, &volumes);
+    let actions = actions(ctx, &selection, &volumes).await;
     // Whatever its phase is: it is collected from the start.
     let mut shown = backup.clone();
     shown.status.phase = Some(BackupPhase::InProgress);
@@ -147,8 +156,15 @@ pub async fn gather<S: Sink>(
 }
 
 /// The actions of a backup; those on CSI volumes note in `volumes` what they do.
-pub fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> Actions {
-    Actions::of(actions::all(ctx, volumes), &|name| selection.order.served.resolve(name))
+pub async fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> Actions {
+    let (built_in, log) = (actions::all(ctx, volumes), PluginLog::default());
+    let names = built_in.iter().map(|action| action.name().to_owned()).collect();
+    let plugins = ctx.plugins.backup_item_actions(&names, &log).await;
+    let resolve = |name: &str| selection.order.served.resolve(name);
+    let mut actions = Actions::of(built_in, plugins.usable, &resolve);
+    actions.unusable.extend(plugins.problems);
+    actions.log = log;
+    actions
 }
 
 /// What spec and resource policy say about the volume of a claim.

@@ -49,6 +49,13 @@ impl Report {
         self.results.error(scope, message);
     }
 
+    /// An error about the backup as a whole, unless it was told before.
+    pub fn error_once(&mut self, message: &str) {
+        if !self.results.errors.velero.iter().any(|known| known == message) {
+            self.error(Scope::Velero, message);
+        }
+    }
+
     /// Number of warnings in the results.
     pub fn warnings(&self) -> i64 {
         self.results.warnings()

@@ -350,14 +350,14 @@ async fn nothing_left(world: &World) -> anyhow::Result<()> {
 }
 
 /// A side file of a backup.
-async fn side_file(world: &World, backup: &str, suffix: &str) -> anyhow::Result<Value> {
+pub async fn side_file(world: &World, backup: &str, suffix: &str) -> anyhow::Result<Value> {
     let key = format!("backups/{backup}/{backup}-{suffix}");
     let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
     Ok(serde_json::from_reader(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?)
 }
 
 /// The last item of a backup whose path begins so.
-async fn item(world: &World, backup: &str, path: &str) -> anyhow::Result<Value> {
+pub async fn item(world: &World, backup: &str, path: &str) -> anyhow::Result<Value> {
     let key = format!("backups/{backup}/{backup}.tar.gz");
     let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
     let mut tar = tar::Archive::new(flate2::read::MultiGzDecoder::new(bytes.as_ref()));

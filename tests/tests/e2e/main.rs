@@ -24,6 +24,7 @@ mod percona;
 mod plugin;
 mod policy;
 mod takeover;
+mod velero_plugins;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -110,6 +111,17 @@ async fn main() -> ExitCode {
                 "--features=EnableCSI,EnableAPIGroupVersions",
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",
+            ]),
+        ),
+        (
+            "plugins of Velero's kind",
+            velero_plugins::TESTS.to_vec(),
+            World::builder().webhooks(1).plugins().controller_args(&[
+                "--item-operation-sync-frequency=1s",
+                "--plugin-timeout=15s",
+                crash_points::ALONE,
+                "--store-validation-frequency=2s",
+                "--concurrent-backups=2",
             ]),
         ),
         (

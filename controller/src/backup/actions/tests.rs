@@ -23,7 +23,7 @@ impl BackupItemAction for Wish {
 
 fn of(wishes: Vec<(&'static str, AppliesTo)>) -> Actions {
     let actions = wishes.into_iter().map(|(name, wish)| Arc::new(Wish(name, wish)) as _).collect();
-    Actions::of(actions, &|name| (name == "deploy").then(|| "deployments.apps".to_owned()))
+    Actions::of(actions, Vec::new(), &|name| (name == "deploy").then(|| "deployments.apps".to_owned()))
 }
 
 fn strings(list: &[&str]) -> Vec<String> {
@@ -41,6 +41,18 @@ fn actions_come_in_the_order_of_their_names_and_see_their_types_only() {
     assert_eq!(names("deployments.apps"), ["a", "b", "c"]);
     assert_eq!(names("pods"), ["a"]);
     assert!(names("secrets").is_empty());
+}
+
+#[test]
+fn actions_of_plugins_come_after_those_that_are_built_in() {
+    let all = |names: &[&'static str]| -> Vec<Arc<dyn BackupItemAction>> {
+        names.iter().map(|name| Arc::new(Wish(name, AppliesTo::default())) as _).collect()
+    };
+    let built_in = all(&["velero.io/csi-pvc-backupper", "velero.io/pv"]);
+    let actions = Actions::of(built_in, all(&["b.io/b", "a.io/a"]), &|_| None);
+    let found = actions.for_type("persistentvolumeclaims");
+    let names: Vec<_> = found.iter().map(|one| one.action.name()).collect();
+    assert_eq!(names, ["velero.io/pv", "velero.io/csi-pvc-backupper", "a.io/a", "b.io/b"]);
 }
 
 #[test]

@@ -2,16 +2,22 @@
 //! item, and what they ask for is backed up before it (Velero `pkg/backup/item_backupper.go`, v1.18).
 
 use backup_core::labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP};
+use backup_store::crash;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
     CollectError, Collector, Present, Sink,
-    operations::StartedOperation,
+    operations::{Done, Earlier, StartedOperation},
     take::Way,
     tell::{full_name, name_of},
 };
-use crate::backup::{action::Executed, actions::Resolved, items::Item, report::scope_of};
+use crate::backup::{
+    action::{ActionError, BackupItemAction, Executed, ItemId},
+    actions::Resolved,
+    items::Item,
+    report::scope_of,
+};
 
 /// What has become of an item.
 enum Acted {
@@ -67,9 +73,10 @@ impl<S: Sink> Collector<'_, S> {
         for resolved in of.actions.iter().filter(wants) {
             self.reins.check()?;
             let action = &*resolved.action;
-            self.operations.intended(action.name(), &id).await?;
-            let executed = match action.execute(&value, self.backup).await {
-                Ok(executed) => executed,
+            let executed = self.execute_action(action, &value, &id).await?;
+            self.tell_said();
+            let Done { executed, at } = match executed {
+                Ok(done) => done,
                 Err(error) => {
                     self.tell_item(of, item, &error.to_string());
                     return Ok(Acted::Dropped);
@@ -80,16 +87,13 @@ impl<S: Sink> Collector<'_, S> {
                 (value, changed) = (made, true);
             }
             if let Some(operation) = operation.filter(|operation| !operation.is_empty()) {
-                let started = StartedOperation {
+                self.started.push(StartedOperation {
                     action: action.name().to_owned(),
                     item: id.clone(),
                     operation,
                     after: after_operation,
-                    created: Timestamp::now(),
-                };
-                let told = self.operations.started(&started).await;
-                self.started.push(started);
-                told?;
+                    created: at,
+                });
             }
             if annotation(&value, SKIP_FROM_BACKUP).is_some() {
                 let name = full_name(item);
@@ -116,6 +120,46 @@ impl<S: Sink> Collector<'_, S> {
             }
         }
         Ok(if changed { Acted::Changed(value) } else { Acted::Unchanged })
+    }
+
+    /// Executes an action on an item: one that may start what nobody could find again only once in all tries of the backup.
+    /// What an earlier try has started is taken as it was.
+    async fn execute_action(
+        &mut self,
+        action: &dyn BackupItemAction,
+        value: &Value,
+        id: &ItemId,
+    ) -> Result<Result<Done, ActionError>, CollectError> {
+        let done = |executed| Done { executed, at: Timestamp::now() };
+        if !action.is_executed_once() {
+            return Ok(action.execute(value, self.backup).await.map(done));
+        }
+        match self.operations.earlier(action.name(), id) {
+            Some(Earlier::Started(done)) => return Ok(Ok(*done)),
+            Some(Earlier::Unknown) => {
+                let reason = "it was executed on this item by an earlier try of this backup that was ended before it \
+                              had answered, so it is not executed again";
+                return Ok(Err(ActionError::Unknown {
+                    action: action.name().to_owned(),
+                    reason: reason.to_owned(),
+                }));
+            }
+            None => {}
+        }
+        self.operations.intended(action.name(), id).await?;
+        crash::point("before-execution");
+        let executed = action.execute(value, self.backup).await.map(done);
+        crash::point("after-execution");
+        match &executed {
+            // Stays open: whoever takes this backup up must not try it again either.
+            Err(ActionError::Unknown { .. }) => {}
+            Ok(done) if done.executed.operation.is_some() => {
+                self.operations.ended(action.name(), id, Some(done)).await?;
+            }
+            Ok(_) | Err(_) => self.operations.ended(action.name(), id, None).await?,
+        }
+        crash::point("after-execution-recorded");
+        Ok(executed)
     }
 
     fn tell_item(&mut self, of: &Present, item: &Item<'_>, reason: &str) {

@@ -14,9 +14,14 @@ pub async fn renew<S: Sink>(
     items: &[(ItemId, bool)],
 ) -> Result<Collected, CollectError> {
     let mut collector = Collector::new(given);
+    for problem in &collector.actions.unusable {
+        collector.report.error_once(problem);
+    }
     for (item, completed) in items {
         collector.renew(item, *completed).await?;
     }
+    collector.actions.log.settle().await;
+    collector.tell_said();
     for started in &collector.started {
         collector.report.error(
             scope_of(started.item.namespace.as_deref()),

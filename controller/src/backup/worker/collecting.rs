@@ -10,8 +10,9 @@ use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
         actions::csi::Volumes,
-        collect::{CollectError, operations::InMemory},
+        collect::CollectError,
         decide::{self, Stored},
+        executions::Executions,
         finish::Unfinished,
         gather::{self, GatherError, gather},
         halt::Halt,
@@ -55,9 +56,10 @@ impl Worker {
         };
         let progress = Progress::default();
         let taken_up = async {
-            let (hooks, notes) = gather::hooks(&self.ctx, location, &self.name, &self.uid, &progress).await?;
-            let told = hooks.take_over(&notes).await?;
-            Ok((hooks, told))
+            let noted = gather::noted(&self.ctx, location, &self.name, &self.uid, &progress).await?;
+            let executions = Executions::take_over(noted.notebook, &noted.notes)?;
+            let told = noted.hooks.take_over(&noted.notes).await?;
+            Ok((noted.hooks, executions, told))
         };
         let taken_up = tokio::select! {
             taken_up = taken_up => taken_up,
@@ -66,7 +68,7 @@ impl Worker {
                 return Err(self.halt());
             }
         };
-        let (hooks, taken_over) = match taken_up {
+        let (hooks, mut executions, taken_over) = match taken_up {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
@@ -74,7 +76,7 @@ impl Worker {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(&backup, &mut writer, &progress, &hooks, taken_over) => collected,
+            collected = self.fill(&backup, (&mut writer, &mut executions), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             () = self.reins.pulled() => Err(self.halt()),
@@ -163,7 +165,7 @@ impl Worker {
     async fn fill(
         &self,
         backup: &Backup,
-        writer: &mut BackupWriter,
+        (writer, executions): (&mut BackupWriter, &mut Executions),
         progress: &Progress,
         hooks: &Hooks,
         taken_over: TakenOver,
@@ -179,7 +181,7 @@ impl Worker {
         if let Some(again) = taken_over.again {
             report.warn(Scope::Velero, again);
         }
-        let into = gather::Into { sink: writer, operations: &mut InMemory, report: &mut report, progress };
+        let into = gather::Into { sink: writer, operations: executions, report: &mut report, progress };
         let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
         let (collected, volumes) = match gathered {
             Ok(collected) => collected,

@@ -176,7 +176,7 @@ impl Worker {
         if !items.is_empty() {
             let client = &self.ctx.client;
             let selection = observe::selection(&self.ctx, &backup.spec).await?;
-            let actions = gather::actions(&self.ctx, &selection, &Arc::default());
+            let actions = gather::actions(&self.ctx, &selection, &Arc::default()).await;
             let given = Given {
                 client,
                 backup,

@@ -54,8 +54,8 @@ impl Worker {
         let opened = self.ctx.locations.open(location).await;
         let (_, store) = opened.map_err(|error| error.to_string())?;
         let progress = Progress::default();
-        let hooks = gather::hooks(&self.ctx, &store, &self.name, &self.uid, &progress).await;
-        let (hooks, notes) = hooks.map_err(|error| error.to_string())?;
-        Ok(hooks.take_over(&notes).await.map_err(|error| error.to_string())?.errors)
+        let noted = gather::noted(&self.ctx, &store, &self.name, &self.uid, &progress).await;
+        let noted = noted.map_err(|error| error.to_string())?;
+        Ok(noted.hooks.take_over(&noted.notes).await.map_err(|error| error.to_string())?.errors)
     }
 }

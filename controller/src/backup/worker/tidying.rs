@@ -1,12 +1,19 @@
 //! What a Backup leaves in the cluster besides itself: snapshots, and operations that run.
 
-use backup_core::api::{Backup, BackupPhase};
+use backup_core::{
+    api::{Backup, BackupPhase},
+    operation::BackupOperation,
+};
 use backup_store::Found;
 use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
 use crate::{
-    backup::actions::csi::{SnapshotApi, tidy},
+    backup::{
+        actions::csi::{SnapshotApi, tidy},
+        executions, gather,
+        progress::Progress,
+    },
     operations::{
         call,
         decide::{Answer, Call},
@@ -62,18 +69,36 @@ impl Worker {
         Ok(())
     }
 
-    /// Best effort: each is told once.
-    async fn stop_operations(&self, backup: &Backup) {
-        if !matches!(
-            backup.phase(),
-            BackupPhase::WaitingForPluginOperations | BackupPhase::WaitingForPluginOperationsPartiallyFailed
-        ) {
-            return;
+    /// Operations of a backup that has not come to its end, as far as they are known: while items are collected from the
+    /// notes about them, later from what was kept.
+    async fn known_operations(&self, backup: &Backup) -> Vec<BackupOperation> {
+        use BackupPhase as P;
+        let phase = backup.phase();
+        let collecting = phase == P::InProgress;
+        if !collecting
+            && !matches!(phase, P::WaitingForPluginOperations | P::WaitingForPluginOperationsPartiallyFailed)
+        {
+            return Vec::new();
         }
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-        let Ok((_, location)) = self.ctx.locations.open(location).await else { return };
-        let Ok(Found::Waiting(waiting)) = location.find_backup(&self.name, &self.uid).await else { return };
-        let Ok(operations) = kept::decode(&waiting.files().item_operations) else { return };
+        let Ok((_, location)) = self.ctx.locations.open(location).await else { return Vec::new() };
+        match location.find_backup(&self.name, &self.uid).await {
+            Ok(Found::Waiting(waiting)) => kept::decode(&waiting.files().item_operations).unwrap_or_default(),
+            Ok(_) if collecting => {
+                let noted =
+                    gather::noted(&self.ctx, &location, &self.name, &self.uid, &Progress::default()).await;
+                noted
+                    .ok()
+                    .and_then(|noted| executions::started(backup, &noted.notes).ok())
+                    .unwrap_or_default()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// Best effort: each is told once.
+    async fn stop_operations(&self, backup: &Backup) {
+        let operations = self.known_operations(backup).await;
         let running = operations.into_iter().filter(|operation| !operation.status.phase.has_ended());
         stream::iter(running)
             .for_each_concurrent(AT_ONCE, async |operation| {

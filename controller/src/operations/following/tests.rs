@@ -7,7 +7,10 @@ use backup_core::operation::BackupOperationSpec;
 use tokio::time::Instant;
 
 use super::*;
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress};
+use crate::{
+    backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress},
+    plugins::Host,
+};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -68,7 +71,7 @@ fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following, Arc
     let action = Arc::new(Scripted::default());
     let known: Arc<dyn BackupItemAction> = action.clone();
     let means = Means {
-        registry: Arc::new([("test/scripted".to_owned(), known)].into()),
+        registry: Arc::new(Registry::new([known], Host::none())),
         permits: Arc::new(Semaphore::new(permits)),
         pace: Pace::of(Duration::from_secs(10)),
         clock: Clock::Tokio(Instant::now()),

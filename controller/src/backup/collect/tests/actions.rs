@@ -5,12 +5,20 @@ use std::sync::{Arc, Mutex};
 use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::fake::{Params, status},
-    harness::{cluster, collect_by, item},
+    super::{
+        Reins,
+        fake::{Params, status},
+        operations::{Done, Earlier},
+    },
+    harness::{Outcome, Setup, cluster, collect_by, item},
 };
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress};
+use crate::{
+    backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
+    runtime::leader::Leadership,
+};
 
 type Act = dyn Fn(&Value) -> Result<Executed, String> + Send + Sync;
 
@@ -40,10 +48,20 @@ impl BackupItemAction for Scripted {
         &self.applies_to
     }
 
+    fn is_executed_once(&self) -> bool {
+        self.name == "x/starts"
+    }
+
     fn execute<'a>(&'a self, item: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
         self.saw.lock().unwrap().push(item["metadata"]["name"].as_str().unwrap().to_owned());
-        let executed =
-            (self.act)(item).map_err(|reason| ActionError::Final { action: self.name.to_owned(), reason });
+        let executed = (self.act)(item).map_err(|reason| {
+            let action = self.name.to_owned();
+            if reason == "unknown" {
+                ActionError::Unknown { action, reason }
+            } else {
+                ActionError::Final { action, reason }
+            }
+        });
         Box::pin(std::future::ready(executed))
     }
 
@@ -232,11 +250,70 @@ async fn operations_are_announced_before_and_told_after_and_handed_back() {
         Ok(Executed { operation: Some("op-1".to_owned()), after_operation, ..Executed::default() })
     });
     let outcome = collect_by(spec(), pods(&["p"]), vec![starts]).await;
-    assert_eq!(outcome.told, ["x/starts may act on p", "x/starts started op-1"]);
+    assert_eq!(outcome.told, ["x/starts may act on p", "x/starts started op-1 on p"]);
     let operations = outcome.result.unwrap().operations;
     let [operation] = operations.as_slice() else { panic!("{operations:?}") };
     assert_eq!((operation.item.clone(), operation.operation.as_str()), (id("pods", "a", "p"), "op-1"));
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
+}
+
+async fn after(earlier: Earlier) -> (Outcome, Arc<Scripted>) {
+    let starts = action("x/starts", "pods", |_| {
+        Ok(Executed { operation: Some("again".to_owned()), ..Executed::default() })
+    });
+    let earlier = [("p".to_owned(), earlier)].into();
+    let setup = Setup {
+        spec: spec(),
+        api: pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two")),
+        actions: vec![starts.clone()],
+        earlier,
+        ..Setup::default()
+    };
+    (setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await, starts)
+}
+
+#[tokio::test]
+async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
+    let mut changed = item("a", "p");
+    changed["metadata"]["labels"] = json!({ "was": "changed" });
+    let executed = Executed {
+        item: Some(changed),
+        operation: Some("op-1".to_owned()),
+        additional: vec![id("configmaps", "a", "two")],
+        after_operation: vec![id("configmaps", "a", "one")],
+    };
+    let at = "2026-01-01T00:00:00Z".parse().unwrap();
+    let (outcome, starts) = after(Earlier::Started(Box::new(Done { executed, at }))).await;
+    assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
+    assert_eq!(outcome.told, ["x/starts may act on q", "x/starts started again on q"]);
+    let (_, pod) = outcome.sink.items.iter().find(|(name, _)| name == "pods/a/p").unwrap();
+    assert_eq!(pod["metadata"]["labels"]["was"], "changed");
+    let operations = outcome.result.unwrap().operations;
+    assert_eq!((operations[0].operation.as_str(), operations[0].created), ("op-1", at));
+    assert_eq!(operations[0].after, [id("configmaps", "a", "one")]);
+    assert_eq!(operations.len(), 2);
+}
+
+#[tokio::test]
+async fn what_nobody_knows_of_an_earlier_try_is_told_and_not_tried_again() {
+    let (outcome, starts) = after(Earlier::Unknown).await;
+    assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
+    assert!(!outcome.names().contains(&"pods/a/p") && outcome.names().contains(&"pods/a/q"));
+    let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };
+    assert!(
+        error.contains("pods a/p") && error.contains("earlier try") && error.contains("not known"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_outcome_that_nobody_knows_stays_open_and_a_refusal_does_not() {
+    for (reason, told) in [("unknown", 1), ("refused", 2)] {
+        let fails = action("x/starts", "pods", move |_| Err(reason.to_owned()));
+        let outcome = collect_by(spec(), pods(&["p"]), vec![fails]).await;
+        assert_eq!(outcome.told.len(), told, "{:?}", outcome.told);
+        assert!(outcome.told[0] == "x/starts may act on p" && !outcome.names().contains(&"pods/a/p"));
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Runs a collection against the fake API server.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use backup_core::{
     api::{Backup, BackupSpec, common::HookStatus},
@@ -10,7 +10,11 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{fake::Api, *};
+use super::super::{
+    fake::Api,
+    operations::{Done, Earlier},
+    *,
+};
 use crate::{
     backup::{
         action::{BackupItemAction, ItemId},
@@ -136,11 +140,13 @@ pub struct Setup {
     /// Namespaces that live; a, b and empty if it does not matter.
     pub live: Vec<String>,
     pub page_size: Option<u32>,
+    /// What an earlier try has made of items, by their names.
+    pub earlier: HashMap<String, Earlier>,
 }
 
 impl Setup {
     pub async fn collect(self, reins: &Reins) -> Outcome {
-        let Self { spec, api, mut sink, actions, policy, pods, notes, mut live, page_size } = self;
+        let Self { spec, api, mut sink, actions, policy, pods, notes, mut live, page_size, earlier } = self;
         if live.is_empty() {
             live = ["a", "b", "empty"].map(str::to_owned).to_vec();
         }
@@ -148,7 +154,7 @@ impl Setup {
         let served = ServedTypes::just(&served());
         let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
         let types = Types::choose(served.types(), &filter);
-        let actions = Actions::of(actions, &|name| served.resolve(name));
+        let actions = Actions::of(actions, Vec::new(), &|name| served.resolve(name));
         let order = Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
             ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
@@ -165,7 +171,7 @@ impl Setup {
         let mut report = Report::new("b").unwrap();
         let progress = Progress::default();
         let (client, api) = api.client();
-        let mut operations = Told::default();
+        let mut operations = Told(Vec::new(), earlier);
         let hooks = Hooks::new(Arc::clone(&pods) as _, Arc::new(notes.clone()), progress.clone());
         let backup = Backup::new("b", spec);
         let result = super::super::collect(Given {
@@ -203,11 +209,14 @@ impl Setup {
     }
 }
 
-/// Remembers what it was told.
-#[derive(Default)]
-pub struct Told(pub Vec<String>);
+/// Remembers what it was told; by item, what an earlier try has done.
+pub struct Told(pub Vec<String>, pub HashMap<String, Earlier>);
 
 impl Operations for Told {
+    fn earlier(&self, _: &str, item: &ItemId) -> Option<Earlier> {
+        self.1.get(&item.name).cloned()
+    }
+
     fn intended<'a>(
         &'a mut self,
         action: &'a str,
@@ -217,8 +226,14 @@ impl Operations for Told {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn started<'a>(&'a mut self, operation: &'a StartedOperation) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.0.push(format!("{} started {}", operation.action, operation.operation));
+    fn ended<'a>(
+        &'a mut self,
+        action: &'a str,
+        item: &'a ItemId,
+        started: Option<&'a Done>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let what = started.and_then(|done| done.executed.operation.as_deref()).unwrap_or("nothing");
+        self.0.push(format!("{action} started {what} on {}", item.name));
         Box::pin(std::future::ready(Ok(())))
     }
 }

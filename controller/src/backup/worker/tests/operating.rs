@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::{
     backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress},
-    operations::kept,
+    operations::{call::Registry, kept},
+    plugins::Host,
 };
 
 /// An action whose operations answer as a test says.
@@ -64,7 +65,7 @@ fn done(error: &str) -> OperationProgress {
 fn knowing(ctx: &Context, action: &Arc<Scripted>) -> (Worker, Reins) {
     let (mut worker, reins) = worker(ctx);
     let known: Arc<dyn BackupItemAction> = action.clone();
-    worker.means.registry = Arc::new([("test/scripted".to_owned(), known)].into());
+    worker.means.registry = Arc::new(Registry::new([known], Host::none()));
     (worker, reins)
 }
 

@@ -1,0 +1,33 @@
+//! Velero's plugins, as they are: programs in a folder that are spoken to over gRPC.
+//!
+//! `host` has all binaries, `binary` looks after the process of one, `process` is one that runs, `connection` how it is spoken
+//! to, `wire` in which messages. `offers` decides which plugins are used; `action` is one of them as an action on items.
+//! What they write is cut into lines by `lines`, understood by `said`, and brought to the backup it belongs to by `log`.
+
+pub mod action;
+pub mod binary;
+pub mod connection;
+pub mod discover;
+pub mod error;
+pub mod handshake;
+pub mod host;
+pub mod lines;
+pub mod log;
+pub mod offers;
+pub mod process;
+pub mod said;
+pub mod wire;
+
+pub use host::Host;
+pub use log::PluginLog;
+
+use crate::context::Context;
+
+/// Runs all plugin binaries until the process is asked to end.
+///
+/// # Errors
+/// None: a binary that can't be run is a problem of the backups that would need it.
+pub async fn run(ctx: Context) -> anyhow::Result<()> {
+    ctx.plugins.run(ctx.stop).await;
+    Ok(())
+}

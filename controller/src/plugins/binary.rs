@@ -1,0 +1,285 @@
+//! One plugin binary: its process, started again whenever it ends.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use prost::Message;
+use tokio::sync::watch;
+
+use super::{
+    connection::Failure,
+    error::{PluginError, is_lasting},
+    log::{Listeners, PluginLog},
+    offers::{Kind, Offer, is_name},
+    process::{Process, Setup},
+    said::{Level, Said},
+    wire::{self, method},
+};
+use crate::{
+    backup::action::AppliesTo,
+    runtime::queue::backoff::{Steps, jitter},
+};
+
+/// Between the end of a process and the start of the next.
+const RESTART: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+/// After so many starts without one answer, calls do not wait for the next one.
+const HOPELESS: u32 = 4;
+/// How long the questions at the start may take, each.
+const ASKED_AT_START: Duration = Duration::from_secs(30);
+/// Plugins that are read of one binary.
+const MOST: usize = 1_000;
+/// Lines that go into our own log, in [`LINES_EVERY`].
+const LINES: u64 = 100;
+const LINES_EVERY: Duration = Duration::from_secs(10);
+
+/// A binary, whether it runs or not.
+#[derive(Debug)]
+pub struct Binary {
+    path: PathBuf,
+    setup: Setup,
+    state: watch::Sender<State>,
+    /// What it offered when it was asked last.
+    offers: Mutex<Option<Vec<Offer>>>,
+    listeners: Listeners,
+    lines: Allowance,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// It is being started, or will be in a moment.
+    Starting,
+    Up(Arc<Process>),
+    /// It does not run, and why.
+    Down(String),
+}
+
+/// A call to a plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Name of the plugin.
+    pub plugin: &'a str,
+    /// The gRPC method.
+    pub method: &'static str,
+    /// The method's name, for people.
+    pub name: &'static str,
+    /// How long it may take, with waiting for the process.
+    pub limit: Duration,
+    /// Where what the plugin says meanwhile goes to.
+    pub log: Option<&'a PluginLog>,
+}
+
+impl Binary {
+    /// Not started yet.
+    pub fn new(path: PathBuf, setup: Setup) -> Self {
+        Self {
+            path,
+            setup,
+            state: watch::Sender::new(State::Starting),
+            offers: Mutex::default(),
+            listeners: Listeners::default(),
+            lines: Allowance::default(),
+        }
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Runs it for ever: starts it again when it ends, after a while that grows as long as it answers nothing.
+    pub async fn supervise(self: Arc<Self>) {
+        let (path, mut failures) = (self.path(), 0_u32);
+        loop {
+            let reason = match self.start().await {
+                Ok(process) => {
+                    tracing::info!(binary = path, "a plugin binary runs");
+                    self.state.send_replace(State::Up(Arc::clone(&process)));
+                    let reason = process.ended().await;
+                    if process.has_been_useful() {
+                        failures = 0;
+                    }
+                    reason
+                }
+                Err(reason) => {
+                    // Who waits for it would wait in vain.
+                    failures = failures.max(HOPELESS);
+                    reason
+                }
+            };
+            failures = failures.saturating_add(1);
+            let delay = RESTART.delay(failures, jitter());
+            tracing::error!(
+                binary = path,
+                reason,
+                ?delay,
+                "a plugin binary does not run; it is started again"
+            );
+            let state = if failures > HOPELESS { State::Down(reason) } else { State::Starting };
+            self.state.send_replace(state);
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Ends its process.
+    pub async fn stop(&self) {
+        let before = self.state.send_replace(State::Down("the controller is ending".to_owned()));
+        if let State::Up(process) = before {
+            process.stop().await;
+        }
+    }
+
+    /// Starts the process, and asks everything that has to be asked before others may: Velero's framework makes what
+    /// answers for a plugin at the first call to it, without a lock, so first calls come one after the other.
+    async fn start(self: &Arc<Self>) -> Result<Arc<Process>, String> {
+        let ears = Arc::downgrade(self);
+        let heard = move |said: Said| {
+            if let Some(binary) = ears.upgrade() {
+                binary.hear(&said);
+            }
+        };
+        let process = Process::start(&self.path, &self.setup, heard).await?;
+        let offers = list(&process).await?;
+        let offers = Some(offers);
+        let mut known = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != offers {
+            for offer in offers.iter().flatten() {
+                tracing::info!(binary = %self.path(), kind = ?offer.kind, name = offer.name, "a plugin");
+            }
+            *known = offers;
+        }
+        Ok(Arc::new(process))
+    }
+
+    fn hear(&self, said: &Said) {
+        if said.level == Level::Debug {
+            return;
+        }
+        let of = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let said = Said { text: format!("plugin {of}: {}", said.text), level: said.level };
+        if self.listeners.tell(&said) || !self.lines.take() {
+            return;
+        }
+        let text = said.text;
+        match said.level {
+            Level::Debug => {}
+            Level::Info => tracing::info!("{text}"),
+            Level::Warning => tracing::warn!("{text}"),
+            Level::Error => tracing::error!("{text}"),
+        }
+    }
+
+    /// What it offers. Waits while it is started for the first time; the error says why nobody knows.
+    pub async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
+        let known = || self.offers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(offers) = known() {
+            return Ok(offers);
+        }
+        let _ = self.up().await?;
+        Ok(known().unwrap_or_default())
+    }
+
+    /// Asks one of its plugins.
+    pub async fn call<Q, A>(&self, call: Call<'_>, question: Q) -> Result<A, PluginError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let (binary, plugin, begun) = (self.path(), call.plugin.to_owned(), Instant::now());
+        let process = match tokio::time::timeout(call.limit, self.up()).await {
+            Ok(process) => process?,
+            Err(_) => return Err(PluginError::Down { binary, reason: "it is being started again".into() }),
+        };
+        let _listening = call.log.map(|log| self.listeners.begin(log));
+        let left = call.limit.saturating_sub(begun.elapsed());
+        let answer = process.ask(call.method, question, left).await;
+        if answer.is_ok() {
+            process.was_useful();
+        }
+        answer.map_err(|failure| match failure {
+            Failure::Late => PluginError::Late { binary, plugin, call: call.name, limit: call.limit },
+            Failure::Broken(reason) => PluginError::Ended { binary, plugin, call: call.name, reason },
+            Failure::Status(code, message) => {
+                let lasting = is_lasting(code, &message);
+                PluginError::Refused { binary, plugin, call: call.name, reason: message, lasting }
+            }
+        })
+    }
+
+    /// The process, once there is one.
+    async fn up(&self) -> Result<Arc<Process>, PluginError> {
+        let down = |reason: &str| PluginError::Down { binary: self.path(), reason: reason.to_owned() };
+        let mut state = self.state.subscribe();
+        let state = state.wait_for(|state| !matches!(state, State::Starting)).await;
+        match state.as_deref() {
+            Ok(State::Up(process)) => Ok(Arc::clone(process)),
+            Ok(State::Down(reason)) => Err(down(reason)),
+            Ok(State::Starting) | Err(_) => Err(down("it is not looked after")),
+        }
+    }
+}
+
+/// What a process offers, of the kinds that are used.
+async fn list(process: &Process) -> Result<Vec<Offer>, String> {
+    let listed: wire::ListPluginsResponse = process
+        .ask(method::LIST, (), ASKED_AT_START)
+        .await
+        .map_err(|failure| format!("it does not say what it offers: {}", told(failure)))?;
+    if listed.plugins.len() > MOST {
+        return Err(format!("it says that it offers {} plugins, which is nonsense", listed.plugins.len()));
+    }
+    let mut offers = Vec::new();
+    for wire::PluginIdentifier { kind, name, .. } in listed.plugins {
+        let Some(kind) = Kind::parse(&kind) else {
+            tracing::info!(kind, name, "a plugin of a kind that is not used here");
+            continue;
+        };
+        let applies_to = if is_name(&name) {
+            applies_to(process, kind, &name).await
+        } else {
+            Err(format!("{name:?} is no name of a plugin: it has to be domain/name"))
+        };
+        offers.push(Offer { kind, name, applies_to });
+    }
+    Ok(offers)
+}
+
+async fn applies_to(process: &Process, kind: Kind, name: &str) -> Result<AppliesTo, String> {
+    let question = wire::AppliesToRequest { plugin: name.to_owned() };
+    let answer: wire::AppliesToResponse = process
+        .ask(kind.applies_to(), question, ASKED_AT_START)
+        .await
+        .map_err(|failure| format!("it does not say which items it wants to see: {}", told(failure)))?;
+    let selector = answer.selector.unwrap_or_default();
+    Ok(AppliesTo {
+        included_resources: selector.included_resources,
+        excluded_resources: selector.excluded_resources,
+        included_namespaces: selector.included_namespaces,
+        excluded_namespaces: selector.excluded_namespaces,
+        label_selector: selector.selector,
+    })
+}
+
+fn told(failure: Failure) -> String {
+    match failure {
+        Failure::Late => format!("no answer within {ASKED_AT_START:?}"),
+        Failure::Broken(reason) => reason,
+        Failure::Status(code, message) => format!("{code:?}: {message}"),
+    }
+}
+
+/// So many lines go into our own log in a while; the rest is dropped.
+#[derive(Debug, Default)]
+struct Allowance(Mutex<Option<(Instant, u64)>>);
+
+impl Allowance {
+    fn take(&self) -> bool {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) = taken.take().unwrap_or_else(|| (Instant::now(), 0));
+        let (since, count) = if since.elapsed() < LINES_EVERY { (since, count) } else { (Instant::now(), 0) };
+        *taken = Some((since, count + 1));
+        count < LINES
+    }
+}

@@ -1,0 +1,150 @@
+//! gRPC over the Unix socket of a plugin.
+//!
+//! tonic speaks gRPC, hyper HTTP/2. tonic's own transport is not used: it would have tower built with more features, for
+//! one connection that is never balanced nor made again.
+
+use std::{
+    fmt,
+    path::Path,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response, Uri, uri::PathAndQuery};
+use hyper::{
+    body::Incoming,
+    client::conn::http2::{Builder, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::{net::UnixStream, task::JoinSet};
+use tonic::{
+    Code, Status,
+    body::Body,
+    client::{Grpc, GrpcService},
+};
+use tonic_prost::ProstCodec;
+
+/// The largest answer that is read (bytes). An object of Kubernetes has at most a few MiB.
+const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest headers (bytes): errors have the stack of the plugin in them.
+const HEADERS: u32 = 256 * 1024;
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// Its time is over.
+    Late,
+    /// The connection is gone.
+    Broken(String),
+    /// The plugin says so.
+    Status(Code, String),
+}
+
+/// A connection to a plugin.
+pub struct Connection {
+    channel: Channel,
+    /// Moves the bytes; ends with this.
+    _driver: JoinSet<()>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+impl Connection {
+    /// Connects to a socket.
+    ///
+    /// # Errors
+    /// A sentence: nobody listens there, or does not speak HTTP/2.
+    pub async fn open(socket: &Path) -> Result<Self, String> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(|error| format!("can not connect to {}: {error}", socket.display()))?;
+        let handshake = Builder::new(TokioExecutor::new())
+            .max_header_list_size(HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (sender, connection) =
+            handshake.map_err(|error| format!("{} does not speak HTTP/2: {error}", socket.display()))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection to a plugin ended");
+            }
+        });
+        Ok(Self { channel: Channel(sender), _driver: driver })
+    }
+
+    /// One question, one answer.
+    pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut grpc = self.grpc();
+        let asked = async {
+            grpc.ready().await.map_err(|error| Failure::Broken(error.to_string()))?;
+            let answer = grpc
+                .unary(
+                    tonic::Request::new(question),
+                    PathAndQuery::from_static(method),
+                    ProstCodec::default(),
+                )
+                .await;
+            answer.map(tonic::Response::into_inner).map_err(|status| failure(&status))
+        };
+        tokio::time::timeout(limit, asked).await.unwrap_or(Err(Failure::Late))
+    }
+
+    /// Reads a stream to its end, and drops what comes.
+    pub async fn drain<A>(&self, method: &'static str)
+    where
+        A: Message + Default + 'static,
+    {
+        let mut grpc = self.grpc();
+        if grpc.ready().await.is_err() {
+            return;
+        }
+        let codec: ProstCodec<(), A> = ProstCodec::default();
+        let request = tonic::Request::new(());
+        if let Ok(answer) = grpc.server_streaming(request, PathAndQuery::from_static(method), codec).await {
+            let mut stream = answer.into_inner();
+            while let Ok(Some(_)) = stream.message().await {}
+        }
+    }
+
+    fn grpc(&self) -> Grpc<Channel> {
+        let origin = Uri::from_static("http://plugin");
+        Grpc::with_origin(self.channel.clone(), origin).max_decoding_message_size(LARGEST)
+    }
+}
+
+/// An error with a cause is one of the connection, made here; those of plugins come without.
+fn failure(status: &Status) -> Failure {
+    match std::error::Error::source(status) {
+        Some(cause) => Failure::Broken(cause.to_string()),
+        None => Failure::Status(status.code(), status.message().to_owned()),
+    }
+}
+
+/// What tonic sends its requests through.
+#[derive(Clone)]
+struct Channel(SendRequest<Body>);
+
+impl GrpcService<Body> for Channel {
+    type ResponseBody = Incoming;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}

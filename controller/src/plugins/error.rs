@@ -1,0 +1,138 @@
+//! What can go wrong with a plugin.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+/// Why a plugin did not do what it was asked to. Names the binary, and the plugin and the call where there is one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginError {
+    /// There is no process to talk to.
+    #[error("the plugin binary {binary} does not run: {reason}")]
+    Down {
+        /// Path of the binary.
+        binary: String,
+        /// What happened when it was started, or how it ended.
+        reason: String,
+    },
+    /// The process, or the connection to it, ended before the answer.
+    #[error("the plugin binary {binary} ended in the middle of {call} of {plugin}: {reason}")]
+    Ended {
+        /// Path of the binary.
+        binary: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// Method.
+        call: &'static str,
+        /// How it ended.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("the plugin binary {binary} has not answered {call} of {plugin} within {limit:?}")]
+    Late {
+        /// Path of the binary.
+        binary: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// Method.
+        call: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// It answered with an error.
+    #[error("the plugin binary {binary} answers {call} of {plugin} with an error: {reason}")]
+    Refused {
+        /// Path of the binary.
+        binary: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// Method.
+        call: &'static str,
+        /// What it says.
+        reason: String,
+        /// Whether it will say the same next time.
+        lasting: bool,
+    },
+    /// It answered something that makes no sense.
+    #[error("the plugin binary {binary} answers {call} of {plugin} with nonsense: {reason}")]
+    Nonsense {
+        /// Path of the binary.
+        binary: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// Method.
+        call: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl PluginError {
+    /// A word for metrics and logs.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Down { .. } => "down",
+            Self::Ended { .. } => "ended",
+            Self::Late { .. } => "late",
+            Self::Refused { .. } => "refused",
+            Self::Nonsense { .. } => "nonsense",
+        }
+    }
+
+    /// Whether the same call will fail the same way next time.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Refused { lasting: true, .. })
+    }
+
+    /// Whether the call may have had an effect all the same: nobody knows how far it came.
+    pub fn leaves_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Late { .. })
+    }
+}
+
+/// Whether a plugin will say the same next time. Velero's framework gives every error one code, so what it says by itself is
+/// known by its words (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
+pub fn is_lasting(code: Code, message: &str) -> bool {
+    let words =
+        ["was not found or has an invalid name format", "Plugin does not support asynchronous operations"];
+    let unknown_operation = message.starts_with("operation ID ") && message.ends_with(" is invalid");
+    code == Code::Unimplemented
+        || code == Code::Unknown && (unknown_operation || words.iter().any(|word| message.contains(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(Code::Unimplemented, "unknown service v2.BackupItemAction", true)]
+    #[case(Code::Unknown, "BackupItemActionV2 plugin: a/b was not found or has an invalid name format", true)]
+    #[case(Code::Unknown, "operation ID x is invalid", true)]
+    #[case(Code::Unknown, "Plugin does not support asynchronous operations", true)]
+    #[case(Code::Unknown, "connection refused", false)]
+    #[case(Code::Aborted, "plugin panicked: operation ID x is invalid", false)]
+    #[case(Code::ResourceExhausted, "message larger than max", false)]
+    fn what_will_not_pass_is_told_from_what_may(
+        #[case] code: Code,
+        #[case] message: &str,
+        #[case] lasting: bool,
+    ) {
+        assert_eq!(is_lasting(code, message), lasting);
+    }
+
+    #[test]
+    fn an_error_names_binary_plugin_and_call() {
+        let error = PluginError::Late {
+            binary: "/plugins/b".into(),
+            plugin: "example.io/p".into(),
+            call: "Execute",
+            limit: Duration::from_secs(3),
+        };
+        assert_eq!(
+            error.to_string(),
+            "the plugin binary /plugins/b has not answered Execute of example.io/p within 3s"
+        );
+        assert_eq!(error.category(), "late");
+        assert!(error.leaves_outcome_unknown() && !error.is_lasting());
+    }
+}

@@ -1,0 +1,183 @@
+//! All plugin binaries of this process.
+
+use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    action::PluginAction,
+    binary::Binary,
+    discover,
+    error::PluginError,
+    log::PluginLog,
+    offers::{Chosen, Offer, choose},
+    process::Setup,
+};
+use crate::{Args, backup::action::BackupItemAction};
+
+/// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
+#[derive(Clone, Debug)]
+pub struct Host(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    folder: Option<PathBuf>,
+    setup: Setup,
+    /// How long an action may take for an item.
+    limit: Duration,
+    /// None until the folder was read.
+    binaries: watch::Sender<Option<Found>>,
+}
+
+/// What is in the folder; the error says why it could not be read.
+type Found = Result<Arc<[Arc<Binary>]>, String>;
+
+/// Actions of plugins for one use.
+#[derive(Default)]
+pub struct Actions {
+    /// Those to be run.
+    pub usable: Vec<Arc<dyn BackupItemAction>>,
+    /// What is not run, and why, as sentences for people.
+    pub problems: Vec<String>,
+}
+
+impl Host {
+    /// The plugins in `--plugin-dir`. A binary gets our features, as Velero's get all of the server's flags, and the
+    /// namespace in the variable that Velero's deployments have it in.
+    pub fn new(args: &Args) -> Self {
+        let mut setup = Setup::default();
+        if !args.features.is_empty() {
+            setup.args.push(format!("--features={}", args.features.join(",")));
+        }
+        setup.env.push(("VELERO_NAMESPACE".to_owned(), args.namespace.clone()));
+        if let Some(kubeconfig) = &args.kubeconfig {
+            setup.env.push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
+        }
+        Self(Arc::new(Inner {
+            folder: Some(args.plugin_dir.clone()),
+            setup,
+            limit: args.plugin_timeout.as_std(),
+            binaries: watch::Sender::new(None),
+        }))
+    }
+
+    /// No plugins.
+    pub fn none() -> Self {
+        Self(Arc::new(Inner {
+            folder: None,
+            setup: Setup::default(),
+            limit: Duration::from_mins(1),
+            binaries: watch::Sender::new(Some(Ok(Arc::new([])))),
+        }))
+    }
+
+    /// Looks for binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
+    pub async fn run(&self, stop: CancellationToken) {
+        let Some(folder) = self.0.folder.clone() else { return };
+        let shown = folder.display().to_string();
+        let found = tokio::task::spawn_blocking(move || discover::executables(&folder)).await;
+        let found = match found {
+            Ok(Ok(paths)) => Ok(paths),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let paths = match found {
+            Ok(paths) => paths,
+            Err(error) => {
+                let reason = format!("the plugin folder {shown} can not be read: {error}");
+                tracing::error!(reason, "no plugins");
+                self.0.binaries.send_replace(Some(Err(reason)));
+                return;
+            }
+        };
+        let binary = |path| Arc::new(Binary::new(path, self.0.setup.clone()));
+        let binaries: Arc<[Arc<Binary>]> = paths.into_iter().map(binary).collect();
+        let mut running = JoinSet::new();
+        for binary in binaries.iter() {
+            running.spawn(Arc::clone(binary).supervise());
+        }
+        self.0.binaries.send_replace(Some(Ok(Arc::clone(&binaries))));
+        stop.cancelled().await;
+        running.abort_all();
+        futures::future::join_all(binaries.iter().map(|binary| binary.stop())).await;
+    }
+
+    /// The actions on items of a backup, by name. What they say goes to `log`; `built_in` are names that they may not have.
+    pub async fn backup_item_actions(&self, built_in: &BTreeSet<String>, log: &PluginLog) -> Actions {
+        let listed = self.listed().await;
+        let Chosen { used, mut problems } = choose(&listed.offers(), built_in);
+        problems.extend(listed.problems);
+        let usable = used
+            .into_iter()
+            .filter_map(|(index, offer)| {
+                let (binary, _) = listed.binaries.get(index)?;
+                let action = PluginAction::new(Arc::clone(binary), &offer, self.0.limit, log)?;
+                Some(Arc::new(action) as Arc<dyn BackupItemAction>)
+            })
+            .collect();
+        Actions { usable, problems }
+    }
+
+    /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
+    pub async fn backup_item_action(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
+        let all = self.backup_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
+        if let Some(action) = all.usable.into_iter().find(|action| action.name() == name) {
+            return Ok(action);
+        }
+        let mut reason = format!(
+            "there is no action {name} here any more: install the plugin that has it, or enable its feature"
+        );
+        for problem in &all.problems {
+            let _ = write!(reason, "; {problem}");
+        }
+        Err(Missing { reason, may_come: !all.problems.is_empty() })
+    }
+
+    async fn listed(&self) -> Listed {
+        let mut binaries = self.0.binaries.subscribe();
+        let found = match binaries.wait_for(Option::is_some).await {
+            Ok(found) => found.clone(),
+            Err(_) => None,
+        };
+        let binaries = match found {
+            Some(Ok(binaries)) => binaries,
+            Some(Err(reason)) => return Listed { problems: vec![reason], ..Listed::default() },
+            None => return Listed::default(),
+        };
+        let mut listed = Listed::default();
+        let asked = binaries.iter().map(|binary| async { (Arc::clone(binary), binary.offers().await) });
+        for (binary, offers) in futures::future::join_all(asked).await {
+            match offers {
+                Ok(offers) => listed.binaries.push((binary, offers)),
+                Err(error) => listed.problems.push(unlisted(&error)),
+            }
+        }
+        listed
+    }
+}
+
+fn unlisted(error: &PluginError) -> String {
+    format!("{error}. None of its plugins is run: mend it, or remove it from the plugin folder")
+}
+
+/// Why there is no such action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// A sentence.
+    pub reason: String,
+    /// Whether it may be among what could not be asked now.
+    pub may_come: bool,
+}
+
+#[derive(Default)]
+struct Listed {
+    binaries: Vec<(Arc<Binary>, Vec<Offer>)>,
+    problems: Vec<String>,
+}
+
+impl Listed {
+    fn offers(&self) -> Vec<(String, Vec<Offer>)> {
+        self.binaries.iter().map(|(binary, offers)| (binary.path(), offers.clone())).collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! What plugins say while they work for a backup, on its way into the backup's log.
+//!
+//! One process works for many backups, and its lines do not say for which: a line belongs to every backup that has a
+//! call to it under way, and between calls to the one that had the last.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use super::said::{Level, Said};
+
+/// Lines that wait to be taken.
+const WAITING: usize = 1_000;
+/// Lines that all plugins together may write into one backup's log.
+const ALL: usize = 10_000;
+/// How long after its last answer a plugin's last lines are waited for.
+const LAST_LINES: Duration = Duration::from_millis(50);
+
+/// Lines for one backup. Clones are the same log.
+#[derive(Clone, Debug, Default)]
+pub struct PluginLog(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<Said>,
+    /// So many were kept in all.
+    all: usize,
+    /// So many were dropped since lines were taken last.
+    dropped: u64,
+}
+
+impl PluginLog {
+    fn add(&self, said: Said) {
+        let mut kept = lock(&self.0);
+        if kept.lines.len() >= WAITING || kept.all >= ALL {
+            kept.dropped += 1;
+            return;
+        }
+        kept.all += 1;
+        kept.lines.push_back(said);
+    }
+
+    /// Waits a moment for the last lines, if a plugin was executed: they come by another way than its answers.
+    pub async fn settle(&self) {
+        if Arc::weak_count(&self.0) > 0 {
+            tokio::time::sleep(LAST_LINES).await;
+        }
+    }
+
+    /// Takes what has come since the last time.
+    pub fn take(&self) -> Vec<Said> {
+        let mut kept = lock(&self.0);
+        let mut lines: Vec<_> = kept.lines.drain(..).collect();
+        let dropped = std::mem::take(&mut kept.dropped);
+        if dropped > 0 {
+            let text = format!("plugins have written {dropped} lines more than are kept; they are left out");
+            lines.push(Said { level: Level::Warning, text });
+        }
+        lines
+    }
+}
+
+/// The backups that a process works for.
+#[derive(Debug, Default)]
+pub struct Listeners(Mutex<Vec<Listener>>);
+
+#[derive(Debug)]
+struct Listener {
+    log: Weak<Mutex<Kept>>,
+    calls: usize,
+}
+
+impl Listeners {
+    /// A call begins; it lasts until what this returns is dropped.
+    pub fn begin(&self, log: &PluginLog) -> Listening<'_> {
+        let mut all = lock(&self.0);
+        let of = Arc::downgrade(&log.0);
+        all.retain(|one| one.calls > 0 || one.log.ptr_eq(&of));
+        match all.iter_mut().find(|one| one.log.ptr_eq(&of)) {
+            Some(one) => one.calls += 1,
+            None => all.push(Listener { log: Weak::clone(&of), calls: 1 }),
+        }
+        Listening { listeners: self, log: of }
+    }
+
+    /// A line was written. Whether anybody listens.
+    pub fn tell(&self, said: &Said) -> bool {
+        let logs: Vec<_> = lock(&self.0).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
+        for log in &logs {
+            log.add(said.clone());
+        }
+        !logs.is_empty()
+    }
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub struct Listening<'a> {
+    listeners: &'a Listeners,
+    log: Weak<Mutex<Kept>>,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.listeners.0);
+        if let Some(one) = all.iter_mut().find(|one| one.log.ptr_eq(&self.log)) {
+            one.calls = one.calls.saturating_sub(1);
+        }
+        if all.len() > 1 {
+            all.retain(|one| one.calls > 0 || !one.log.ptr_eq(&self.log));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Said {
+        Said { level: Level::Info, text: text.to_owned() }
+    }
+
+    fn texts(log: &PluginLog) -> Vec<String> {
+        log.take().into_iter().map(|said| said.text).collect()
+    }
+
+    #[test]
+    fn a_line_is_of_whoever_calls_and_then_of_whoever_called_last() {
+        let (listeners, one, two) = (Listeners::default(), PluginLog::default(), PluginLog::default());
+        assert!(!listeners.tell(&said("nobody")));
+        let first = listeners.begin(&one);
+        listeners.tell(&said("a"));
+        let second = listeners.begin(&two);
+        listeners.tell(&said("b"));
+        drop(first);
+        listeners.tell(&said("c"));
+        drop(second);
+        listeners.tell(&said("d"));
+        assert_eq!(texts(&one), ["a", "b"]);
+        assert_eq!(texts(&two), ["b", "c", "d"]);
+        drop(listeners.begin(&one));
+        listeners.tell(&said("e"));
+        assert_eq!((texts(&one), texts(&two)), (vec!["e".to_owned()], vec![]));
+        drop(one);
+        assert!(!listeners.tell(&said("f")), "its backup is over");
+    }
+
+    #[test]
+    fn a_flood_is_cut_and_said() {
+        let log = PluginLog::default();
+        for _ in 0..WAITING + 5 {
+            log.add(said("x"));
+        }
+        let lines = log.take();
+        assert_eq!(lines.len(), WAITING + 1);
+        assert_eq!(lines[WAITING].level, Level::Warning);
+        assert!(lines[WAITING].text.contains(" 5 lines"), "{}", lines[WAITING].text);
+        for _ in 0..2 * ALL {
+            log.add(said("x"));
+            if lock(&log.0).lines.len() == WAITING {
+                log.take();
+            }
+        }
+        assert_eq!(lock(&log.0).all, ALL);
+    }
+}

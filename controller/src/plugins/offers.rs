@@ -1,0 +1,158 @@
+//! What binaries offer, and which of it is used. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backup::action::AppliesTo;
+
+/// A kind of plugins that is used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `BackupItemAction`: changes items.
+    BackupItemAction,
+    /// `BackupItemActionV2`: starts operations, too.
+    BackupItemActionV2,
+}
+
+impl Kind {
+    /// From Velero's word (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18); none for kinds that are not used.
+    pub fn parse(kind: &str) -> Option<Self> {
+        match kind {
+            "BackupItemAction" => Some(Self::BackupItemAction),
+            "BackupItemActionV2" => Some(Self::BackupItemActionV2),
+            _ => None,
+        }
+    }
+
+    /// The gRPC method `AppliesTo`.
+    pub fn applies_to(self) -> &'static str {
+        match self {
+            Self::BackupItemAction => "/generated.BackupItemAction/AppliesTo",
+            Self::BackupItemActionV2 => "/v2.BackupItemAction/AppliesTo",
+        }
+    }
+
+    /// The gRPC method `Execute`.
+    pub fn execute(self) -> &'static str {
+        match self {
+            Self::BackupItemAction => "/generated.BackupItemAction/Execute",
+            Self::BackupItemActionV2 => "/v2.BackupItemAction/Execute",
+        }
+    }
+}
+
+/// A plugin of a binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What it is.
+    pub kind: Kind,
+    /// Name, as `domain/name`.
+    pub name: String,
+    /// Which items it wants to see; the error says why nobody knows.
+    pub applies_to: Result<AppliesTo, String>,
+}
+
+/// Whether a name is `domain/name` (`pkg/plugin/framework/common/server_mux.go`, v1.18).
+pub fn is_name(name: &str) -> bool {
+    let Some((domain, rest)) = name.split_once('/') else { return false };
+    let label = |label: &str| {
+        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        label.len() <= 63
+            && edge(label.as_bytes().first())
+            && edge(label.as_bytes().last())
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    domain.len() <= 253 && domain.split('.').all(label) && !rest.is_empty() && !rest.contains('/')
+}
+
+/// Which offers are used: for each the index of its binary, and itself. By name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// To be used.
+    pub used: Vec<(usize, Offer)>,
+    /// Why others are not, as sentences for people.
+    pub problems: Vec<String>,
+}
+
+/// Chooses from what binaries (by their paths) offer. A name that is offered by two of them, or is one of those that are
+/// built in, is not used: nobody could say which was meant. A binary that offers one name in both versions means the newer.
+pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> Chosen {
+    let mut by_name: BTreeMap<&str, Vec<(usize, &Offer)>> = BTreeMap::new();
+    for (index, (_, offers)) in binaries.iter().enumerate() {
+        for offer in offers {
+            let all = by_name.entry(&offer.name).or_default();
+            match all.iter_mut().find(|(binary, _)| *binary == index) {
+                Some((_, known)) if known.kind < offer.kind => *known = offer,
+                Some(_) => {}
+                None => all.push((index, offer)),
+            }
+        }
+    }
+    let mut chosen = Chosen::default();
+    for (name, offers) in by_name {
+        let path = |index: usize| binaries.get(index).map_or("", |(path, _)| path.as_str());
+        match offers.as_slice() {
+            [(index, _), ..] if built_in.contains(name) => chosen.problems.push(format!(
+                "the plugin binary {} offers {name}, which is built in: the plugin is not run",
+                path(*index)
+            )),
+            [(index, offer)] => match &offer.applies_to {
+                Ok(_) => chosen.used.push((*index, (*offer).clone())),
+                Err(reason) => chosen.problems.push(format!("the action {name} is not run: {reason}")),
+            },
+            many => {
+                let paths: Vec<_> = many.iter().map(|(index, _)| path(*index)).collect();
+                chosen.problems.push(format!(
+                    "{name} is offered by more than one plugin binary, so none of them is run: {}. Remove all but one",
+                    paths.join(", ")
+                ));
+            }
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(kind: Kind, name: &str) -> Offer {
+        Offer { kind, name: name.to_owned(), applies_to: Ok(AppliesTo::default()) }
+    }
+
+    #[rstest::rstest]
+    #[case("example.io/p", true)]
+    #[case("a-b.c1/p.q_r", true)]
+    #[case("velero/p", true)]
+    #[case("p", false)]
+    #[case("/p", false)]
+    #[case("example.io/", false)]
+    #[case("example.io/p/q", false)]
+    #[case("Example.io/p", false)]
+    #[case("-a/p", false)]
+    #[case("a..b/p", false)]
+    fn names_have_a_domain(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_name(name), expected);
+    }
+
+    #[test]
+    fn a_name_that_two_binaries_offer_is_run_by_none_and_both_are_named() {
+        use Kind::{BackupItemAction as V1, BackupItemActionV2 as V2};
+        let binaries = [
+            ("/plugins/a".to_owned(), vec![offer(V1, "x/z"), offer(V2, "x/twice"), offer(V1, "x/both")]),
+            (
+                "/plugins/b".to_owned(),
+                vec![offer(V2, "x/y"), offer(V1, "x/twice"), offer(V2, "velero.io/pod")],
+            ),
+            ("/plugins/c".to_owned(), vec![Offer { applies_to: Err("why".into()), ..offer(V2, "x/odd") }]),
+            ("/plugins/d".to_owned(), vec![offer(V1, "x/versions"), offer(V2, "x/versions")]),
+        ];
+        let chosen = choose(&binaries, &BTreeSet::from(["velero.io/pod".to_owned()]));
+        let used: Vec<_> =
+            chosen.used.iter().map(|(index, offer)| (*index, offer.name.as_str(), offer.kind)).collect();
+        assert_eq!(used, [(0, "x/both", V1), (3, "x/versions", V2), (1, "x/y", V2), (0, "x/z", V1)]);
+        let [built_in, odd, twice] = chosen.problems.as_slice() else { panic!("{:?}", chosen.problems) };
+        assert!(built_in.contains("/plugins/b") && built_in.contains("built in"), "{built_in}");
+        assert!(odd.ends_with("x/odd is not run: why"), "{odd}");
+        assert!(twice.contains("/plugins/a, /plugins/b"), "{twice}");
+    }
+}

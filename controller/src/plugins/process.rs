@@ -1,0 +1,312 @@
+//! One running plugin binary.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use prost::Message;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufRead, BufReader},
+    process::{Child, Command},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{
+    connection::{Connection, Failure},
+    handshake, lines,
+    said::{Reader, Said},
+    wire::{self, method},
+};
+
+/// How long a binary may take until it says where it listens (go-plugin's `StartTimeout`).
+pub const START: Duration = Duration::from_mins(1);
+/// How long it may take to say how it is.
+const HEALTH: Duration = Duration::from_secs(10);
+/// How long it gets to end by itself (go-plugin: 2 s).
+const END: Duration = Duration::from_secs(2);
+/// How long what it has written is read after its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Lines that are shown with its end.
+const SHOWN: usize = 3;
+
+/// How a binary is run.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables added to our own.
+    pub env: Vec<(String, String)>,
+}
+
+/// A process that answers. Ends when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    connection: Arc<Connection>,
+    ended: watch::Receiver<Option<String>>,
+    useful: AtomicBool,
+    _kill: DropGuard,
+    kill: CancellationToken,
+    _tasks: JoinSet<()>,
+    _folder: TempDir,
+}
+
+impl Process {
+    /// Starts a binary, and waits until it serves. `heard` is told of every line on its standard error.
+    ///
+    /// # Errors
+    /// A sentence that says how far it came, with its last words.
+    pub async fn start(
+        program: &Path,
+        setup: &Setup,
+        heard: impl Fn(Said) + Send + 'static,
+    ) -> Result<Self, String> {
+        let folder = tempfile::Builder::new()
+            .prefix("plugin-")
+            .tempdir()
+            .map_err(|error| format!("no folder for its socket: {error}"))?;
+        let (cookie, value) = handshake::COOKIE;
+        let mut child = Command::new(program)
+            .args(&setup.args)
+            .envs(setup.env.iter().map(|(name, value)| (name, value)))
+            .env(cookie, value)
+            .env("PLUGIN_PROTOCOL_VERSIONS", handshake::PROTOCOL)
+            .env("PLUGIN_UNIX_SOCKET_DIR", folder.path())
+            .env_remove("PLUGIN_CLIENT_CERT")
+            .env_remove("PLUGIN_MULTIPLEX_GRPC")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("it can not be executed: {error}"))?;
+
+        let words = Words::default();
+        let mut tasks = JoinSet::new();
+        let mut read = JoinSet::new();
+        if let Some(stderr) = child.stderr.take() {
+            read.spawn(hear(BufReader::new(stderr), words.clone(), heard));
+        }
+        let stdout = child.stdout.take().map(BufReader::new);
+        let kill = CancellationToken::new();
+        let guard = kill.clone().drop_guard();
+        let (tell, mut ended) = watch::channel(None);
+        // Not among the tasks that end with the process handle: it has to see the child off.
+        tokio::spawn(keep(child, kill.clone(), read, words.clone(), tell));
+
+        let opening = async {
+            let mut stdout = stdout.ok_or("it has no standard output")?;
+            let line = lines::next(&mut stdout).await.map_err(|error| error.to_string())?;
+            let address = handshake::address(&line.unwrap_or_default());
+            // What it prints later would block it if nobody read it.
+            tasks.spawn(async move { while let Ok(Some(_)) = lines::next(&mut stdout).await {} });
+            let connection = Arc::new(Connection::open(&address?).await?);
+            healthy(&connection).await?;
+            Ok::<_, String>(connection)
+        };
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(START, opening) => opened,
+            reason = end(&mut ended) => return Err(too_soon(&reason)),
+        };
+        let connection = match opened {
+            Ok(Ok(connection)) => connection,
+            // One that has ended says nothing, which is not what is wrong with it.
+            Ok(Err(reason)) => {
+                let reason = match tokio::time::timeout(LAST_WORDS, end(&mut ended)).await {
+                    Ok(ended) => too_soon(&ended),
+                    Err(_) => words.after(reason),
+                };
+                return Err(reason);
+            }
+            Err(_) => return Err(words.after(format!("it has not said where it listens within {START:?}"))),
+        };
+        let stdio = Arc::clone(&connection);
+        tasks.spawn(async move { stdio.drain::<wire::StdioData>(method::STDIO).await });
+        Ok(Self {
+            connection,
+            ended,
+            useful: AtomicBool::new(false),
+            _kill: guard,
+            kill,
+            _tasks: tasks,
+            _folder: folder,
+        })
+    }
+
+    /// One question, one answer.
+    pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let answer = self.connection.ask(method, question, limit).await;
+        match &answer {
+            Err(Failure::Late) if healthy(&self.connection).await.is_err() => self.kill.cancel(),
+            Err(Failure::Broken(reason)) => {
+                // Without its connection it is of no use; most have ended.
+                let mut ended = self.ended.clone();
+                let how = match tokio::time::timeout(END, end(&mut ended)).await {
+                    Ok(how) => how,
+                    Err(_) => reason.clone(),
+                };
+                self.kill.cancel();
+                return Err(Failure::Broken(how));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        answer
+    }
+
+    /// It has done what it is there for.
+    pub fn was_useful(&self) {
+        self.useful.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it ever was.
+    pub fn has_been_useful(&self) -> bool {
+        self.useful.load(Ordering::Relaxed)
+    }
+
+    /// Waits for its end, and says how it came.
+    pub async fn ended(&self) -> String {
+        end(&mut self.ended.clone()).await
+    }
+
+    /// Asks it to end, and ends it if it does not.
+    pub async fn stop(&self) {
+        let _ = self.connection.ask::<(), ()>(method::SHUTDOWN, (), END).await;
+        if tokio::time::timeout(END, self.ended()).await.is_err() {
+            self.kill.cancel();
+        }
+    }
+}
+
+async fn healthy(connection: &Connection) -> Result<(), String> {
+    let question = wire::HealthCheckRequest { service: wire::HEALTH_SERVICE.to_owned() };
+    match connection.ask::<_, wire::HealthCheckResponse>(method::HEALTH, question, HEALTH).await {
+        Ok(answer) if answer.status == wire::SERVING => Ok(()),
+        Ok(answer) => Err(format!("it says that it does not serve (status {})", answer.status)),
+        Err(Failure::Late) => Err(format!("it has not said within {HEALTH:?} whether it is healthy")),
+        Err(Failure::Broken(reason)) => Err(reason),
+        Err(Failure::Status(code, message)) => Err(format!("its health is not known: {code:?}: {message}")),
+    }
+}
+
+/// Waits for the end of a process, or ends it, and tells how it came.
+async fn keep(
+    mut child: Child,
+    kill: CancellationToken,
+    mut read: JoinSet<()>,
+    words: Words,
+    tell: watch::Sender<Option<String>>,
+) {
+    let status = tokio::select! {
+        status = child.wait() => status,
+        () = kill.cancelled() => {
+            let _ = child.start_kill();
+            child.wait().await
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, read.join_next()).await;
+    let how = status.map_or_else(|error| format!("it can not be waited for: {error}"), describe);
+    let _ = tell.send(Some(words.after(how)));
+}
+
+fn too_soon(ended: &str) -> String {
+    format!("before it could be spoken to, {ended}")
+}
+
+fn describe(status: ExitStatus) -> String {
+    format!("it ended with {status}")
+}
+
+async fn end(ended: &mut watch::Receiver<Option<String>>) -> String {
+    match ended.wait_for(Option::is_some).await {
+        Ok(how) => how.clone().unwrap_or_default(),
+        Err(_) => "it is not looked after any more".to_owned(),
+    }
+}
+
+async fn hear<R: AsyncBufRead + Unpin>(mut stderr: R, words: Words, heard: impl Fn(Said)) {
+    let mut reader = Reader::default();
+    while let Ok(Some(line)) = lines::next(&mut stderr).await {
+        let said = reader.read(&line);
+        words.keep(&said.text);
+        heard(said);
+    }
+}
+
+/// The last lines of a process.
+#[derive(Clone, Debug, Default)]
+struct Words(Arc<Mutex<VecDeque<String>>>);
+
+impl Words {
+    fn keep(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == SHOWN {
+            lines.pop_front();
+        }
+        lines.push_back(line.chars().take(200).collect());
+    }
+
+    /// A sentence, with the last words behind it.
+    fn after(&self, sentence: String) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.is_empty() {
+            return sentence;
+        }
+        format!(
+            "{sentence}; its last words: {}",
+            lines.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Why a shell script is no plugin.
+    async fn refused(script: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plugin");
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Process::start(&path, &Setup::default(), drop).await.err().unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn what_is_no_plugin_is_told_with_its_last_words() {
+        let ends = refused("#!/bin/sh\necho no luck >&2\nexit 3\n").await;
+        assert!(ends.contains("exit status: 3") && ends.contains("no luck"), "{ends}");
+        let nonsense = refused("#!/bin/sh\necho hello\nexec sleep 60\n").await;
+        assert!(nonsense.contains("\"hello\""), "{nonsense}");
+        let nobody = refused("#!/bin/sh\necho '1|2|unix|/nowhere|grpc|'\nexec sleep 60\n").await;
+        assert!(nobody.contains("can not connect to /nowhere"), "{nobody}");
+        let not_executable = refused("no script").await;
+        assert!(not_executable.contains("can not be executed"), "{not_executable}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_binary_that_says_nothing_is_given_up() {
+        let silent = refused("#!/bin/sh\nexec sleep 60\n").await;
+        assert!(silent.contains("where it listens within 60s"), "{silent}");
+    }
+
+    #[tokio::test]
+    async fn the_cookie_and_the_version_are_given() {
+        let said = refused("#!/bin/sh\necho $VELERO_PLUGIN $PLUGIN_PROTOCOL_VERSIONS\nexec sleep 60\n").await;
+        assert!(said.contains("\"hello 2\""), "{said}");
+    }
+}
