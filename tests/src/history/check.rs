@@ -9,6 +9,9 @@ use super::{
 
 /// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
+/// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
+/// the order of both tells it from one that lands a moment later, and like that one it may not work.
+const LOOK_AND_WRITE: Duration = Duration::from_secs(1);
 
 /// What the checker needs to know of the run.
 #[derive(Clone, Copy, Debug)]
@@ -86,21 +89,9 @@ pub fn conflicts(record: &Record) -> usize {
         .count()
 }
 
-/// Late arrivals: objects that were stored after their claim had been collected.
-pub fn late_arrivals(record: &Record) -> usize {
-    record
-        .lives
-        .values()
-        .filter(|life| {
-            record.standings.get(&life.uid).is_some_and(|standing| {
-                standing
-                    .spans
-                    .first()
-                    .and_then(|span| span.until)
-                    .is_some_and(|until| until.revision < life.created.revision)
-            })
-        })
-        .count()
+/// Late arrivals: objects that landed when their claim had been collected, or was about to be.
+pub fn late_arrivals(record: &Record, rules: Rules) -> usize {
+    record.lives.values().filter(|life| landed_late(record, life, rules)).count()
 }
 
 fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
@@ -153,13 +144,12 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         }
     }
     let lives: Vec<&Life> = record.lives.values().collect();
-    for life in lives.iter().filter(|life| landed_late(record, life)) {
+    for life in lives.iter().filter(|life| landed_late(record, life, rules)) {
         let Some(first) = record.standings.get(&life.uid).and_then(|standing| standing.spans.first()) else {
             continue;
         };
         let stood = first.until.map_or(Duration::MAX, |until| until.time.saturating_sub(first.from.time));
-        // The kit sees both ends a little late, and not equally so.
-        if stood < rules.grace.mul_f64(0.8) {
+        if stood < seen_grace(rules) {
             let what = format!("the claim of {life:?} was collected after {stood:?}");
             found.push(Violation { promise: Promise::AdmittedApart, what });
         }
@@ -167,8 +157,8 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for (one, other) in pairs(&lives) {
         if one.meets(other)
             && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
-            && !landed_late(record, one)
-            && !landed_late(record, other)
+            && !landed_late(record, one, rules)
+            && !landed_late(record, other, rules)
         {
             let claims = [record.standings.get(&one.uid), record.standings.get(&other.uid)];
             let what = format!("{one:?} and {other:?} were stored together, not over; claims: {claims:?}");
@@ -177,10 +167,18 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the first claim of an object had been taken away before the object was stored.
-fn landed_late(record: &Record, life: &Life) -> bool {
+/// Whether the first claim of an object was collected before the object was stored, or while it landed after the grace.
+fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
     let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
-    first.and_then(|span| span.until).is_some_and(|until| until.revision < life.created.revision)
+    let Some((from, until)) = first.and_then(|span| Some((span.from, span.until?))) else { return false };
+    let after_the_grace = life.created.time.saturating_sub(from.time) >= seen_grace(rules);
+    let unseen = until.time.saturating_sub(life.created.time) <= LOOK_AND_WRITE;
+    until.revision < life.created.revision || after_the_grace && unseen
+}
+
+/// The kit sees both ends of a claim a little late, and not equally so.
+fn seen_grace(rules: Rules) -> Duration {
+    rules.grace.mul_f64(0.8)
 }
 
 /// (3) What our webhook denied is not stored.

@@ -79,7 +79,7 @@ impl Report {
             }
         }
         self.works += record.work.len() as u64;
-        self.late += check::late_arrivals(record) as u64;
+        self.late += check::late_arrivals(record, rules) as u64;
         self.operator_errors += record.operator_errors.len() as u64;
         if let Some(error) = record.operator_errors.first() {
             self.operator_error.clone_from(error);
