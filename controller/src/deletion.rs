@@ -5,6 +5,7 @@
 
 mod act;
 mod decide;
+mod items;
 mod observe;
 
 use std::time::Duration;

@@ -1,12 +1,14 @@
 //! Velero's plugins, as they are: programs in a folder that are spoken to over gRPC.
 //!
 //! `host` has all binaries, `binary` looks after the process of one, `process` is one that runs, `connection` how it is spoken
-//! to, `wire` in which messages. `offers` decides which plugins are used; `action` is one of them as an action on items.
+//! to, `wire` in which messages. `offers` decides which plugins are used; `action` is one of them as an action on
+//! items, `delete_item` one that sees the items of a backup that is deleted.
 //! What they write is cut into lines by `lines`, understood by `said`, and brought to the backup it belongs to by `log`.
 
 pub mod action;
 pub mod binary;
 pub mod connection;
+pub mod delete_item;
 pub mod discover;
 pub mod error;
 pub mod handshake;

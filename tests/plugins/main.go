@@ -24,6 +24,9 @@ func main() {
 		RegisterBackupItemActionV2("example.io/service-account", func(log logrus.FieldLogger) (any, error) {
 			return &serviceAccountAction{}, nil
 		}).
+		RegisterDeleteItemAction("example.io/forget", func(log logrus.FieldLogger) (any, error) {
+			return &forgetAction{log: log}, nil
+		}).
 		Serve()
 }
 

@@ -7,7 +7,7 @@ use backup_core::{
     selection::{IncludesExcludes, LabelFilter, parse_selector},
 };
 
-use super::action::BackupItemAction;
+use super::action::{AppliesTo, BackupItemAction};
 use crate::{context::Context, plugins::PluginLog};
 
 mod claim;
@@ -33,21 +33,55 @@ pub fn all(ctx: &Context, volumes: &Arc<csi::Volumes>) -> Vec<Arc<dyn BackupItem
     all
 }
 
-/// An action, with what it wants to see resolved against what the cluster serves.
-#[derive(Clone)]
-pub struct Resolved {
-    /// The action.
-    pub action: Arc<dyn BackupItemAction>,
+/// What an action wants to see, resolved against what the cluster serves.
+#[derive(Clone, Debug)]
+pub struct Wish {
     resources: IncludesExcludes,
     namespaces: IncludesExcludes,
     labels: LabelFilter,
 }
 
-impl Resolved {
+impl Wish {
+    /// `resolve` completes the name of a resource as people write it. The error says what is wrong with the label selector.
+    pub fn of(applies_to: &AppliesTo, resolve: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let selector = parse_selector(&applies_to.label_selector)?;
+        Ok(Self {
+            resources: IncludesExcludes::new(
+                &full_names(&applies_to.included_resources, resolve),
+                &full_names(&applies_to.excluded_resources, resolve),
+            ),
+            namespaces: IncludesExcludes::new(
+                &applies_to.included_namespaces,
+                &applies_to.excluded_namespaces,
+            ),
+            labels: LabelFilter::of(&Some(selector), &None),
+        })
+    }
+
+    /// Whether it applies to a type.
+    pub fn is_for(&self, group_resource: &str) -> bool {
+        self.resources.includes(group_resource)
+    }
+
     /// Whether it wants to see an item of a type that it applies to.
     pub fn wants(&self, namespace: Option<&str>, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
         namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
             && (self.labels.everything() || self.labels.matches(&labels()))
+    }
+}
+
+/// An action, with what it wants to see.
+#[derive(Clone)]
+pub struct Resolved {
+    /// The action.
+    pub action: Arc<dyn BackupItemAction>,
+    wish: Wish,
+}
+
+impl Resolved {
+    /// Whether it wants to see an item of a type that it applies to.
+    pub fn wants(&self, namespace: Option<&str>, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        self.wish.wants(namespace, labels)
     }
 }
 
@@ -75,28 +109,19 @@ impl Actions {
         plugins.sort_by_cached_key(|action| action.name().to_owned());
         let mut resolved = Self::default();
         for action in built_in.into_iter().chain(plugins) {
-            let wish = action.applies_to();
-            let labels = match parse_selector(&wish.label_selector) {
-                Ok(selector) => LabelFilter::of(&Some(selector), &None),
+            match Wish::of(action.applies_to(), resolve) {
+                Ok(wish) => resolved.all.push(Resolved { action, wish }),
                 Err(reason) => {
-                    let name = action.name();
-                    resolved.unusable.push(format!("the action {name} is not run: {reason}"));
-                    continue;
+                    resolved.unusable.push(format!("the action {} is not run: {reason}", action.name()));
                 }
-            };
-            let resources = IncludesExcludes::new(
-                &full_names(&wish.included_resources, resolve),
-                &full_names(&wish.excluded_resources, resolve),
-            );
-            let namespaces = IncludesExcludes::new(&wish.included_namespaces, &wish.excluded_namespaces);
-            resolved.all.push(Resolved { action, resources, namespaces, labels });
+            }
         }
         resolved
     }
 
     /// Those that apply to a type.
     pub fn for_type(&self, group_resource: &str) -> Vec<Resolved> {
-        self.all.iter().filter(|one| one.resources.includes(group_resource)).cloned().collect()
+        self.all.iter().filter(|one| one.wish.is_for(group_resource)).cloned().collect()
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{
     LOOK_AGAIN,
     decide::{has_files, owns_files},
-    observe,
+    items, observe,
 };
 use crate::{
     backup::actions::csi,
@@ -107,7 +107,7 @@ pub(super) async fn delete(
     if let Some(store) = &store
         && errors.is_empty()
     {
-        delete_snapshots(ctx, backup, store, &mut errors).await?;
+        delete_outside(ctx, backup, store, &mut errors).await?;
     }
     if let Some(store) = &store
         && errors.is_empty()
@@ -171,15 +171,17 @@ async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Resul
     }
 }
 
-/// Snapshots of volumes, which only the contents know. Contents that are gone, or can't be read, keep nothing from being
-/// deleted: that is what people delete a broken backup for.
-async fn delete_snapshots(
+/// What is outside of cluster and bucket, of which only the contents know: what plugins have made, and snapshots of volumes.
+/// Contents that are gone, or can't be read, keep nothing from being deleted: that is what people delete a broken backup for.
+async fn delete_outside(
     ctx: &Context,
     backup: &Backup,
     store: &Location,
     errors: &mut Vec<String>,
 ) -> Result<(), Error> {
-    if backup.status.csi_volume_snapshots_attempted == 0 || !ctx.args.csi() {
+    let snapshots = backup.status.csi_volume_snapshots_attempted > 0 && ctx.args.csi();
+    let actions = items::actions(ctx, errors).await?;
+    if !errors.is_empty() || actions.is_empty() && !snapshots {
         return Ok(());
     }
     ctx.leadership.check()?;
@@ -192,6 +194,10 @@ async fn delete_snapshots(
             return Ok(());
         }
     };
+    items::execute(ctx, backup, &contents, &actions, errors).await?;
+    if !snapshots || !errors.is_empty() {
+        return Ok(());
+    }
     let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
     errors.append(&mut csi::delete::snapshots(&api, backup, &contents, DRIVER_PATIENCE).await);
     Ok(())

@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     action::PluginAction,
     binary::Binary,
+    delete_item::DeleteAction,
     discover,
     error::PluginError,
     log::PluginLog,
-    offers::{Chosen, Offer, choose},
+    offers::{Chosen, Kind, Offer, choose},
     process::Setup,
 };
 use crate::{Args, backup::action::BackupItemAction};
@@ -34,10 +35,9 @@ struct Inner {
 type Found = Result<Arc<[Arc<Binary>]>, String>;
 
 /// Actions of plugins for one use.
-#[derive(Default)]
-pub struct Actions {
-    /// Those to be run.
-    pub usable: Vec<Arc<dyn BackupItemAction>>,
+pub struct Actions<A> {
+    /// Those to be run, by name.
+    pub usable: Vec<A>,
     /// What is not run, and why, as sentences for people.
     pub problems: Vec<String>,
 }
@@ -103,20 +103,42 @@ impl Host {
         futures::future::join_all(binaries.iter().map(|binary| binary.stop())).await;
     }
 
-    /// The actions on items of a backup, by name. What they say goes to `log`; `built_in` are names that they may not have.
-    pub async fn backup_item_actions(&self, built_in: &BTreeSet<String>, log: &PluginLog) -> Actions {
+    /// The actions on items of a backup. What they say goes to `log`; `built_in` are names that they may not have.
+    pub async fn backup_item_actions(
+        &self,
+        built_in: &BTreeSet<String>,
+        log: &PluginLog,
+    ) -> Actions<Arc<dyn BackupItemAction>> {
+        let kinds = [Kind::BackupItemAction, Kind::BackupItemActionV2];
+        self.actions(&kinds, built_in, |binary, offer| {
+            let action = PluginAction::new(binary, &offer, self.0.limit, log)?;
+            Some(Arc::new(action) as Arc<dyn BackupItemAction>)
+        })
+        .await
+    }
+
+    /// The actions on items of a backup that is deleted.
+    pub async fn delete_item_actions(&self) -> Actions<DeleteAction> {
+        self.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), |binary, offer| {
+            DeleteAction::new(binary, offer, self.0.limit)
+        })
+        .await
+    }
+
+    async fn actions<A>(
+        &self,
+        kinds: &[Kind],
+        built_in: &BTreeSet<String>,
+        make: impl Fn(Arc<Binary>, Offer) -> Option<A>,
+    ) -> Actions<A> {
         let listed = self.listed().await;
-        let Chosen { used, mut problems } = choose(&listed.offers(), built_in);
+        let Chosen { used, mut problems } = choose(&listed.offers(kinds), built_in);
         problems.extend(listed.problems);
-        let usable = used
-            .into_iter()
-            .filter_map(|(index, offer)| {
-                let (binary, _) = listed.binaries.get(index)?;
-                let action = PluginAction::new(Arc::clone(binary), &offer, self.0.limit, log)?;
-                Some(Arc::new(action) as Arc<dyn BackupItemAction>)
-            })
-            .collect();
-        Actions { usable, problems }
+        let usable = used.into_iter().filter_map(|(index, offer)| {
+            let (binary, _) = listed.binaries.get(index)?;
+            make(Arc::clone(binary), offer)
+        });
+        Actions { usable: usable.collect(), problems }
     }
 
     /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
@@ -177,7 +199,10 @@ struct Listed {
 }
 
 impl Listed {
-    fn offers(&self) -> Vec<(String, Vec<Offer>)> {
-        self.binaries.iter().map(|(binary, offers)| (binary.path(), offers.clone())).collect()
+    /// Offers of these kinds, by the path of their binary.
+    fn offers(&self, kinds: &[Kind]) -> Vec<(String, Vec<Offer>)> {
+        let of =
+            |offers: &[Offer]| offers.iter().filter(|offer| kinds.contains(&offer.kind)).cloned().collect();
+        self.binaries.iter().map(|(binary, offers)| (binary.path(), of(offers))).collect()
     }
 }

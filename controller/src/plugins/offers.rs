@@ -11,6 +11,8 @@ pub enum Kind {
     BackupItemAction,
     /// `BackupItemActionV2`: starts operations, too.
     BackupItemActionV2,
+    /// `DeleteItemAction`: sees the items of a backup that is deleted.
+    DeleteItemAction,
 }
 
 impl Kind {
@@ -19,6 +21,7 @@ impl Kind {
         match kind {
             "BackupItemAction" => Some(Self::BackupItemAction),
             "BackupItemActionV2" => Some(Self::BackupItemActionV2),
+            "DeleteItemAction" => Some(Self::DeleteItemAction),
             _ => None,
         }
     }
@@ -28,6 +31,7 @@ impl Kind {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/AppliesTo",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/AppliesTo",
+            Self::DeleteItemAction => "/generated.DeleteItemAction/AppliesTo",
         }
     }
 
@@ -36,6 +40,7 @@ impl Kind {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/Execute",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/Execute",
+            Self::DeleteItemAction => "/generated.DeleteItemAction/Execute",
         }
     }
 }

@@ -126,7 +126,7 @@ pub struct ResourceIdentifier {
     pub name: String,
 }
 
-/// Has an action look at an item of a backup. The same for v1 and v2.
+/// Has an action look at an item of a backup. The same for all kinds of actions on backups.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExecuteRequest {
     /// Name of the plugin.

@@ -9,13 +9,16 @@ use backup_controller::{
     backup::{action::BackupItemAction as _, actions::service_account::ServiceAccountAction},
     plugins::{Host, PluginLog},
 };
-use backup_core::api::{Backup, BackupPhase, BackupSpec, GoDuration};
+use backup_core::api::{
+    Backup, BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration,
+    delete_backup_request::DeleteBackupRequestSpec,
+};
 use backup_store::crash;
 use backup_tests::{
     World,
-    install::ensure_namespace,
+    install::{NAMESPACE, ensure_namespace},
     plugins::Plugins,
-    wait::{eventually, when},
+    wait::{Probe, eventually, when},
     world::BUCKET,
 };
 use clap::Parser as _;
@@ -45,6 +48,7 @@ crate::tests! {
     a_built_in_action_gives_the_same_out_of_process,
     a_controller_that_is_killed_around_an_execution_starts_nothing_twice_and_says_what_nobody_knows,
     what_a_deleted_backup_has_started_is_told_to_stop,
+    a_plugin_sees_the_items_of_a_backup_before_it_is_deleted,
     binaries_that_do_not_start_and_names_that_are_there_twice_are_named_and_stop_nobody,
 }
 
@@ -347,6 +351,39 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
     stop.cancel();
     running.await?;
     Ok(())
+}
+
+async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(world: &mut World) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let requests: Api<DeleteBackupRequest> = Api::namespaced(world.client.clone(), NAMESPACE);
+    for (name, script) in [("plugin-forgets", ""), ("plugin-keeps", "fail=still-needed")] {
+        scripted(world, name, &[("a", "forget", script), ("b", "mark", "mark")]).await?;
+        create_backup(world, name, listed(name)).await?;
+        let backup = world.backup_ended(name).await?;
+        ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+        ensure!(plugins.processes("forget", &format!("{name}/a")).is_empty(), "too soon");
+        let spec = DeleteBackupRequestSpec { backup_name: name.to_owned(), ..Default::default() };
+        requests.create(&PostParams::default(), &DeleteBackupRequest::new(name, spec)).await?;
+    }
+    eventually("the backup is gone", REACHED, async || {
+        let left = backups(world).get_opt("plugin-forgets").await?;
+        Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
+    })
+    .await?;
+    ensure!(plugins.processes("forget", "plugin-forgets/a").len() == 1, "{:?}", plugins.calls());
+    let refused = eventually("the other request is answered", REACHED, async || {
+        let status = requests.get("plugin-keeps").await?.status;
+        Ok::<_, kube::Error>(match status.phase {
+            Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
+            other => Probe::NotYet(format!("{other:?}")),
+        })
+    })
+    .await?;
+    ensure!(refused.len() == 1, "{refused:?}");
+    for word in ["example.io/forget", "configmaps plugin-keeps/a", "still-needed", "plugins/plugins"] {
+        ensure!(refused[0].contains(word), "nothing of {word}: {refused:?}");
+    }
+    stored(world, "plugin-keeps", "a").await.context("its contents are there").map(|_| ())
 }
 
 async fn binaries_that_do_not_start_and_names_that_are_there_twice_are_named_and_stop_nobody(
