@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -61,6 +62,10 @@ func run(log logrus.FieldLogger, action string, given runtime.Unstructured) (out
 			panic(value)
 		case "hang":
 			time.Sleep(time.Hour)
+		case "freeze":
+			for { // Whoever lets all processes go on does not mean this one.
+				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			}
 		case "slow":
 			wait, _ := time.ParseDuration(value)
 			time.Sleep(wait)

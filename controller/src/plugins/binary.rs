@@ -212,7 +212,13 @@ impl Binary {
     async fn up(&self) -> Result<Arc<Process>, PluginError> {
         let down = |reason: &str| PluginError::Down { binary: self.path(), reason: reason.to_owned() };
         let mut state = self.state.subscribe();
-        let state = state.wait_for(|state| !matches!(state, State::Starting)).await;
+        // One that has ended is still there for a moment.
+        let is_known = |state: &State| match state {
+            State::Starting => false,
+            State::Up(process) => !process.has_ended(),
+            State::Down(_) => true,
+        };
+        let state = state.wait_for(is_known).await;
         match state.as_deref() {
             Ok(State::Up(process)) => Ok(Arc::clone(process)),
             Ok(State::Down(reason)) => Err(down(reason)),

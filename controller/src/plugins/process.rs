@@ -150,7 +150,10 @@ impl Process {
     {
         let answer = self.connection.ask(method, question, limit).await;
         match &answer {
-            Err(Failure::Late) if healthy(&self.connection).await.is_err() => self.kill.cancel(),
+            Err(Failure::Late) if healthy(&self.connection).await.is_err() => {
+                self.kill.cancel();
+                let _ = tokio::time::timeout(END, self.ended()).await;
+            }
             Err(Failure::Broken(reason)) => {
                 // Without its connection it is of no use; most have ended.
                 let mut ended = self.ended.clone();
@@ -174,6 +177,11 @@ impl Process {
     /// Whether it ever was.
     pub fn has_been_useful(&self) -> bool {
         self.useful.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
     }
 
     /// Waits for its end, and says how it came.

@@ -45,6 +45,7 @@ crate::tests! {
     an_operation_of_a_plugin_that_does_not_end_is_told_to_stop_at_its_deadline,
     a_plugin_that_misbehaves_is_named_and_harms_nothing_else,
     a_plugin_that_ends_in_the_middle_of_a_call_is_started_again,
+    a_plugin_process_that_stands_still_is_replaced,
     a_built_in_action_gives_the_same_out_of_process,
     a_controller_that_is_killed_around_an_execution_starts_nothing_twice_and_says_what_nobody_knows,
     what_a_deleted_backup_has_started_is_told_to_stop,
@@ -239,6 +240,21 @@ async fn a_plugin_that_ends_in_the_middle_of_a_call_is_started_again(
     ensure!(before.len() == 1 && before == ended, "{:?}", plugins.calls());
     ensure!(after.len() == 1 && after != before, "not another process: {:?}", plugins.calls());
     stored(world, name, "c-good").await.map(|_| ())
+}
+
+async fn a_plugin_process_that_stands_still_is_replaced(world: &mut World) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "plugin-frozen";
+    scripted(world, name, &[("a-stands", "mark", "freeze"), ("b-good", "mark", "mark")]).await?;
+    create_backup(world, name, listed(name)).await?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::PartiallyFailed, "{:?}", backup.status);
+    let errors = told(world, name, "errors").await?;
+    ensure!(backup.status.errors == 1 && errors.contains("has not answered Execute"), "{errors}");
+    let of = |item| plugins.processes("mark", &format!("{name}/{item}"));
+    let (frozen, good) = (of("a-stands"), of("b-good"));
+    ensure!(frozen.len() == 1 && good.len() == 1 && frozen != good, "{:?}", plugins.calls());
+    stored(world, name, "b-good").await.map(|_| ())
 }
 
 async fn a_controller_that_is_killed_around_an_execution_starts_nothing_twice_and_says_what_nobody_knows(
