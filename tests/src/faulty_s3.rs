@@ -142,16 +142,15 @@ impl State {
             query: uri.query().unwrap_or_default().to_owned(),
             only_new: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*"),
         };
-        let mood = || self.rule.read().map_or(Mood::Pass, |rule| rule(&asked));
-        let mut now = mood();
+        let says = || self.rule.read().map_or(Mood::Pass, |rule| rule(&asked));
+        let mut mood = says();
         if let Ok(mut all) = self.asked.lock() {
             all.push(asked.clone());
         }
-        while now == Mood::Held {
+        while mood == Mood::Held {
             tokio::time::sleep(LOOK).await;
-            now = mood();
+            mood = says();
         }
-        let mood = now;
         match mood {
             Mood::Answer(status) => return refusal(status),
             Mood::Slow(time) => tokio::time::sleep(time).await,
