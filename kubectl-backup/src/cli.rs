@@ -10,7 +10,7 @@ use std::{path::PathBuf, str::FromStr};
 use backup_core::api::GoDuration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use backup::{CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 
@@ -64,6 +64,8 @@ pub enum Command {
     Describe(DescribeArgs),
     /// Restore from a backup; and list, show and delete restores
     Restore(Box<RestoreArgs>),
+    /// End running backups early; what they have is stored, and says what is missing
+    Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance

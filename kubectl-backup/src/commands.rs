@@ -1,5 +1,6 @@
 //! What the commands do: read, ask the views, print.
 
+pub mod cancel;
 pub mod create;
 pub mod delete;
 pub mod describe;
@@ -25,6 +26,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Create(args) => Box::pin(create::run(&global, *args, terminal)).await,
         Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
+        Command::Cancel(args) => cancel::run(&global, args, terminal).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(&global, args.list, terminal)).await,

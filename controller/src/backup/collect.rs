@@ -10,7 +10,7 @@ use kube::Client;
 
 use super::{
     actions::Actions,
-    halt::{Halt, Reins},
+    halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
     page::Listing,
     progress::Progress,
@@ -46,6 +46,7 @@ pub use renew::renew;
 use scope::Scope;
 use seen::Seen;
 use take::Way;
+pub use tell::name_of;
 use walk::{Patience, Step};
 
 /// Why a list has no end.
@@ -141,9 +142,16 @@ pub struct Collected {
 }
 
 /// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
+///
+/// One that is cancelled ends early; what is in the sink then is whole, and an error says that the rest is missing.
 pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectError> {
-    let mut collector = Collector::new(given);
-    collector.run().await?;
+    let mut collector = Collector { early: Some(given.reins), ..Collector::new(given) };
+    match collector.run().await {
+        Err(CollectError::Halt(Halt::Cancelled)) => collector.tell_cancelled(),
+        result => result?,
+    }
+    collector.actions.log.settle().await;
+    collector.tell_said();
     Ok(collector.collected())
 }
 
@@ -159,6 +167,8 @@ struct Collector<'a, S> {
     report: &'a mut Report,
     progress: &'a Progress,
     reins: &'a Reins,
+    /// The reins where a cancellation ends it; none where the items belong to what has been collected before.
+    early: Option<&'a Reins>,
     list: ResourceList,
     started: Vec<StartedOperation>,
     written: Written,
@@ -194,6 +204,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             report,
             progress,
             reins,
+            early: None,
             list: ResourceList::default(),
             started: Vec::new(),
             written: Written::default(),
@@ -219,10 +230,12 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         self.take_lists().await?;
         self.take_definitions().await?;
-        self.take_namespaces().await?;
-        self.actions.log.settle().await;
-        self.tell_said();
-        Ok(())
+        self.take_namespaces().await
+    }
+
+    /// Asked before each step.
+    fn go_on(&self) -> Result<(), Halt> {
+        self.early.map_or_else(|| self.reins.check(), Reins::check_collecting)
     }
 
     async fn take_lists(&mut self) -> Result<(), CollectError> {
@@ -233,8 +246,8 @@ impl<'a, S: Sink> Collector<'a, S> {
         // Types that have had their turn to begin; those without items, too.
         let mut begun = 0;
         let mut ended = 0;
-        while let Some(step) = steps.recv().await {
-            self.reins.check()?;
+        while let Some(step) = unless_cancelled(self.early, steps.recv()).await? {
+            self.go_on()?;
             match step {
                 Step::Items { listing, items, remaining } => {
                     while begun <= type_of[listing] {
@@ -244,6 +257,7 @@ impl<'a, S: Sink> Collector<'a, S> {
                     let Some(of) = &present else { continue };
                     self.progress.expect(items.len() as u64 + remaining);
                     for item in items {
+                        self.go_on()?;
                         self.take(of, item.get(), Way::Listed, 0).await?;
                     }
                 }

@@ -46,6 +46,8 @@ pub struct Seen<'a> {
     pub phase: &'a BackupPhase,
     /// Whether its deletion was asked for.
     pub deleting: bool,
+    /// Whether its cancellation was asked for. Once it has begun, that makes its end come early, and is no step of its own.
+    pub cancelled: bool,
     /// What validation found; looked at only before the start.
     pub findings: &'a [Finding],
     /// What is stored; none if nobody has looked (before validation has passed).
@@ -106,6 +108,9 @@ pub fn next(seen: Seen<'_>) -> Plan {
         }
         P::Unknown(_) => return Plan::Wait,
         _ if seen.deleting => return Plan::LetGo,
+        P::New | P::Queued | P::ReadyToStart if seen.cancelled => {
+            return Plan::Fail { reason: "never started: it was cancelled".to_owned() };
+        }
         P::New | P::Queued => return Plan::Wait,
         P::ReadyToStart if !seen.findings.is_empty() => {
             return Plan::Refuse {

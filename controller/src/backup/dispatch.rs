@@ -4,10 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_core::{
-    api::{Backup, BackupPhase},
-    labels::CANCEL_ANNOTATION,
-};
+use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Footprint;
 use kube::ResourceExt as _;
 use tokio::{
@@ -138,7 +135,7 @@ impl Dispatcher {
         if backup.metadata.deletion_timestamp.is_some() {
             self.pull_reins(&name, None);
         }
-        if backup.annotations().contains_key(CANCEL_ANNOTATION) {
+        if backup.is_cancelled() {
             self.workers(&name).filter(|(of, _)| *of == uid).for_each(|(_, reins)| reins.cancel());
         }
         if backup.phase().is_terminal() && !finalizer::is_on(&backup) {
@@ -250,6 +247,9 @@ impl Dispatcher {
 
     fn work(&mut self, name: &str, uid: &str) {
         let reins = Reins::new(&self.ctx);
+        if self.entries.get(name).is_some_and(|entry| entry.backup.is_cancelled()) {
+            reins.cancel();
+        }
         let (ctx, permits) = (self.ctx.clone(), Arc::clone(&self.permits));
         let worker = Worker::new(ctx, name, uid, reins.clone(), permits, self.means.clone());
         let span = tracing::info_span!("backup", name);

@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 
 use super::{
     action::ItemId,
-    collect::operations::{Done, Earlier, Operations, StartedOperation},
+    collect::{
+        name_of,
+        operations::{Done, Earlier, Operations, StartedOperation},
+    },
     hooks::Notes,
 };
 use crate::operations::kept;
@@ -47,6 +50,38 @@ impl Executions {
         })?;
         Ok(Self { notes, earlier })
     }
+
+    /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
+    /// each operation goes on what was started; of the rest nobody knows.
+    pub fn left(&mut self) -> (Vec<StartedOperation>, Vec<String>) {
+        let mut unknown = Vec::new();
+        let mut started = Vec::new();
+        for (of, earlier) in self.earlier.drain() {
+            match earlier {
+                Earlier::Started(done) => started.extend(operation(of, *done)),
+                Earlier::Unknown => unknown.push(format!(
+                    "{}: it was executed on {} by an earlier try of this backup that was ended before it had answered; whether \
+                     it has started something is not known",
+                    of.action,
+                    name_of(&of.item)
+                )),
+            }
+        }
+        // In no order so far.
+        started.sort_by(|a, b| (a.created, &a.operation).cmp(&(b.created, &b.operation)));
+        unknown.sort();
+        (started, unknown)
+    }
+}
+
+fn operation(of: Execution, done: Done) -> Option<StartedOperation> {
+    Some(StartedOperation {
+        action: of.action,
+        item: of.item,
+        operation: done.executed.operation?,
+        after: done.executed.after_operation,
+        created: done.at,
+    })
 }
 
 /// Operations that were started, by notes: for a backup that comes to nothing.
@@ -56,13 +91,7 @@ impl Executions {
 pub fn started(backup: &Backup, notes: &[Value]) -> Result<Vec<BackupOperation>, serde_json::Error> {
     let started = read(notes)?.into_iter().filter_map(|(of, earlier)| match earlier {
         Earlier::Unknown => None,
-        Earlier::Started(done) => Some(StartedOperation {
-            action: of.action,
-            item: of.item,
-            operation: done.executed.operation?,
-            after: done.executed.after_operation,
-            created: done.at,
-        }),
+        Earlier::Started(done) => operation(of, *done),
     });
     Ok(kept::begun(backup, &started.collect::<Vec<_>>()))
 }
@@ -85,8 +114,8 @@ fn read(notes: &[Value]) -> Result<HashMap<Execution, Earlier>, serde_json::Erro
 }
 
 impl Operations for Executions {
-    fn earlier(&self, action: &str, item: &ItemId) -> Option<Earlier> {
-        self.earlier.get(&Execution { action: action.to_owned(), item: item.clone() }).cloned()
+    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier> {
+        self.earlier.remove(&Execution { action: action.to_owned(), item: item.clone() })
     }
 
     fn intended<'a>(
@@ -138,16 +167,34 @@ mod tests {
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
-        let next = Executions::take_over(notes, &found).unwrap();
+        let mut next = Executions::take_over(notes, &found).unwrap();
         assert_eq!(next.earlier("x/a", &item("started")), Some(Earlier::Started(Box::new(done()))));
         assert_eq!(next.earlier("x/a", &item("unknown")), Some(Earlier::Unknown));
         assert_eq!(next.earlier("x/a", &item("nothing")), None);
         assert_eq!(next.earlier("x/b", &item("unknown")), None);
+        assert_eq!(next.left(), (vec![], vec![]), "all was asked for");
 
         let [operation] = started(&Backup::default(), &found).unwrap().try_into().unwrap();
         let operation: BackupOperation = operation;
         assert_eq!(operation.spec.operation_id, "id\u{0}");
         assert_eq!(operation.status.created, Some(done().at));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_come_past_again_is_not_forgotten() {
+        let notes = Arc::new(Kept::default());
+        let mut first = Executions::take_over(notes.clone(), &[]).unwrap();
+        for name in ["started", "unknown", "again"] {
+            first.intended("x/a", &item(name)).await.unwrap();
+        }
+        for name in ["started", "again"] {
+            first.ended("x/a", &item(name), Some(&done())).await.unwrap();
+        }
+        let mut next = Executions::take_over(notes.clone(), &notes.all()).unwrap();
+        next.earlier("x/a", &item("again")).unwrap();
+        let (started, unknown) = next.left();
+        assert_eq!(started.iter().map(|one| one.item.name.as_str()).collect::<Vec<_>>(), ["started"]);
+        assert!(unknown.len() == 1 && unknown[0].contains("n/unknown"), "{unknown:?}");
     }
 
     #[test]

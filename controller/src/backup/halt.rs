@@ -19,6 +19,9 @@ pub enum Halt {
     /// The Backup is gone, or its deletion was asked for.
     #[error("the Backup was deleted while it ran")]
     Deleted,
+    /// Somebody has asked for an early end; what there is is brought to one.
+    #[error("the backup was cancelled")]
+    Cancelled,
 }
 
 /// Tells a worker whether it may go on. Cheap to clone.
@@ -46,12 +49,13 @@ impl Reins {
         self.deleted.cancel();
     }
 
-    /// Tells the worker that a person wants its operations to stop. Work goes on to an honest end.
+    /// Tells the worker that a person wants an early end: nothing more is collected, operations are told to stop, and what
+    /// there is is stored.
     pub fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// Resolves when a person wants operations to stop.
+    /// Resolves when a person wants an early end.
     pub async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
@@ -67,12 +71,27 @@ impl Reins {
         Ok(self.leadership.check()?)
     }
 
+    /// To be asked before each step of what an early end leaves out.
+    pub fn check_collecting(&self) -> Result<(), Halt> {
+        self.check()?;
+        if self.cancelled.is_cancelled() { Err(Halt::Cancelled) } else { Ok(()) }
+    }
+
     /// Resolves when work must not go on.
     pub async fn pulled(&self) {
         tokio::select! {
             () = self.deleted.cancelled() => {}
             () = self.ending.cancelled() => {}
         }
+    }
+}
+
+/// What `wait` brings, unless a cancellation comes first. Only for what may be dropped half way.
+pub async fn unless_cancelled<T>(reins: Option<&Reins>, wait: impl Future<Output = T>) -> Result<T, Halt> {
+    let Some(reins) = reins else { return Ok(wait.await) };
+    tokio::select! {
+        result = wait => Ok(result),
+        () = reins.cancelled() => Err(Halt::Cancelled),
     }
 }
 
@@ -85,6 +104,8 @@ mod tests {
         let ending = CancellationToken::new();
         let reins = Reins::of(Leadership::always(), ending.clone());
         assert_eq!(reins.check(), Ok(()));
+        reins.cancel();
+        assert_eq!((reins.check(), reins.check_collecting()), (Ok(()), Err(Halt::Cancelled)));
         ending.cancel();
         assert_eq!(reins.check(), Err(Halt::Ending));
         reins.clone().delete();

@@ -20,8 +20,8 @@ pub struct Ticket<'a> {
     pub position: i64,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// Whether its deletion was asked for.
-    pub deleting: bool,
+    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
+    pub leaving: bool,
     /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
     pub busy: bool,
     /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
@@ -89,7 +89,7 @@ fn queue(tickets: &[Ticket<'_>]) -> Vec<(String, Turn)> {
 
 /// Whether it can get a turn.
 fn is_free(ticket: &Ticket<'_>) -> bool {
-    !ticket.busy && !ticket.held_back && !ticket.deleting
+    !ticket.busy && !ticket.held_back && !ticket.leaving
 }
 
 /// Queued, or about to be.
@@ -134,7 +134,7 @@ mod tests {
                 phase,
                 position: *position,
                 created: None,
-                deleting: false,
+                leaving: false,
                 busy: *busy,
                 held_back: false,
                 footprint,

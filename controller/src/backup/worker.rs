@@ -152,6 +152,7 @@ impl Worker {
             let plan = decide::next(Seen {
                 phase: &phase,
                 deleting: backup.metadata.deletion_timestamp.is_some(),
+                cancelled: backup.is_cancelled(),
                 findings: &findings,
                 stored: found.as_ref().map(|looked| &looked.stored),
                 in_hand: self.unfinished.is_some(),

@@ -36,6 +36,12 @@ impl Backup {
     pub fn schedule(&self) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(crate::labels::SCHEDULE_NAME).map(String::as_str)
     }
+
+    /// Whether somebody has asked for it to be cancelled, by annotation.
+    pub fn is_cancelled(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.contains_key(crate::labels::CANCEL_ANNOTATION))
+    }
 }
 
 /// What to back up, where to, and for how long.

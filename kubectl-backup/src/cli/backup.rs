@@ -149,6 +149,29 @@ impl From<DocumentOutput> for Output {
     }
 }
 
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  # End a backup early: nothing more is collected, and its operations are told to stop
+  kubectl backup cancel before-upgrade
+
+  # In a script: wait until it has ended
+  kubectl backup cancel before-upgrade --wait --timeout=10m";
+
+/// `cancel`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct CancelArgs {
+    /// Names
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Wait until it has ended, in whichever way
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait at most; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
+    pub timeout: GoDuration,
+}
+
 const DELETE_EXAMPLES: &str = "\
 Examples:
   # Delete a backup with all that is stored of it, after a question

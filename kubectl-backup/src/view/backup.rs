@@ -62,7 +62,15 @@ pub fn verdict(backup: &Backup, now: Timestamp) -> Verdict {
     if backup.metadata.deletion_timestamp.is_some() && backup.phase().is_terminal() {
         return Verdict::new(Tone::Busy, "It is being deleted.");
     }
-    match backup.phase() {
+    let phase = backup.phase();
+    let storing = matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed);
+    if backup.is_cancelled() && phase.is_active() && !storing {
+        return Verdict::new(
+            Tone::Busy,
+            with_trouble("It was cancelled, and is coming to its end".to_owned()),
+        );
+    }
+    match phase {
         BackupPhase::New => {
             waiting_for_controller(backup.metadata.creation_timestamp.as_ref().map(|time| time.0), now)
         }
@@ -91,6 +99,9 @@ pub fn verdict(backup: &Backup, now: Timestamp) -> Verdict {
             let blocked = blocked();
             let (tone, sentence) = match blocked {
                 Some(_) => (Tone::Warn, "All items are collected, but storing them does not get on"),
+                None if backup.is_cancelled() => {
+                    (Tone::Busy, "It was cancelled; what was collected is being stored")
+                }
                 None => (Tone::Busy, "All items are collected and are being stored"),
             };
             Verdict::new(tone, with_trouble(sentence.to_owned())).because(blocked)
@@ -105,8 +116,9 @@ pub fn verdict(backup: &Backup, now: Timestamp) -> Verdict {
         BackupPhase::PartiallyFailed => {
             let troubles = troubles(status.errors, status.warnings);
             let troubles = if troubles.is_empty() { String::new() } else { format!(" ({troubles})") };
-            Verdict::new(Tone::Bad, format!("Something was not saved{troubles}; the rest can be restored."))
-                .because(status.failure_reason.as_deref().map(plain))
+            let cancelled = if backup.is_cancelled() { "It was cancelled. " } else { "" };
+            let sentence = format!("{cancelled}Something was not saved{troubles}; the rest can be restored.");
+            Verdict::new(Tone::Bad, sentence).because(status.failure_reason.as_deref().map(plain))
         }
         BackupPhase::Failed => Verdict::new(Tone::Bad, "It failed: there is nothing to restore from.")
             .because(Some(

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::samples::with;
 use axum::{
     Router,
     body::{Bytes, to_bytes},
@@ -237,6 +238,16 @@ fn store(
             object["metadata"]["resourceVersion"] = json!(format!("{version}1"));
             inner.objects.insert(key, object.clone());
             (200, object)
+        }
+        Method::PATCH => {
+            let Some(old) = inner.objects.get(&key) else { return not_found() };
+            let patched = with(old.clone(), &serde_json::from_slice(body).unwrap());
+            if old["metadata"]["uid"] != patched["metadata"]["uid"] {
+                let message = format!("{full} \"{name}\": Precondition failed: UID in precondition");
+                return (409, failure(409, "Conflict", &message, &json!({"name": name, "kind": plural})));
+            }
+            inner.objects.insert(key, patched.clone());
+            (200, patched)
         }
         Method::DELETE => match inner.objects.remove(&key) {
             Some(_) => (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
 
+mod cancel;
 mod create;
 mod delete;
 mod describe;

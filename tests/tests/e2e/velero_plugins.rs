@@ -49,16 +49,18 @@ crate::tests! {
     a_built_in_action_gives_the_same_out_of_process,
     a_controller_that_is_killed_around_an_execution_starts_nothing_twice_and_says_what_nobody_knows,
     what_a_deleted_backup_has_started_is_told_to_stop,
+    a_cancelled_backup_ends_early_and_honestly_wherever_it_is,
+    a_cancelled_backup_whose_controller_was_killed_forgets_no_operation,
     a_plugin_sees_the_items_of_a_backup_before_it_is_deleted,
     binaries_that_do_not_start_and_names_that_are_there_twice_are_named_and_stop_nobody,
 }
 
-fn plugins(world: &World) -> anyhow::Result<Plugins> {
+pub fn plugins(world: &World) -> anyhow::Result<Plugins> {
     world.plugins.clone().ok_or_else(|| crate::Skip("the plugins are built with Go").into())
 }
 
 /// ConfigMaps in a namespace of their own: name, label `example.io/plugin`, and what is to be done.
-async fn scripted(world: &World, namespace: &str, items: &[(&str, &str, &str)]) -> anyhow::Result<()> {
+pub async fn scripted(world: &World, namespace: &str, items: &[(&str, &str, &str)]) -> anyhow::Result<()> {
     ensure_namespace(&world.client, namespace).await?;
     let objects = items.iter().map(|(name, plugin, script)| {
         let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "now": "before" },
@@ -70,7 +72,7 @@ async fn scripted(world: &World, namespace: &str, items: &[(&str, &str, &str)]) 
 }
 
 /// Everything of a namespace that has the label, but not what only comes along.
-fn listed(namespace: &str) -> BackupSpec {
+pub fn listed(namespace: &str) -> BackupSpec {
     let selector = json!({ "matchLabels": { "listed": "yes" } });
     BackupSpec { label_selector: serde_json::from_value(selector).ok(), ..of_namespaces(&[namespace]) }
 }
@@ -81,7 +83,7 @@ async fn stored(world: &World, backup: &str, name: &str) -> anyhow::Result<Value
 }
 
 /// Errors or warnings in the results of a backup, as one text.
-async fn told(world: &World, backup: &str, what: &str) -> anyhow::Result<String> {
+pub async fn told(world: &World, backup: &str, what: &str) -> anyhow::Result<String> {
     Ok(side_file(world, backup, "results.gz").await?[what].to_string())
 }
 
@@ -366,6 +368,78 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
     }
     stop.cancel();
     running.await?;
+    Ok(())
+}
+
+/// A backup that has started an operation on one item and hangs at the next one.
+async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<()> {
+    let items = [("a", "operate", "mark start=never"), ("b", "operate", "hang"), ("c", "mark", "mark")];
+    scripted(world, name, &items).await?;
+    create_backup(world, name, listed(name)).await?;
+    eventually("the plugin hangs", REACHED, async || {
+        let calls = plugins.processes("operate", &format!("{name}/b")).len();
+        Ok::<_, anyhow::Error>(when(calls == 1, format!("{calls} calls")))
+    })
+    .await
+}
+
+/// The end of a cancelled backup: its operation was told to stop once, and of the item that hung nobody knows.
+async fn cancelled(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<String> {
+    let backup = world.backup_ended(name).await?;
+    let status = &backup.status;
+    ensure!(backup.phase() == BackupPhase::PartiallyFailed, "{status:?}");
+    let counts = (status.backup_item_operations_attempted, status.backup_item_operations_failed);
+    ensure!(counts == (1, 1), "{status:?}");
+    let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
+    let calls = (times("operate", "a"), times("cancel", "a"), times("operate", "b"), times("mark", "c"));
+    ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
+    let operations = side_file(world, name, "itemoperations.json.gz").await?;
+    let error = operations[0]["status"]["error"].as_str().unwrap_or_default();
+    ensure!(error.starts_with("cancelled") && error.contains("told to stop"), "{operations}");
+    let errors = told(world, name, "errors").await?;
+    for words in ["cancelled, as the annotation", "configmaps cancel", "/b", "is not known"] {
+        ensure!(errors.contains(words), "nothing of {words}: {errors}");
+    }
+    ensure!(stored(world, name, "c").await.is_err(), "it was collected all the same");
+    Ok(errors)
+}
+
+async fn a_cancelled_backup_ends_early_and_honestly_wherever_it_is(world: &mut World) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "cancel-collecting";
+    hanging(world, &plugins, name).await?;
+    create_backup(world, "cancel-queued", listed(name)).await?;
+    let cancel = ["cancel", "cancel-queued", "--wait", "--timeout=20s"];
+    world.plugin().run(&cancel).await?.expect_code(0)?;
+    let queued = world.backup_ended("cancel-queued").await?;
+    ensure!(queued.phase() == BackupPhase::Failed, "{:?}", queued.status);
+    let reason = queued.status.failure_reason.unwrap_or_default();
+    ensure!(reason.contains("never started") && reason.contains("cancelled"), "{reason}");
+
+    // Well before the plugin's time is over.
+    world.plugin().run(&["cancel", name, "--wait", "--timeout=12s"]).await?.expect_code(0)?;
+    let errors = cancelled(world, &plugins, name).await?;
+    ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
+    let first = stored(world, name, "a").await?;
+    ensure!(first["metadata"]["annotations"]["example.io/marked-by"] == "operate", "{first}");
+    let described = world.plugin().run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("It was cancelled"), "{described}");
+    let again = world.plugin().run(&["cancel", name]).await?.expect_code(1)?;
+    ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
+    Ok(())
+}
+
+async fn a_cancelled_backup_whose_controller_was_killed_forgets_no_operation(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "cancel-killed";
+    hanging(world, &plugins, name).await?;
+    world.controllers[0].kill().await?;
+    world.plugin().run(&["cancel", name]).await?.expect_code(0)?;
+    world.controllers[0].restart().await?;
+    let errors = cancelled(world, &plugins, name).await?;
+    ensure!(errors.contains(" 0 items") && errors.contains("by an earlier try"), "{errors}");
     Ok(())
 }
 

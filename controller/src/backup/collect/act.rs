@@ -15,6 +15,7 @@ use super::{
 use crate::backup::{
     action::{ActionError, BackupItemAction, Executed, ItemId},
     actions::Resolved,
+    halt::unless_cancelled,
     items::Item,
     report::scope_of,
 };
@@ -71,7 +72,7 @@ impl<S: Sink> Collector<'_, S> {
         let id = of.id(item);
         let wants = |action: &&Resolved| action.wants(item.namespace(), || item.labels());
         for resolved in of.actions.iter().filter(wants) {
-            self.reins.check()?;
+            self.go_on()?;
             let action = &*resolved.action;
             let executed = self.execute_action(action, &value, &id).await?;
             self.tell_said();
@@ -148,7 +149,15 @@ impl<S: Sink> Collector<'_, S> {
         }
         self.operations.intended(action.name(), id).await?;
         crash::point("before-execution");
-        let executed = action.execute(value, self.backup).await.map(done);
+        // A plugin may take its time.
+        let executed = match unless_cancelled(self.early, action.execute(value, self.backup)).await {
+            Ok(executed) => executed.map(done),
+            Err(_) => Err(ActionError::Unknown {
+                action: action.name().to_owned(),
+                reason: "the backup was cancelled while it was at this item; what it did is not known"
+                    .to_owned(),
+            }),
+        };
         crash::point("after-execution");
         match &executed {
             // Stays open: whoever takes this backup up must not try it again either.

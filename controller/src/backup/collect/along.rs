@@ -38,7 +38,7 @@ impl<S: Sink> Collector<'_, S> {
         if depth >= DEPTH {
             return Ok(Err(format!("{DEPTH} items ask for one another in a row")));
         }
-        self.reins.check()?;
+        self.go_on()?;
         match fetch::object(self.client, &of.resource, namespace, &id.name).await {
             Ok(Some(text)) => {
                 self.progress.expect(1);

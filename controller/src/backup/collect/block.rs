@@ -41,7 +41,7 @@ impl<S: Sink> Collector<'_, S> {
                 return Ok(false);
             }
         }
-        self.reins.check()?;
+        self.go_on()?;
         if !hooks.pre.is_empty() {
             runner.owe(pod, &hooks.post).await?;
         }

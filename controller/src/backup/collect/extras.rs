@@ -5,7 +5,7 @@ use super::{
     CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, fetch, take::Way, walk,
 };
 use crate::{
-    backup::{items::Item, page::Listing, report::scope_of},
+    backup::{halt::unless_cancelled, items::Item, page::Listing, report::scope_of},
     runtime::errors::plain,
 };
 
@@ -22,7 +22,7 @@ impl<S: Sink> Collector<'_, S> {
             if self.written.seen.contains(&of.group_resource, None, &name) {
                 continue;
             }
-            self.reins.check()?;
+            self.go_on()?;
             match fetch::object(self.client, definitions, None, &name).await {
                 Ok(Some(text)) => {
                     self.take(&of, &text, Way::Listed, 0).await?;
@@ -46,8 +46,8 @@ impl<S: Sink> Collector<'_, S> {
         let mut steps =
             walk::start(self.client.clone(), vec![listing.clone()], order.page_size, order.patience);
         let mut ended = false;
-        while let Some(step) = steps.recv().await {
-            self.reins.check()?;
+        while let Some(step) = unless_cancelled(self.early, steps.recv()).await? {
+            self.go_on()?;
             ended |= !matches!(step, Step::Items { .. });
             match step {
                 Step::Items { items, .. } => {

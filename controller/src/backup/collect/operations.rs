@@ -43,8 +43,8 @@ pub enum Earlier {
 /// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup over
 /// must know what was started before.
 pub trait Operations: Send {
-    /// What an earlier try has made of an action on an item; none if it may be executed.
-    fn earlier(&self, action: &str, item: &ItemId) -> Option<Earlier>;
+    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
+    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier>;
 
     /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
     /// collection.
@@ -65,7 +65,7 @@ pub trait Operations: Send {
 pub struct InMemory;
 
 impl Operations for InMemory {
-    fn earlier(&self, _: &str, _: &ItemId) -> Option<Earlier> {
+    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier> {
         None
     }
 

@@ -52,7 +52,7 @@ impl<S: Sink> Collector<'_, S> {
     pub(super) async fn take_ordered(&mut self, of: &Present) -> Result<(), CollectError> {
         let order = self.order;
         for asked in order.ordered.by_type.get(&of.group_resource).into_iter().flatten() {
-            self.reins.check()?;
+            self.go_on()?;
             let (namespace, name) = match asked.split_once('/') {
                 Some((namespace, name)) => (Some(namespace), name),
                 None => (None, asked.as_str()),

@@ -1,5 +1,6 @@
 //! What a collection has to tell people.
 
+use backup_core::labels::CANCEL_ANNOTATION;
 use backup_store::Scope as Area;
 
 use super::{Collector, scope::Scope};
@@ -34,6 +35,16 @@ impl<S> Collector<'_, S> {
         }
     }
 
+    /// Somebody wanted an early end.
+    pub(super) fn tell_cancelled(&mut self) {
+        let message = format!(
+            "cancelled, as the annotation {CANCEL_ANNOTATION} asks: {} items had been collected, and the rest is not in this \
+             backup",
+            self.progress.written()
+        );
+        self.report.error(Area::Velero, message);
+    }
+
     pub(super) fn tell_failed(&mut self, listing: &Listing, reason: &str) {
         let message =
             format!("listing {listing} failed, so items of it are missing from this backup: {reason}");
@@ -50,7 +61,7 @@ pub(super) fn full_name(item: &Item<'_>) -> String {
 }
 
 /// `type namespace/name` of an object that is known by its name only.
-pub(super) fn name_of(id: &ItemId) -> String {
+pub fn name_of(id: &ItemId) -> String {
     match &id.namespace {
         Some(namespace) => format!("{} {namespace}/{}", id.group_resource, id.name),
         None => format!("{} {}", id.group_resource, id.name),

@@ -326,6 +326,16 @@ async fn a_store_that_is_full_ends_the_collection() {
 }
 
 #[tokio::test]
+async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
+    let reins = Reins::of(Leadership::always(), CancellationToken::new());
+    reins.cancel();
+    let outcome = collect_with(json!({}), cluster(), Kept::default(), &reins).await;
+    assert!(outcome.result.is_ok() && outcome.sink.items.is_empty(), "{:?}", outcome.result);
+    let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };
+    assert!(error.contains("cancelled") && error.contains(" 0 items"), "{error}");
+}
+
+#[tokio::test]
 async fn a_deleted_backup_is_left_at_the_next_check() {
     let reins = Reins::of(Leadership::always(), CancellationToken::new());
     reins.delete();

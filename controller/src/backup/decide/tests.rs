@@ -17,7 +17,7 @@ const ENDED: [BackupPhase; 5] = [
 ];
 
 fn seen<'a>(phase: &'a BackupPhase, stored: Option<&'a Stored>) -> Seen<'a> {
-    Seen { phase, deleting: false, findings: &[], stored, in_hand: false, lost: false }
+    Seen { phase, deleting: false, cancelled: false, findings: &[], stored, in_hand: false, lost: false }
 }
 
 fn stored(uid: &str, phase: BackupPhase) -> Stored {
@@ -38,6 +38,22 @@ fn every_phase_has_an_owner_after_a_restart() {
         (BackupPhase::FinalizingPartiallyFailed, Plan::Resume),
     ] {
         assert_eq!(next(seen(&phase, Some(&Stored::Nothing))), plan, "{phase}");
+    }
+}
+
+#[test]
+fn a_cancelled_backup_that_has_not_begun_fails_and_any_other_goes_on_to_its_end() {
+    for phase in [BackupPhase::New, BackupPhase::Queued, BackupPhase::ReadyToStart] {
+        let plan = next(Seen { cancelled: true, ..seen(&phase, None) });
+        assert!(matches!(plan, Plan::Fail { .. }), "{phase}: {plan:?}");
+        let plan = next(Seen { cancelled: true, deleting: true, ..seen(&phase, None) });
+        assert_eq!(plan, Plan::LetGo, "{phase}");
+    }
+    for phase in ACTIVE.into_iter().filter(|phase| *phase != BackupPhase::ReadyToStart) {
+        for stored in [None, Some(&Stored::Nothing), Some(&Stored::Recorded), Some(&Stored::Waiting)] {
+            let plan = next(seen(&phase, stored));
+            assert_eq!(next(Seen { cancelled: true, ..seen(&phase, stored) }), plan, "{phase}");
+        }
     }
 }
 

@@ -58,7 +58,8 @@ impl Entry {
         let deleting = self.backup.metadata.deletion_timestamp.is_some();
         match &self.phase {
             BackupPhase::Unknown(_) => false,
-            BackupPhase::New | BackupPhase::Queued => deleting && finalizer::is_on(&self.backup),
+            BackupPhase::New | BackupPhase::Queued if deleting => finalizer::is_on(&self.backup),
+            BackupPhase::New | BackupPhase::Queued => self.backup.is_cancelled(),
             phase if phase.is_terminal() => finalizer::is_on(&self.backup),
             // One that is held by finalizers of others only, and has no worker, has nothing left to be done for it.
             _ => !deleting || finalizer::is_on(&self.backup),
@@ -71,7 +72,7 @@ impl Entry {
             phase: &self.phase,
             position: self.backup.status.queue_position,
             created: self.backup.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            deleting: self.backup.metadata.deletion_timestamp.is_some(),
+            leaving: self.backup.metadata.deletion_timestamp.is_some() || self.backup.is_cancelled(),
             busy: self.busy,
             held_back: self.not_before.is_some(),
             footprint: &self.footprint,

@@ -102,6 +102,7 @@ impl World {
         let plan = decide::next(Seen {
             phase: &phase,
             deleting: false,
+            cancelled: false,
             findings: &[],
             stored: None,
             in_hand: self.workers[number].hand.is_some(),
@@ -197,6 +198,7 @@ impl World {
         let plan = decide::next(Seen {
             phase: &BackupPhase::from(phase),
             deleting: false,
+            cancelled: false,
             findings: &[],
             stored: Some(&stored),
             in_hand: self.workers[number].hand.is_some(),

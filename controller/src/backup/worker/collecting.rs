@@ -181,14 +181,23 @@ impl Worker {
         if let Some(again) = taken_over.again {
             report.warn(Scope::Velero, again);
         }
-        let into = gather::Into { sink: writer, operations: executions, report: &mut report, progress };
+        let into = gather::Into { sink: writer, operations: &mut *executions, report: &mut report, progress };
         let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
-        let (collected, volumes) = match gathered {
+        let (mut collected, volumes) = match gathered {
             Ok(collected) => collected,
             Err(GatherError::Api(error)) => return Err(error.into()),
             Err(GatherError::Collect(CollectError::Halt(halt))) => return Err(halt.into()),
             Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
         };
+        // A cancellation may have come between two commands.
+        for problem in hooks.settle_here().await {
+            report.error(Scope::Velero, problem);
+        }
+        let (left, unknown) = executions.left();
+        collected.operations.extend(left);
+        for problem in unknown {
+            report.error(Scope::Velero, problem);
+        }
         let csi = self.ctx.args.csi();
         tell_missing_data(&mut report, backup, csi.then_some(&volumes), collected.claims);
         let operations = kept::encode(&kept::begun(backup, &collected.operations));

@@ -81,7 +81,11 @@ impl Worker {
         self.pay_what_is_owed(backup).await?;
         self.abandon(backup).await?;
         crash::point("before-failure-patch");
-        let ended = self.publish(backup, |now| patches::fail(now, reason, Timestamp::now())).await?;
+        // Not one that another replica has moved on meanwhile.
+        let patch = |now: &Backup| {
+            (now.phase() == backup.phase()).then(|| patches::fail(now, reason, Timestamp::now())).flatten()
+        };
+        let ended = self.publish(backup, patch).await?;
         self.ended(&ended).await
     }
 

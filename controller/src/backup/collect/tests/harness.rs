@@ -213,7 +213,7 @@ impl Setup {
 pub struct Told(pub Vec<String>, pub HashMap<String, Earlier>);
 
 impl Operations for Told {
-    fn earlier(&self, _: &str, item: &ItemId) -> Option<Earlier> {
+    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier> {
         self.1.get(&item.name).cloned()
     }
 
