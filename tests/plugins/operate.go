@@ -33,27 +33,35 @@ func (a *operateAction) Execute(item runtime.Unstructured, _ *v1.Backup) (
 	return done.item, done.additional, done.operation, done.after, err
 }
 
-// An operation of so long; "never" ends only when it is told to.
+// An operation of so long; "never" ends only when it is told to, "released" when there is a file of that name. After a
+// slash: how long it takes to say how far it is.
 func start(item, value string) string {
+	value, answer, _ := strings.Cut(value, "/")
 	took, err := time.ParseDuration(value)
 	if err != nil {
 		took = 1000 * time.Hour
 	}
-	return fmt.Sprintf("%s|%d|%d", item, time.Now().UnixMilli(), took.Milliseconds())
+	if value == "released" {
+		took = 0
+	}
+	wait, _ := time.ParseDuration(answer)
+	return fmt.Sprintf("%s|%d|%d|%d", item, time.Now().UnixMilli(), took.Milliseconds(), wait.Milliseconds())
 }
 
 func (a *operateAction) Progress(id string, _ *v1.Backup) (velero.OperationProgress, error) {
 	parts := strings.Split(id, "|")
-	if len(parts) != 3 {
+	if len(parts) != 4 {
 		return velero.OperationProgress{}, biav2.InvalidOperationIDError(id)
 	}
 	note("progress", parts[0])
 	began, _ := strconv.ParseInt(parts[1], 10, 64)
 	takes, _ := strconv.ParseInt(parts[2], 10, 64)
+	answer, _ := strconv.ParseInt(parts[3], 10, 64)
+	time.Sleep(time.Duration(answer) * time.Millisecond)
 	done := min(time.Now().UnixMilli()-began, takes)
 	progress := velero.OperationProgress{
 		NCompleted: done, NTotal: takes, OperationUnits: "ms", Description: "passing the time",
-		Started: time.UnixMilli(began), Completed: done == takes,
+		Started: time.UnixMilli(began), Completed: done == takes && (takes > 0 || exists("released")),
 	}
 	if exists("cancelled-" + parts[0]) {
 		progress.Completed, progress.Err = true, "told to stop"

@@ -56,6 +56,11 @@ impl Plugins {
         Ok(std::fs::remove_file(self.folder.join(name))?)
     }
 
+    /// Lets the operations end that wait for this (`start=released`).
+    pub fn release(&self) -> anyhow::Result<()> {
+        Ok(std::fs::write(self.state.join("released"), "")?)
+    }
+
     /// All calls so far, in order.
     pub fn calls(&self) -> Vec<Called> {
         let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();

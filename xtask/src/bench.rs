@@ -4,7 +4,9 @@
 mod admission;
 mod backup;
 mod objects;
+mod operations;
 mod restore;
+mod table;
 
 use anyhow::{Context as _, ensure};
 use backup_tests::binaries::{Programs, cargo, target};
@@ -23,6 +25,8 @@ enum What {
     Admission(admission::Args),
     /// Time, size and memory of a backup, beside listing and compressing alone; and many backups at once.
     Backup(backup::Args),
+    /// Many operations of a plugin at the same time: how long a round of questions takes, writes, and memory.
+    Operations(operations::Args),
     /// Time and memory of a restore, beside creating alone.
     Restore {
         /// How many objects to back up and restore.
@@ -36,6 +40,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Admission(args) => admission::run(&args).await,
         What::Backup(args) => backup::run(&args).await,
+        What::Operations(args) => operations::run(&args).await,
         What::Restore { objects } => restore::run(objects).await,
     }
 }

@@ -54,12 +54,16 @@ pub struct Following {
     all: Vec<One>,
     calls: FuturesUnordered<BoxFuture<'static, Answered>>,
     stopped: bool,
+    /// Rounds that are over: each operation that runs has answered at least once in each.
+    rounds: u64,
 }
 
 struct One {
     operation: BackupOperation,
     followed: Followed,
     asked: bool,
+    /// Whether it has answered in this round.
+    answered: bool,
 }
 
 struct Answered {
@@ -76,12 +80,14 @@ impl Following {
             followed: Followed::new(operation.status.clone(), timeout, now, wall),
             operation,
             asked: false,
+            answered: false,
         };
         Self {
             all: operations.into_iter().map(one).collect(),
             backup: Arc::new(backup.clone()),
             calls: FuturesUnordered::new(),
             stopped: false,
+            rounds: 0,
             means,
         }
     }
@@ -101,6 +107,11 @@ impl Following {
     /// Whether none runs any more.
     pub fn all_ended(&self) -> bool {
         self.all.iter().all(|one| one.followed.has_ended())
+    }
+
+    /// How often each operation that runs has answered by now, at least.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
     }
 
     /// A person wants all of them to stop.
@@ -159,7 +170,13 @@ impl Following {
         one.asked = false;
         let before = one.followed.status.clone();
         one.followed.answered(at, answer, self.means.clock.now(), self.means.pace, jitter());
-        change(&before, &one.followed.status)
+        one.answered = true;
+        let change = change(&before, &one.followed.status);
+        if self.all.iter().all(|one| one.answered || one.followed.has_ended()) {
+            self.rounds += 1;
+            self.all.iter_mut().for_each(|one| one.answered = false);
+        }
+        change
     }
 }
 

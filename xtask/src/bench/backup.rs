@@ -4,14 +4,12 @@ mod ends;
 mod floor;
 mod large;
 mod queue;
-mod table;
 
 use anyhow::Context as _;
 use backup_tests::{World, binaries::PlanePrograms};
 use clap::Args as ClapArgs;
 
-use self::table::Table;
-use super::objects;
+use super::{objects, table::Table};
 
 /// What to measure.
 #[derive(ClapArgs)]

@@ -8,7 +8,6 @@ use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, GoDuration},
-    labels::CANCEL_ANNOTATION,
     operation::BackupOperation,
 };
 use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
@@ -30,9 +29,9 @@ use crate::{
     },
 };
 
-/// Between two states that are kept because an operation has ended.
+/// Between two states that are kept because an operation has ended, where all were asked in between.
 const KEEP_ENDS: Duration = Duration::from_secs(1);
-/// Between two states that are kept because operations have come further.
+/// Between two states that are kept because operations have come further, or where one does not answer.
 const KEEP_PROGRESS: Duration = Duration::from_mins(1);
 /// Where the backup does not say (it always does once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(4 * 3600);
@@ -86,12 +85,15 @@ impl Worker {
         let reins = self.reins.clone();
         // What has changed since the last state was kept, when that was, and not before when it may be tried again.
         let (mut changed, mut kept_at, mut not_before) = (Change::None, Instant::now(), Instant::now());
-        if shown.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CANCEL_ANNOTATION)) {
+        let mut round = following.rounds();
+        if shown.is_cancelled() {
             following.stop();
         }
         loop {
             reins.check()?;
-            let pause = if changed == Change::Ended { KEEP_ENDS } else { KEEP_PROGRESS };
+            // One state, and one write of the Backup, for each round of answers at most.
+            let ended = changed == Change::Ended && following.rounds() > round;
+            let pause = if ended { KEEP_ENDS } else { KEEP_PROGRESS };
             let keep_at = not_before.max(kept_at + pause);
             tokio::select! {
                 change = following.next(), if !following.all_ended() => changed = changed.max(change),
@@ -127,7 +129,7 @@ impl Worker {
             if following.all_ended() {
                 return Ok(Next::Again(Some(Box::new(shown))));
             }
-            (kept_at, changed) = (Instant::now(), Change::None);
+            (kept_at, changed, round) = (Instant::now(), Change::None, following.rounds());
         }
     }
 

@@ -142,3 +142,17 @@ async fn none_is_over_at_once() {
     let (following, _) = following(&[], 1, HOUR);
     assert!(following.all_ended() && following.counts() == Counts::default());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_round_is_over_when_each_that_runs_has_answered() {
+    let (mut following, action) = following(&["done", "runs-1", "runs-2"], 1, HOUR);
+    let asked = || action.asked.lock().unwrap().len();
+    let mut over = Vec::new();
+    while over.len() < 3 {
+        following.next().await;
+        if following.rounds() > over.len() as u64 {
+            over.push(asked());
+        }
+    }
+    assert_eq!(over, [3, 5, 7], "all three, then the two that run");
+}

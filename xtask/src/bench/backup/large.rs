@@ -11,11 +11,8 @@ use backup_tests::{World, archive::gzip_size_in_go, install::NAMESPACE, world::B
 use flate2::read::MultiGzDecoder;
 use kube::{Api, api::PostParams};
 
-use super::{
-    ends::Ends,
-    floor,
-    table::{Row, Table},
-};
+use super::{ends::Ends, floor};
+use crate::bench::table::{Row, Table};
 
 const PATIENCE: Duration = Duration::from_mins(15);
 /// At most so many times the floor…

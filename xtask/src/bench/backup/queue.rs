@@ -16,10 +16,8 @@ use kube::{
     core::ObjectMeta,
 };
 
-use super::{
-    ends::Ends,
-    table::{Row, Table},
-};
+use super::ends::Ends;
+use crate::bench::table::{Row, Table};
 
 /// What the large number is compared with.
 const FEW: u16 = 50;

@@ -1,0 +1,195 @@
+//! `cargo xtask bench operations`: many operations of a plugin that go on at the same time.
+
+mod state;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use backup_core::api::{Backup, BackupSpec};
+use backup_tests::{
+    World,
+    binaries::PlanePrograms,
+    install::{NAMESPACE, ensure_namespace},
+    plugins::Plugins,
+};
+use clap::Args as ClapArgs;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+
+use self::state::Seen;
+use super::table::{Row, Table};
+
+/// Requests at a time.
+const CONNECTIONS: usize = 32;
+/// Answers of the plugin that are waited for at a time, as the controller does it unless told otherwise.
+const CONCURRENCY: u32 = 16;
+/// Between two questions about one operation, as the controller asks unless told otherwise.
+const PACE: Duration = Duration::from_secs(10);
+/// Rounds that are measured.
+const ROUNDS: u32 = 2;
+/// A round may take so much longer than what the plugin alone takes.
+const LONGER: f64 = 1.1;
+/// At most so much memory (MiB).
+const MEMORY: u32 = 128;
+const PATIENCE: Duration = Duration::from_mins(20);
+
+/// What to measure.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// How many backups wait at the same time.
+    #[arg(long, default_value_t = 100)]
+    backups: u16,
+    /// How many operations each of them has started.
+    #[arg(long, default_value_t = 100)]
+    operations: u16,
+    /// How long the plugin takes to say how far an operation is (milliseconds).
+    #[arg(long, default_value_t = 20)]
+    answer: u32,
+}
+
+/// Measures, and prints a table.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        let words = [
+            "operations".to_owned(),
+            format!("--backups={}", args.backups),
+            format!("--operations={}", args.operations),
+            format!("--answer={}", args.answer),
+        ];
+        return super::released(&words).await;
+    }
+    // Built before the clock starts.
+    PlanePrograms::find()?;
+    let mut world = World::builder()
+        .profile("release")
+        .plugins()
+        .controller_args(&["--concurrent-backups=8"])
+        .start()
+        .await?;
+    // Nothing here needs it, and it would look at every object that is created.
+    if let Some(manager) = &mut world.plane.controller_manager {
+        manager.kill().await?;
+    }
+    world.location_available("default").await?;
+    let mut table = Table::default();
+    let result = measure(&world, args, &mut table).await;
+    if result.is_err() {
+        eprintln!("{}", world.logs(12));
+    }
+    // What was measured before an error is worth showing, too.
+    table.print();
+    result
+}
+
+async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    let plugins = world.plugins.as_ref().context("the plugins are built with Go: install it")?;
+    let all = u32::from(args.backups) * u32::from(args.operations);
+    eprintln!("starting {all} operations");
+    let mut seen = Seen::watch(&world.client).await?;
+    begin(world, args).await?;
+    seen.until_all_wait(args.backups, args.operations, PATIENCE).await?;
+
+    let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
+    let floor = floor.max(PACE.as_secs_f64());
+    eprintln!("all are waited for; the plugin alone takes {floor:.1} s for a round");
+    // Whoever began first has been asked before: the first round is not like the others.
+    asked(plugins, all).await?;
+    let quiet = seen.writes()?;
+    let start = Instant::now();
+    asked(plugins, ROUNDS * all).await?;
+    let round = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
+    table.row(&Row {
+        what: format!("a round of questions about {all} operations of {} backups", args.backups),
+        found: format!("{round:.1} s, {:.2} times", round / floor),
+        beside: format!(
+            "the plugin alone, {} ms for each and {CONCURRENCY} at a time, at most once in {} s: {floor:.1} s",
+            args.answer,
+            PACE.as_secs()
+        ),
+        asked: format!("{LONGER} times"),
+        met: round <= LONGER * floor,
+    });
+    let written = seen.writes()? - quiet;
+    table.row(&Row {
+        what: format!("writes of Backups in {ROUNDS} rounds in which nothing has changed"),
+        found: written.to_string(),
+        beside: format!("{} Backups", args.backups),
+        asked: "none".to_owned(),
+        met: written == 0,
+    });
+
+    let start = Instant::now();
+    plugins.release()?;
+    let most = seen.until_all_ended(args.backups, PATIENCE).await?;
+    let took = start.elapsed().as_secs_f64();
+    let rounds = (took / round).ceil();
+    table.row(&Row {
+        what: "writes of one Backup while its operations end, at most".to_owned(),
+        found: most.to_string(),
+        beside: format!("all have ended after {took:.1} s, {:.1} rounds", took / round),
+        asked: format!("one in each round: {rounds}"),
+        met: f64::from(most) <= rounds,
+    });
+    let kib = u32::try_from(world.controllers[0].peak_memory_kib()?)?;
+    table.row(&Row {
+        what: "peak memory of the controller".to_owned(),
+        found: format!("{:.1} MiB", f64::from(kib) / 1024.0),
+        beside: format!("{all} operations"),
+        asked: format!("{MEMORY} MiB"),
+        met: kib <= MEMORY * 1024,
+    });
+    Ok(())
+}
+
+/// Creates what operations are started on, each backup's in a namespace of its own, and the backups.
+async fn begin(world: &World, args: &Args) -> anyhow::Result<()> {
+    let client = &world.client;
+    let params = PostParams::default();
+    for backup in 0..args.backups {
+        ensure_namespace(client, &name(backup)).await?;
+    }
+    let script = format!("start=released/{}ms", args.answer);
+    let objects = (0..args.backups).flat_map(|backup| (0..args.operations).map(move |item| (backup, item)));
+    stream::iter(objects)
+        .map(|(backup, item)| {
+            let object: Result<ConfigMap, _> = serde_json::from_value(json!({ "metadata": {
+                "name": format!("item-{item}"), "namespace": name(backup),
+                "labels": { "example.io/plugin": "operate" }, "annotations": { "example.io/do": script } } }));
+            let params = &params;
+            async move {
+                let api: Api<ConfigMap> = Api::namespaced(client.clone(), &name(backup));
+                api.create(params, &object?).await.map(|_| ()).map_err(anyhow::Error::from)
+            }
+        })
+        .buffer_unordered(CONNECTIONS)
+        .try_collect::<()>()
+        .await?;
+    let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
+    for number in 0..args.backups {
+        let spec = BackupSpec {
+            included_namespaces: vec![name(number)],
+            included_resources: vec!["configmaps".to_owned()],
+            ..BackupSpec::default()
+        };
+        backups.create(&params, &Backup::new(&name(number), spec)).await?;
+    }
+    Ok(())
+}
+
+fn name(backup: u16) -> String {
+    format!("bench-operations-{backup:03}")
+}
+
+/// Waits until the plugin was asked so many more times how far an operation is.
+async fn asked(plugins: &Plugins, times: u32) -> anyhow::Result<()> {
+    let count = || plugins.calls().iter().filter(|called| called.call == "progress").count();
+    let until = count() + usize::try_from(times)?;
+    let all = async {
+        while count() < until {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.context("the plugin is not asked any more")
+}
