@@ -1,7 +1,8 @@
 //! Named places where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
 //!
 //! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
-//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point, `BACKUP_PAUSE_AT=<point>`
+//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point (`<point>#3`: when it does so
+//! for the third time), `BACKUP_PAUSE_AT=<point>`
 //! stops it there until somebody lets it go on; the kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`],
 //! [`EXECUTION_POINTS`] and [`REFUSAL_POINTS`].
 
@@ -44,14 +45,28 @@ pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-p
 /// Comes past a point.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
-    use std::sync::{LazyLock, Once};
+    use std::sync::{
+        LazyLock, Once,
+        atomic::{AtomicU32, Ordering},
+    };
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    static CRASH: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("BACKUP_CRASH_AT").ok());
+    /// The point, and how often it is passed before.
+    static CRASH: LazyLock<Option<(String, u32)>> = LazyLock::new(|| {
+        let told = std::env::var("BACKUP_CRASH_AT").ok()?;
+        Some(match told.split_once('#') {
+            Some((point, nth)) => (point.to_owned(), nth.parse::<u32>().unwrap_or(1).saturating_sub(1)),
+            None => (told, 0),
+        })
+    });
+    static PASSED: AtomicU32 = AtomicU32::new(0);
     static PAUSE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("BACKUP_PAUSE_AT").ok());
     static PAUSED: Once = Once::new();
-    if CRASH.as_deref() == Some(name) {
+    if let Some((at, before)) = &*CRASH
+        && at == name
+        && PASSED.fetch_add(1, Ordering::Relaxed) == *before
+    {
         // No destructor, no flush, nothing said: what a lost machine leaves.
         let _ = kill_process(getpid(), Signal::KILL);
     }

@@ -19,6 +19,7 @@ mod locks;
 mod main_job;
 mod metrics;
 mod operation_crashes;
+mod operations_in_flight;
 mod orphans;
 mod percona;
 mod plugin;
@@ -115,7 +116,7 @@ async fn main() -> ExitCode {
         ),
         (
             "plugins of Velero's kind",
-            velero_plugins::TESTS.to_vec(),
+            [velero_plugins::TESTS, operations_in_flight::TESTS].concat(),
             World::builder().webhooks(1).plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--plugin-timeout=15s",

@@ -1,0 +1,98 @@
+//! A controller that is killed while hundreds of operations of a plugin go on: none is forgotten, none is started twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::BackupPhase;
+use backup_store::crash;
+use backup_tests::{World, plugins::Plugins};
+
+use crate::{
+    crash_points::{REACHED, debug_build},
+    csi::side_file,
+    main_job::create_backup,
+    velero_plugins::{listed, plugins, scripted, told},
+};
+
+crate::tests! {
+    a_controller_that_is_killed_with_hundreds_of_operations_in_flight_forgets_none_and_starts_none_twice,
+}
+
+/// Each has its own backup, and its own operations.
+const NAMESPACES: [&str; 2] = ["in-flight-a", "in-flight-b"];
+/// Operations of each backup.
+const EACH: usize = 100;
+/// How many of all are in flight at least when it is killed between two executions.
+const BEFORE: usize = 150;
+/// Points of the end that the first backup comes to while operations of the other one go on, or have just ended.
+const LATER: [&str; 2] = ["after-record", "before-metadata"];
+
+async fn a_controller_that_is_killed_with_hundreds_of_operations_in_flight_forgets_none_and_starts_none_twice(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let plugins = plugins(world)?;
+    let names: Vec<String> = (0..EACH).map(|number| format!("item-{number:03}")).collect();
+    let items: Vec<(&str, &str, &str)> =
+        names.iter().map(|name| (name.as_str(), "operate", "start=8s")).collect();
+    for namespace in NAMESPACES {
+        scripted(world, namespace, &items).await?;
+    }
+    for point in crash::EXECUTION_POINTS {
+        killed_at(world, &plugins, point, &format!("{point}#{BEFORE}"))
+            .await
+            .with_context(|| format!("killed at {point}"))?;
+    }
+    for point in crash::OPERATION_POINTS.iter().chain(&LATER) {
+        killed_at(world, &plugins, point, point).await.with_context(|| format!("killed at {point}"))?;
+    }
+    Ok(())
+}
+
+async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: &str) -> anyhow::Result<()> {
+    let earlier = plugins.calls().len();
+    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash_at).await?;
+    for namespace in NAMESPACES {
+        create_backup(world, &format!("{namespace}-{point}"), listed(namespace)).await?;
+    }
+    world.controllers[0].killed(REACHED).await.context("it was not reached")?;
+    world.controllers[0].restart().await?;
+
+    let mut unknown = 0;
+    for namespace in NAMESPACES {
+        let name = format!("{namespace}-{point}");
+        let backup = world.backup_ended(&name).await?;
+        let operations = side_file(world, &name, "itemoperations.json.gz").await?;
+        let operations = operations.as_array().context("no list")?;
+        let known: BTreeSet<&str> = operations
+            .iter()
+            .filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next())
+            .collect();
+        ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
+        ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
+        let missing = EACH - known.len();
+        let status = &backup.status;
+        let expected = if missing == 0 { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
+        ensure!(backup.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
+        let counts = (status.backup_item_operations_attempted, status.backup_item_operations_completed);
+        ensure!(counts == (i64::try_from(known.len())?, i64::try_from(known.len())?), "{status:?}");
+        if missing > 0 {
+            let errors = told(world, &name, "errors").await?;
+            ensure!(errors.contains(namespace) && errors.contains("is not known"), "{errors}");
+        }
+        unknown += missing;
+    }
+    // At most the one that each of them was at. Nobody can know what became of that.
+    let around = ["before-execution", "after-execution"].contains(&point);
+    ensure!((usize::from(around)..=NAMESPACES.len()).contains(&unknown), "{unknown} are unknown");
+    let mut executed: BTreeMap<String, usize> = BTreeMap::new();
+    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == "operate") {
+        *executed.entry(called.item).or_default() += 1;
+    }
+    let not_executed = EACH * NAMESPACES.len() - executed.len();
+    ensure!(
+        not_executed <= unknown && executed.values().all(|times| *times == 1),
+        "{not_executed} not executed, {unknown} unknown, {executed:?}"
+    );
+    Ok(())
+}
