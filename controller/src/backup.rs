@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod actions;
+pub mod block_action;
 pub(crate) mod collect;
 mod decide;
 mod dispatch;

@@ -2,7 +2,7 @@
 //!
 //! `host` has all binaries, `binary` looks after the process of one, `process` is one that runs, `connection` how it is spoken
 //! to, `wire` in which messages. `offers` decides which plugins are used; `action` is one of them as an action on
-//! items, `delete_item` one that sees the items of a backup that is deleted.
+//! items, `delete_item` one that sees the items of a backup that is deleted, `item_block` one that says which belong together.
 //! What they write is cut into lines by `lines`, understood by `said`, and brought to the backup it belongs to by `log`.
 
 pub mod action;
@@ -13,6 +13,7 @@ pub mod discover;
 pub mod error;
 pub mod handshake;
 pub mod host;
+pub mod item_block;
 pub mod lines;
 pub mod log;
 pub mod offers;

@@ -27,6 +27,12 @@ func main() {
 		RegisterDeleteItemAction("example.io/forget", func(log logrus.FieldLogger) (any, error) {
 			return &forgetAction{log: log}, nil
 		}).
+		RegisterItemBlockAction("example.io/together", func(log logrus.FieldLogger) (any, error) {
+			return &togetherAction{log: log}, nil
+		}).
+		RegisterVolumeSnapshotter("example.io/disks", func(log logrus.FieldLogger) (any, error) {
+			return &disks{log: log}, nil
+		}).
 		Serve()
 }
 

@@ -7,14 +7,20 @@ use backup_core::{
     selection::{IncludesExcludes, LabelFilter, parse_selector},
 };
 
-use super::action::{AppliesTo, BackupItemAction};
+use super::{
+    action::{AppliesTo, BackupItemAction},
+    block_action::ItemBlockAction,
+};
 use crate::{context::Context, plugins::PluginLog};
 
+pub mod blocks;
 mod claim;
 pub mod csi;
 pub mod json;
 mod pod;
 pub mod service_account;
+
+use blocks::ResolvedBlock;
 
 /// The actions that backups run here, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one use: they may
 /// remember what they have read, and those on CSI volumes note in `volumes` what they do.
@@ -91,6 +97,7 @@ impl Resolved {
 #[derive(Clone, Default)]
 pub struct Actions {
     all: Vec<Resolved>,
+    blocks: Vec<ResolvedBlock>,
     /// Actions that can not be used, and why, as sentences for people.
     pub unusable: Vec<String>,
     /// What plugins say while they are executed.
@@ -119,9 +126,33 @@ impl Actions {
         resolved
     }
 
+    /// With actions that say which items belong together, built-in ones first.
+    #[must_use]
+    pub fn with_blocks(
+        mut self,
+        built_in: Vec<Arc<dyn ItemBlockAction>>,
+        plugins: Vec<Arc<dyn ItemBlockAction>>,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        for action in built_in.into_iter().chain(plugins) {
+            match Wish::of(action.applies_to(), resolve) {
+                Ok(wish) => self.blocks.push(ResolvedBlock { action, wish }),
+                Err(reason) => {
+                    self.unusable.push(format!("the block action {} is not run: {reason}", action.name()));
+                }
+            }
+        }
+        self
+    }
+
     /// Those that apply to a type.
     pub fn for_type(&self, group_resource: &str) -> Vec<Resolved> {
         self.all.iter().filter(|one| one.wish.is_for(group_resource)).cloned().collect()
+    }
+
+    /// Those that say what belongs to items of a type.
+    pub fn blocks_for_type(&self, group_resource: &str) -> Vec<ResolvedBlock> {
+        self.blocks.iter().filter(|one| one.wish.is_for(group_resource)).cloned().collect()
     }
 }
 

@@ -1,6 +1,9 @@
 //! Collecting: lists of all selected types flow, page by page, into the store.
 
-use std::{collections::BTreeSet, future::Future};
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::Future,
+};
 
 use backup_core::{
     api::Backup, resource_policy::ResourcePolicy, resources::ResourceFilter, selection::LabelFilter,
@@ -9,6 +12,7 @@ use backup_store::{BackupWriter, ItemPath, ResourceList, Scope as Area, StoreErr
 use kube::Client;
 
 use super::{
+    action::ItemId,
     actions::Actions,
     halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
@@ -25,6 +29,7 @@ mod extras;
 #[cfg(test)]
 pub mod fake;
 mod fetch;
+mod gather;
 pub mod operations;
 pub mod order;
 pub mod ordered;
@@ -173,6 +178,8 @@ struct Collector<'a, S> {
     started: Vec<StartedOperation>,
     written: Written,
     kinds: Kinds,
+    /// Members of blocks that are being written, which have not been written yet, as the API server sent them.
+    waiting: HashMap<ItemId, String>,
 }
 
 /// What is remembered about what was written.
@@ -209,6 +216,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             started: Vec::new(),
             written: Written::default(),
             kinds: Kinds::default(),
+            waiting: HashMap::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::{
     actions::{
-        self, Actions,
+        self, Actions, blocks,
         csi::{
             Volumes,
             volumes::{Decision, Policy},
@@ -161,8 +161,20 @@ pub async fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes
     let names = built_in.iter().map(|action| action.name().to_owned()).collect();
     let plugins = ctx.plugins.backup_item_actions(&names, &log).await;
     let resolve = |name: &str| selection.order.served.resolve(name);
-    let mut actions = Actions::of(built_in, plugins.usable, &resolve);
-    actions.unusable.extend(plugins.problems);
+    let built_in_blocks = blocks::all(&ctx.client);
+    let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
+    let block_plugins = ctx.plugins.item_block_actions(&names, &log).await;
+    let mut actions = Actions::of(built_in, plugins.usable, &resolve).with_blocks(
+        built_in_blocks,
+        block_plugins.usable,
+        &resolve,
+    );
+    // A binary that does not run is a problem of every kind that is asked for.
+    for problem in plugins.problems.into_iter().chain(block_plugins.problems) {
+        if !actions.unusable.contains(&problem) {
+            actions.unusable.push(problem);
+        }
+    }
     actions.log = log;
     actions
 }

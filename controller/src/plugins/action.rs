@@ -189,7 +189,8 @@ fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<Exec
     })
 }
 
-fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
+/// Objects that an answer names; the error says what is wrong with one.
+pub(super) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
     let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
         if resource.is_empty() || name.is_empty() {
             return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));

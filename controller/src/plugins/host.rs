@@ -11,11 +11,15 @@ use super::{
     delete_item::DeleteAction,
     discover,
     error::PluginError,
+    item_block::BlockAction,
     log::PluginLog,
     offers::{Chosen, Kind, Offer, choose},
     process::Setup,
 };
-use crate::{Args, backup::action::BackupItemAction};
+use crate::{
+    Args,
+    backup::{action::BackupItemAction, block_action::ItemBlockAction},
+};
 
 /// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
 #[derive(Clone, Debug)]
@@ -113,6 +117,19 @@ impl Host {
         self.actions(&kinds, built_in, |binary, offer| {
             let action = PluginAction::new(binary, &offer, self.0.limit, log)?;
             Some(Arc::new(action) as Arc<dyn BackupItemAction>)
+        })
+        .await
+    }
+
+    /// The actions that say which items of a backup belong together.
+    pub async fn item_block_actions(
+        &self,
+        built_in: &BTreeSet<String>,
+        log: &PluginLog,
+    ) -> Actions<Arc<dyn ItemBlockAction>> {
+        self.actions(&[Kind::ItemBlockAction], built_in, |binary, offer| {
+            let action = BlockAction::new(binary, offer, self.0.limit, log)?;
+            Some(Arc::new(action) as Arc<dyn ItemBlockAction>)
         })
         .await
     }

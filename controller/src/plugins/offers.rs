@@ -13,6 +13,8 @@ pub enum Kind {
     BackupItemActionV2,
     /// `DeleteItemAction`: sees the items of a backup that is deleted.
     DeleteItemAction,
+    /// `ItemBlockAction`: says which items belong together.
+    ItemBlockAction,
 }
 
 impl Kind {
@@ -22,6 +24,7 @@ impl Kind {
             "BackupItemAction" => Some(Self::BackupItemAction),
             "BackupItemActionV2" => Some(Self::BackupItemActionV2),
             "DeleteItemAction" => Some(Self::DeleteItemAction),
+            "ItemBlockAction" => Some(Self::ItemBlockAction),
             _ => None,
         }
     }
@@ -32,15 +35,17 @@ impl Kind {
             Self::BackupItemAction => "/generated.BackupItemAction/AppliesTo",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/AppliesTo",
             Self::DeleteItemAction => "/generated.DeleteItemAction/AppliesTo",
+            Self::ItemBlockAction => "/v1.ItemBlockAction/AppliesTo",
         }
     }
 
-    /// The gRPC method `Execute`.
+    /// The gRPC method that has it look at an item: `Execute`, but for one that is only asked.
     pub fn execute(self) -> &'static str {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/Execute",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/Execute",
             Self::DeleteItemAction => "/generated.DeleteItemAction/Execute",
+            Self::ItemBlockAction => "/v1.ItemBlockAction/GetRelatedItems",
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod api_outages;
 mod bad_input;
+mod blocks;
 mod clients;
 mod collection;
 mod crash_points;
@@ -116,7 +117,7 @@ async fn main() -> ExitCode {
         ),
         (
             "plugins of Velero's kind",
-            [velero_plugins::TESTS, operations_in_flight::TESTS].concat(),
+            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS].concat(),
             World::builder().webhooks(1).plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--plugin-timeout=15s",

@@ -31,7 +31,8 @@ impl BackupItemAction for PodAction {
     }
 }
 
-fn along(pod: &Value) -> Vec<ItemId> {
+/// What belongs to a pod: its priority class and its claims.
+pub fn along(pod: &Value) -> Vec<ItemId> {
     let mut along = Vec::new();
     if let Some(class) = text(pod, "/spec/priorityClassName") {
         along.push(ItemId {

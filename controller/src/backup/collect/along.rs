@@ -28,15 +28,19 @@ impl<S: Sink> Collector<'_, S> {
         let Some(of) = self.kind(&id.group_resource) else {
             return Ok(Err(format!("the cluster serves no {} that can be backed up", id.group_resource)));
         };
-        let namespace = id.namespace.as_deref().filter(|_| of.resource.namespaced);
-        let excluded = way == Way::Along
-            && (!self.order.filter.lets_along(&of.resource)
-                || namespace.is_some_and(|namespace| !self.order.scope.includes(namespace)));
-        if excluded || self.written.seen.contains(&of.group_resource, namespace, &id.name) {
-            return Ok(Ok(()));
-        }
+        let id = &of.known_as(id);
         if depth >= DEPTH {
             return Ok(Err(format!("{DEPTH} items ask for one another in a row")));
+        }
+        if let Some(text) = self.waiting.remove(id) {
+            self.take_member(&of, &text, depth + 1).await?;
+            return Ok(Ok(()));
+        }
+        let namespace = id.namespace.as_deref();
+        if way == Way::Along && !self.lets_along(&of, namespace)
+            || self.written.seen.contains(&of.group_resource, namespace, &id.name)
+        {
+            return Ok(Ok(()));
         }
         self.go_on()?;
         match fetch::object(self.client, &of.resource, namespace, &id.name).await {
@@ -52,6 +56,12 @@ impl<S: Sink> Collector<'_, S> {
             }
             Err(error) => Ok(Err(plain(&error))),
         }
+    }
+
+    /// Whether the filters let an object come along.
+    pub(super) fn lets_along(&self, of: &Present, namespace: Option<&str>) -> bool {
+        self.order.filter.lets_along(&of.resource)
+            && namespace.is_none_or(|namespace| self.order.scope.includes(namespace))
     }
 
     /// The type of this name; none if it can't be backed up.

@@ -1,5 +1,6 @@
-//! A pod with commands around its backup: they are run, and between them the pod is written with everything that it brings
-//! along, so that what they hold still is held still no longer than needed.
+//! Items that belong together, and the commands in pods around them: first all commands before, then everything is written
+//! with what it brings along, then all commands after. So what the pods hold still is held still at the same time, and no
+//! longer than needed.
 
 use backup_store::Scope as Area;
 
@@ -13,24 +14,71 @@ use crate::{
 };
 
 impl<S: Sink> Collector<'_, S> {
-    /// Runs the commands and writes the pod. Whether it was written.
+    /// Runs commands, and writes an item with the rest of its block. Whether the item itself was written.
     pub(super) async fn block(
         &mut self,
         of: &Present,
         item: &Item<'_>,
         text: &str,
         depth: u8,
-        (runner, pod, hooks): (&Hooks, &Pod, &PodHooks),
+        runner: &Hooks,
     ) -> Result<bool, CollectError> {
+        let members = self.gather(of, item, text).await?;
+        let mut pods = Vec::new();
+        let takes_part = self.hold(of, item, text, runner, &mut pods).await?;
+        for member in members.iter().filter(|member| is_pod(&member.of)) {
+            let Some(text) = self.waiting.get(&member.id).cloned() else { continue };
+            // It was read before.
+            let Ok(pod) = Item::parse(&text) else { continue };
+            if !self.hold(&member.of, &pod, &text, runner, &mut pods).await? {
+                self.waiting.remove(&member.id);
+                self.written.seen.insert(&member.of.group_resource, pod.namespace(), pod.name());
+            }
+        }
+        // If this ends the collection, the pods are still owed their commands: whoever ended it runs them.
+        let written = takes_part && self.store(of, item, text, depth).await?;
+        for member in &members {
+            if let Some(text) = self.waiting.remove(&member.id) {
+                self.take_member(&member.of, &text, depth).await?;
+            }
+        }
+        for (pod, hooks) in &pods {
+            for hook in &hooks.post {
+                let result = runner.after(pod, hook).await;
+                self.tell_command("after", pod, hook, &result);
+            }
+            runner.paid(pod).await?;
+        }
+        Ok(written)
+    }
+
+    /// The commands around the backup of an item; none if it is no pod, or has none.
+    pub(super) fn hooks_of(&self, of: &Present, item: &Item<'_>, text: &str) -> Option<(Pod, PodHooks)> {
+        if !is_pod(of) {
+            return None;
+        }
+        self.order.hooks.of_text(text, item.raw_annotations())
+    }
+
+    /// Runs the commands before, if the item is a pod that has some; then it is one of `pods`. Whether it may be backed up.
+    async fn hold(
+        &mut self,
+        of: &Present,
+        item: &Item<'_>,
+        text: &str,
+        runner: &Hooks,
+        pods: &mut Vec<(Pod, PodHooks)>,
+    ) -> Result<bool, CollectError> {
+        let Some((pod, hooks)) = self.hooks_of(of, item, text) else { return Ok(true) };
         let (name, area) = (full_name(item), Area::Namespace(&pod.namespace));
         for odd in &hooks.odd {
             self.report.warn(area, format!("pod {name}: {odd}"));
         }
-        match runner.is_running(pod).await {
+        match runner.is_running(&pod).await {
             Ok(true) => {}
             Ok(false) => {
-                self.tell_not_running(pod);
-                return self.store(of, item, text, depth).await;
+                self.tell_not_running(&pod);
+                return Ok(true);
             }
             Err(error) => {
                 let message = format!(
@@ -43,19 +91,11 @@ impl<S: Sink> Collector<'_, S> {
         }
         self.go_on()?;
         if !hooks.pre.is_empty() {
-            runner.owe(pod, &hooks.post).await?;
+            runner.owe(&pod, &hooks.post).await?;
         }
-        let mut written = false;
-        if self.run_before(runner, pod, &hooks.pre).await {
-            // If this ends the collection, the pod is still owed its commands: whoever ended it runs them.
-            written = self.store(of, item, text, depth).await?;
-        }
-        for hook in &hooks.post {
-            let result = runner.after(pod, hook).await;
-            self.tell_command("after", pod, hook, &result);
-        }
-        runner.paid(pod).await?;
-        Ok(written)
+        let may = self.run_before(runner, &pod, &hooks.pre).await;
+        pods.push((pod, hooks));
+        Ok(may)
     }
 
     /// Runs the commands before. Whether the pod may be backed up.
@@ -100,4 +140,8 @@ impl<S: Sink> Collector<'_, S> {
             self.report.warn(Area::Namespace(namespace), format!("{message}it does not run ({phase})"));
         }
     }
+}
+
+fn is_pod(of: &Present) -> bool {
+    of.group_resource == "pods"
 }

@@ -4,7 +4,7 @@ use backup_core::resources::ResourceType;
 
 use crate::backup::{
     action::ItemId,
-    actions::{Actions, Resolved},
+    actions::{Actions, Resolved, blocks::ResolvedBlock},
     items::{Item, TypeMeta},
 };
 
@@ -20,6 +20,8 @@ pub struct Present {
     pub meta: TypeMeta,
     /// Actions that may want to see them.
     pub actions: Vec<Resolved>,
+    /// Actions that may say what belongs to them.
+    pub blocks: Vec<ResolvedBlock>,
 }
 
 impl Present {
@@ -28,6 +30,7 @@ impl Present {
         let group_resource = resource.group_resource();
         Self {
             actions: actions.for_type(&group_resource),
+            blocks: actions.blocks_for_type(&group_resource),
             group_resource,
             api_version: resource.api_version(),
             meta: TypeMeta::of(resource),
@@ -41,6 +44,15 @@ impl Present {
             group_resource: self.group_resource.clone(),
             namespace: item.namespace().map(str::to_owned),
             name: item.name().to_owned(),
+        }
+    }
+
+    /// What somebody has named, as [`Self::id`] names it.
+    pub fn known_as(&self, id: &ItemId) -> ItemId {
+        ItemId {
+            group_resource: self.group_resource.clone(),
+            namespace: id.namespace.clone().filter(|_| self.resource.namespaced),
+            name: id.name.clone(),
         }
     }
 }

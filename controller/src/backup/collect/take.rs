@@ -41,13 +41,28 @@ impl<S: Sink> Collector<'_, S> {
         {
             return Ok(false);
         }
-        if of.group_resource == "pods"
-            && let Some(runner) = self.hooks
-            && let Some((pod, hooks)) = self.order.hooks.of_text(text, item.raw_annotations())
+        if let Some(runner) = self.hooks
+            && (of.blocks.iter().any(|block| block.wish.wants(item.namespace(), || item.labels()))
+                || self.hooks_of(of, &item, text).is_some())
         {
-            return Box::pin(self.block(of, &item, text, depth, (runner, &pod, &hooks))).await;
+            return Box::pin(self.block(of, &item, text, depth, runner)).await;
         }
         self.store(of, &item, text, depth).await
+    }
+
+    /// Takes up an object of a block that is being written: what is run before has been run.
+    pub(super) async fn take_member(
+        &mut self,
+        of: &Present,
+        text: &str,
+        depth: u8,
+    ) -> Result<(), CollectError> {
+        let Ok(item) = Item::parse(text) else { return Ok(()) };
+        if self.written.seen.insert(&of.group_resource, item.namespace(), item.name()) {
+            self.progress.expect(1);
+            self.store(of, &item, text, depth).await?;
+        }
+        Ok(())
     }
 
     /// Writes an item by its actions, if there are some for it.
@@ -66,7 +81,7 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    fn belongs(&mut self, of: &Present, item: &Item<'_>, way: Way) -> bool {
+    pub(super) fn belongs(&mut self, of: &Present, item: &Item<'_>, way: Way) -> bool {
         if item.is_being_deleted() {
             return false;
         }

@@ -8,6 +8,7 @@ use super::{
 use crate::runtime::leader::Leadership;
 
 mod actions;
+mod blocks;
 mod harness;
 mod hooks;
 

@@ -18,6 +18,8 @@ use super::super::{
 use crate::{
     backup::{
         action::{BackupItemAction, ItemId},
+        actions::blocks,
+        block_action::ItemBlockAction,
         hooks::{
             Owed,
             fake::{FakePods, Kept as Notebook},
@@ -134,6 +136,8 @@ pub struct Setup {
     pub api: Api,
     pub sink: Kept,
     pub actions: Vec<Arc<dyn BackupItemAction>>,
+    /// Actions on blocks besides those that are built in; none is none at all.
+    pub blocks: Option<Vec<Arc<dyn ItemBlockAction>>>,
     pub policy: Option<ResourcePolicy>,
     pub pods: Arc<FakePods>,
     pub notes: Notebook,
@@ -146,7 +150,8 @@ pub struct Setup {
 
 impl Setup {
     pub async fn collect(self, reins: &Reins) -> Outcome {
-        let Self { spec, api, mut sink, actions, policy, pods, notes, mut live, page_size, earlier } = self;
+        let Self { spec, api, mut sink, actions, blocks, policy, pods, notes, mut live, page_size, earlier } =
+            self;
         if live.is_empty() {
             live = ["a", "b", "empty"].map(str::to_owned).to_vec();
         }
@@ -154,7 +159,12 @@ impl Setup {
         let served = ServedTypes::just(&served());
         let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
         let types = Types::choose(served.types(), &filter);
-        let actions = Actions::of(actions, Vec::new(), &|name| served.resolve(name));
+        let (client, api) = api.client();
+        let mut actions = Actions::of(actions, Vec::new(), &|name| served.resolve(name));
+        if let Some(plugins) = blocks {
+            let resolve = |name: &str| served.resolve(name);
+            actions = actions.with_blocks(blocks::all(&client), plugins, &resolve);
+        }
         let order = Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
             ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
@@ -170,7 +180,6 @@ impl Setup {
         };
         let mut report = Report::new("b").unwrap();
         let progress = Progress::default();
-        let (client, api) = api.client();
         let mut operations = Told(Vec::new(), earlier);
         let hooks = Hooks::new(Arc::clone(&pods) as _, Arc::new(notes.clone()), progress.clone());
         let backup = Backup::new("b", spec);

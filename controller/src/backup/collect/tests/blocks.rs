@@ -1,0 +1,194 @@
+//! Items that belong together.
+
+use std::sync::Arc;
+
+use backup_core::api::Backup;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    super::{Reins, fake::Api},
+    harness::{Outcome, Setup, cluster, item},
+};
+use crate::{
+    backup::{
+        action::{ActionError, AppliesTo, Executed, ItemId},
+        block_action::ItemBlockAction,
+        hooks::{exec::ExecError, fake::FakePods},
+    },
+    runtime::leader::Leadership,
+};
+
+/// Says of ConfigMaps what is written on them.
+struct Together(AppliesTo);
+
+impl ItemBlockAction for Together {
+    fn name(&self) -> &'static str {
+        "x/together"
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.0
+    }
+
+    fn related<'a>(
+        &'a self,
+        item: &'a Value,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
+        let related = match item["with"].as_str() {
+            Some("error") => {
+                Err(ActionError::Passing { action: "x/together".into(), reason: "no idea".into() })
+            }
+            with => Ok(with.into_iter().map(|name| id("pods", name)).collect()),
+        };
+        Box::pin(std::future::ready(related))
+    }
+}
+
+fn id(group_resource: &str, name: &str) -> ItemId {
+    ItemId { group_resource: group_resource.into(), namespace: Some("a".into()), name: name.into() }
+}
+
+fn pod(name: &str, claims: &[&str]) -> Value {
+    let mut pod = item("a", name);
+    pod["metadata"]["annotations"] = json!({ "pre.hook.backup.velero.io/command": "freeze",
+        "post.hook.backup.velero.io/command": "thaw" });
+    let volumes: Vec<_> =
+        claims.iter().map(|claim| json!({ "persistentVolumeClaim": { "claimName": claim } })).collect();
+    pod["spec"] = json!({ "containers": [{ "name": "main" }], "volumes": volumes });
+    pod["status"] = json!({ "phase": "Running" });
+    pod
+}
+
+fn claim(name: &str) -> Value {
+    let mut claim = item("a", name);
+    claim["spec"] = json!({ "volumeName": format!("pv-{name}") });
+    claim["status"] = json!({ "phase": "Bound" });
+    claim
+}
+
+/// Pods with what they mount, claims and volumes.
+fn shared(pods: &[(&str, &[&str])]) -> Api {
+    let pods: Vec<Value> = pods.iter().map(|(name, claims)| pod(name, claims)).collect();
+    let mut api =
+        cluster().list("/api/v1/pods", pods.clone()).list("/api/v1/namespaces/a/pods", pods.clone());
+    for pod in &pods {
+        api = api.object(
+            &format!("/api/v1/namespaces/a/pods/{}", pod["metadata"]["name"].as_str().unwrap()),
+            pod.clone(),
+        );
+    }
+    for name in ["data", "log"] {
+        api = api.object(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"), claim(name)).object(
+            &format!("/api/v1/persistentvolumes/pv-{name}"),
+            json!({ "metadata": { "name": format!("pv-{name}") } }),
+        );
+    }
+    api
+}
+
+async fn collect(setup: Setup) -> Outcome {
+    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+}
+
+fn setup(api: Api, pods: &Arc<FakePods>, spec: Value) -> Setup {
+    let applies_to = AppliesTo { included_resources: vec!["configmaps".to_owned()], ..AppliesTo::default() };
+    let plugins: Vec<Arc<dyn ItemBlockAction>> = vec![Arc::new(Together(applies_to))];
+    Setup { spec, api, pods: Arc::clone(pods), blocks: Some(plugins), ..Setup::default() }
+}
+
+#[tokio::test]
+async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_and_written_once() {
+    let api = shared(&[("one", &["data"]), ("other", &[]), ("two", &["data", "log"]), ("three", &["log"])]);
+    let pods = Arc::new(FakePods::running(&["one", "other", "two", "three"]));
+    let spec = json!({ "includedResources": ["pods", "persistentvolumeclaims", "persistentvolumes"] });
+    let mut setup = setup(api, &pods, spec);
+    // What comes along with a pod of the block is in the block.
+    setup.actions = vec![super::actions::action("x/asks", "pods", |pod| {
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        let claims = volumes.iter().map(|volume| {
+            id("persistentvolumeclaims", volume["persistentVolumeClaim"]["claimName"].as_str().unwrap())
+        });
+        Ok(Executed { additional: claims.collect(), ..Executed::default() })
+    })];
+    let outcome = collect(setup).await;
+    assert_eq!(
+        pods.ran(),
+        [
+            "one freeze",
+            "two freeze",
+            "three freeze",
+            "one thaw",
+            "two thaw",
+            "three thaw",
+            "other freeze",
+            "other thaw",
+        ]
+    );
+    assert_eq!(
+        outcome.names(),
+        [
+            "persistentvolumeclaims/a/data",
+            "pods/a/one",
+            "persistentvolumes/pv-data",
+            "persistentvolumeclaims/a/log",
+            "pods/a/two",
+            "persistentvolumes/pv-log",
+            "pods/a/three",
+            "pods/a/other",
+        ]
+    );
+    assert!(outcome.errors.is_empty() && outcome.warnings.is_empty(), "{:?}", outcome.errors);
+    assert!(outcome.owed.is_empty());
+    let reads = |path: &str| outcome.paths.iter().filter(|asked| asked.ends_with(path)).count();
+    assert_eq!((reads("claims/data"), reads("pv-log"), reads("pods/two")), (1, 1, 1), "{:?}", outcome.paths);
+    assert_eq!(reads("/namespaces/a/pods"), 1, "{:?}", outcome.paths);
+}
+
+#[tokio::test]
+async fn a_command_that_fails_costs_its_pod_its_place_and_all_pods_of_the_block_get_what_they_are_owed() {
+    let fails = |pod: &str, command: &str, _| match (pod, command) {
+        ("two", "freeze") => Err(ExecError::Failed { reason: "exit code 1".into(), output: String::new() }),
+        _ => Ok(String::new()),
+    };
+    let pods = Arc::new(FakePods::running(&["one", "two"]).answering(fails));
+    let api = shared(&[("one", &["data"]), ("two", &["data"])]);
+    let spec = json!({ "includedResources": ["pods", "persistentvolumeclaims", "persistentvolumes"] });
+    let outcome = collect(setup(api, &pods, spec)).await;
+    assert_eq!(pods.ran(), ["one freeze", "two freeze", "one thaw", "two thaw"]);
+    let names = outcome.names();
+    assert!(names.contains(&"pods/a/one") && names.contains(&"persistentvolumeclaims/a/data"), "{names:?}");
+    assert!(!names.contains(&"pods/a/two"), "{names:?}");
+    assert!(outcome.errors.iter().any(|error| error.contains("a/two is not in this backup")));
+    assert!(outcome.owed.is_empty());
+}
+
+#[tokio::test]
+async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
+    let with = |name: &str, with: &str| {
+        let mut map = item("a", name);
+        map["with"] = json!(with);
+        map
+    };
+    let api = || {
+        shared(&[("db", &[])]).list("/api/v1/pods", vec![]).list(
+            "/api/v1/configmaps",
+            vec![with("with-db", "db"), with("with-ghost", "ghost"), with("with-error", "error")],
+        )
+    };
+    let pods = Arc::new(FakePods::running(&["db"]));
+    let outcome = collect(setup(api(), &pods, json!({ "includedResources": ["pods", "configmaps"] }))).await;
+    let expected =
+        ["configmaps/a/with-db", "pods/a/db", "configmaps/a/with-ghost", "configmaps/a/with-error"];
+    assert_eq!(outcome.names()[..4], expected);
+    assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
+    assert!(outcome.warnings[0].contains("ghost") && outcome.warnings.len() == 1, "{:?}", outcome.warnings);
+    assert!(outcome.errors[0].contains("x/together: no idea"), "{:?}", outcome.errors);
+    assert_eq!(outcome.errors.len(), 1);
+
+    let pods = Arc::new(FakePods::running(&["db"]));
+    let outcome = collect(setup(api(), &pods, json!({ "includedResources": ["configmaps"] }))).await;
+    assert!(!outcome.names().contains(&"pods/a/db") && pods.ran().is_empty());
+}
