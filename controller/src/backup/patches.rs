@@ -95,30 +95,37 @@ pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progres
     if !decide::announces(&phase) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
         return None;
     }
-    let mut patch = progress.map_or_else(|| json!({ "status": {} }), everything);
+    let mut patch =
+        progress.map_or_else(|| json!({ "status": {} }), |progress| everything(&collection(progress)));
     patch["status"]["phase"] = json!(next);
     Some(patch)
 }
 
-/// Everything was collected: how much, and that what stood in the way before does not any more.
-fn everything(progress: &Progress) -> Value {
-    let mut patch = json!({
-        "status": { "progress": progress.status(true) },
-        "metadata": { "annotations": { BLOCKED_ANNOTATION: null } },
-    });
+/// What the status says of a collection that has come to its end.
+pub fn collection(progress: &Progress) -> Value {
+    let mut status = json!({ "progress": progress.status(true) });
     if let Some(hooks) = progress.hooks() {
-        patch["status"]["hookStatus"] = json!(hooks);
+        status["hookStatus"] = json!(hooks);
     }
-    patch
+    status
 }
 
-/// That everything was collected, and what stood in the way before does not any more. The phase stays.
-pub fn collected(backup: &Backup, progress: &Progress) -> Option<Value> {
+/// With that what stood in the way before does not any more.
+fn everything(status: &Value) -> Value {
+    json!({ "status": status, "metadata": { "annotations": { BLOCKED_ANNOTATION: null } } })
+}
+
+/// That everything was collected, and what stood in the way before does not any more. The phase stays. None if the status
+/// says so already.
+pub fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     let phase = backup.phase();
-    (phase.is_active()
+    let now = json!(backup.status);
+    let said = status.as_object().is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
+    (!said
+        && phase.is_active()
         && !phase.can_become(&BackupPhase::InProgress)
         && !matches!(phase, BackupPhase::Unknown(_)))
-    .then(|| everything(progress))
+    .then(|| everything(status))
 }
 
 /// To `next`, which is what the operations that are kept in the store make of it, with their counts. None if it can't go
@@ -263,7 +270,7 @@ mod tests {
     fn commands_are_counted_with_and_without_operations() {
         let progress = Progress::default();
         progress.attempts_hook();
-        let collected = collected(&backup(BackupPhase::Finalizing), &progress).unwrap();
+        let collected = collected(&backup(BackupPhase::Finalizing), &collection(&progress)).unwrap();
         let ends = finalizing(&backup(BackupPhase::InProgress), &BackupPhase::Finalizing, Some(&progress));
         for patch in [collected, ends.unwrap()] {
             assert_eq!(patch["status"]["hookStatus"]["hooksAttempted"], 1, "{patch}");

@@ -155,7 +155,9 @@ impl Following {
                         let _permit = means.permits.acquire().await;
                         // Waiting for a permit is not part of the call.
                         let at = means.clock.now();
-                        let answer = call::make(&means.registry, &action, &operation, call, &backup).await;
+                        // Boxed when it is its turn: thousands may wait for a permit, and a call is large.
+                        let made = Box::pin(call::make(&means.registry, &action, &operation, call, &backup));
+                        let answer = made.await;
                         Answered { index, at, answer }
                     }));
                 }

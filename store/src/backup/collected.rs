@@ -1,6 +1,7 @@
 //! The second step: everything is collected, and what the final keys will hold is decided.
 
 use backup_core::api::{Backup, BackupPhase};
+use serde_json::Value;
 
 use super::{
     BackupFiles, Decided,
@@ -57,7 +58,7 @@ impl Collected {
         let json = serde_json::to_vec_pretty(metadata)
             .map_err(|error| StoreError::io("encode the Backup", &error))?;
         all.push((self.keys.metadata(), json.into()));
-        let record = Record { uid: self.uid.clone(), contents, files: all };
+        let record = Record { uid: self.uid.clone(), contents, status: Value::Null, files: all };
         crash::point("before-record");
         self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;
         crash::point("after-record");

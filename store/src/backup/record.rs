@@ -8,6 +8,7 @@ use std::io::Read as _;
 use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     StoreError,
@@ -31,6 +32,8 @@ pub(super) const MAX_RECORD: u64 = 512 * 1024 * 1024;
 pub(super) struct Record {
     pub uid: String,
     pub contents: Contents,
+    /// What the status says of the collection; null where nothing is to be kept of it.
+    pub status: Value,
     /// Final keys and their bytes, in the order of writing; the metadata last.
     pub files: Vec<(Path, Bytes)>,
 }
@@ -64,6 +67,8 @@ struct Header {
     contents: Option<Uploaded>,
     #[serde(default)]
     total: u64,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    status: Value,
     files: Vec<File>,
 }
 
@@ -102,6 +107,7 @@ impl Record {
             open: matches!(self.contents, Contents::Open { .. }),
             contents,
             total,
+            status: self.status.clone(),
             files: entries
                 .iter()
                 .map(|(name, bytes)| File {
@@ -174,7 +180,7 @@ impl Record {
             (false, Some(parts)) => Contents::Uploaded(parts),
             (false, None) => Contents::Inline,
         };
-        Ok(Self { uid: header.uid, contents, files })
+        Ok(Self { uid: header.uid, contents, status: header.status, files })
     }
 
     /// The bytes of a file.
@@ -200,6 +206,7 @@ mod tests {
             .map(|contents| Record {
                 uid: "u1".to_owned(),
                 contents,
+                status: serde_json::json!({ "progress": { "totalItems": 3 } }),
                 files: vec![file("b-logs.gz", b"log"), file("empty", b""), file("velero-backup.json", b"{}")],
             })
             .into()

@@ -61,9 +61,19 @@ impl Waiting {
         Ok(waiting)
     }
 
-    /// All files as they are so far; the operations in their last state that was kept.
+    /// All files as they are so far; the operations in their last state that was kept, unless they were taken.
     pub fn files(&self) -> &BackupFiles {
         &self.files
+    }
+
+    /// The operations in their last state that was kept; not held here any longer, as there may be many.
+    pub fn take_operations(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.files.item_operations)
+    }
+
+    /// What the status says of the collection.
+    pub fn status(&self) -> &Value {
+        &self.record.status
     }
 
     /// Number of the record.
@@ -74,18 +84,17 @@ impl Waiting {
     /// Keeps a new state of the operations, under a new private key.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has kept another one meanwhile: look again.
-    pub async fn keep_operations(&mut self, operations: Vec<Value>) -> Result<(), StoreError> {
+    pub async fn keep_operations(&mut self, operations: &[Value]) -> Result<(), StoreError> {
         let bytes =
-            serde_json::to_vec(&operations).map_err(|error| StoreError::io("encode operations", &error))?;
+            serde_json::to_vec(operations).map_err(|error| StoreError::io("encode operations", &error))?;
         let next = self.operations + 1;
         self.location.put_new(&self.keys.operations(next), Bytes::from(bytes)).await?;
         self.operations = next;
-        self.files.item_operations = operations;
         Ok(())
     }
 
     /// Goes on with the contents: items may be added and replaced, then [`BackupWriter::finish`]. With the files as they
-    /// are so far. The record stays until the next one is written, so this can be done again after a crash.
+    /// are so far, without operations that were taken. The record stays until the next one is written, so this can be done again after a crash.
     ///
     /// [`StoreError::Lost`] is told later, when the contents are published, if a lifecycle rule has removed what was
     /// uploaded.

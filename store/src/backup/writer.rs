@@ -9,6 +9,7 @@ use crate::{
     layout::BackupKeys,
     tarball::{ItemPath, Writer},
 };
+use serde_json::Value;
 
 /// Takes the items of a backup. From [`Location::open_backup`].
 #[derive(Debug)]
@@ -47,15 +48,17 @@ impl BackupWriter {
     }
 
     /// Keeps what was collected until operations have ended: a record (create-only) says what is uploaded and holds the
-    /// rest, with all files as they are so far. Any process can go on from there.
+    /// rest, with all files as they are so far, and with what the status says of the collection (JSON, as it is there). Any
+    /// process can go on from there.
     ///
     /// Errors: as for [`Self::item`]; [`StoreError::Exists`] if another replica has decided something else. Whether it is
     /// recorded is not known after an error: look again ([`Location::find_backup`]).
-    pub async fn wait(self, files: BackupFiles) -> Result<Waiting, StoreError> {
+    pub async fn wait(self, files: BackupFiles, status: Value) -> Result<Waiting, StoreError> {
         let (parts, tail, total) = self.tar.pause().await?;
         let record = Record {
             uid: self.uid,
             contents: Contents::Open { parts, tail, total },
+            status,
             files: files.encode(&self.keys)?,
         };
         self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, default_value_t = 100)]
     operations: u16,
     /// How long the plugin takes to say how far an operation is (milliseconds).
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 50)]
     answer: u32,
 }
 

@@ -125,12 +125,11 @@ impl Worker {
             return Err(trouble);
         }
         crash::point("before-operations");
-        if let Err(error) = writer.wait(files).await {
+        if let Err(error) = writer.wait(files, patches::collection(progress)).await {
             return self.writing_failed(backup, location, error).await;
         }
         crash::point("after-operations-recorded");
-        let shown = self.publish(backup, |now| patches::collected(now, progress)).await?;
-        Ok(Next::Again(Some(Box::new(shown))))
+        Ok(Next::Again(None))
     }
 
     /// Everything is collected: says so, if it was collected under our claim.

@@ -11,6 +11,7 @@ use backup_core::{
     operation::BackupOperation,
 };
 use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Next, Trouble, Worker, collecting::remember_failure};
@@ -44,12 +45,12 @@ impl Worker {
         mut waiting: Waiting,
     ) -> Result<Next, Trouble> {
         self.reins.check()?;
-        let operations =
-            kept::decode(&waiting.files().item_operations).map_err(|error| Trouble::Blocked {
-                reason: format!("the operations that are kept in the store can't be read: {error}"),
-                passing: false,
-            })?;
-        let shown = self.show(backup, &waiting, &operations).await?;
+        let operations = kept::decode(&waiting.take_operations()).map_err(|error| Trouble::Blocked {
+            reason: format!("the operations that are kept in the store can't be read: {error}"),
+            passing: false,
+        })?;
+        let shown = self.show_collected(backup, waiting.status()).await?;
+        let shown = self.show(&shown, &waiting, &operations).await?;
         let timeout =
             shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
         let following = Following::new(self.means.clone(), &shown, operations, timeout.as_std());
@@ -59,6 +60,14 @@ impl Worker {
         crash::point("after-operations");
         self.may_write(&shown).await?;
         self.renew(&shown, waiting, &following.operations()).await
+    }
+
+    /// Publishes what came of the collection, if it is not there already.
+    async fn show_collected(&self, backup: &Backup, status: &Value) -> Result<Backup, Trouble> {
+        if patches::collected(backup, status).is_none() {
+            return Ok(backup.clone());
+        }
+        self.publish(backup, |now| patches::collected(now, status)).await
     }
 
     /// Publishes counts and phase, if they are not there already.
@@ -200,6 +209,11 @@ impl Worker {
         // Another controller may have told of errors while this one collected without any.
         remember_failure(&mut report, backup);
         volumes::ended(&mut files.volume_info, operations);
+        let encoded = kept::encode(operations).map_err(|error| unencodable(&error));
+        files.item_operations = match encoded {
+            Ok(encoded) => encoded,
+            Err(error) => return Ok(Err(error)),
+        };
         (files.results, files.log) = report.into_parts();
         Ok(Ok(files))
     }
@@ -214,9 +228,10 @@ impl Worker {
 }
 
 async fn keep(waiting: &mut Waiting, operations: &[BackupOperation]) -> Result<(), StoreError> {
-    let encoded = kept::encode(operations).map_err(|error| StoreError::Io {
-        action: "encode operations".to_owned(),
-        detail: error.to_string(),
-    })?;
-    waiting.keep_operations(encoded).await
+    let encoded = kept::encode(operations).map_err(|error| unencodable(&error))?;
+    waiting.keep_operations(&encoded).await
+}
+
+fn unencodable(error: &serde_json::Error) -> StoreError {
+    StoreError::Io { action: "encode operations".to_owned(), detail: error.to_string() }
 }

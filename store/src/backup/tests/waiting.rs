@@ -7,7 +7,7 @@ async fn waiting(location: &Location, large: bool) -> Waiting {
     let mut writer = location.open_backup("b", "u1").await.unwrap();
     add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
     writer.item(&pod("claim"), br#"{"early":true}"#).await.unwrap();
-    writer.wait(files("so far")).await.unwrap()
+    writer.wait(files("so far"), serde_json::json!({ "so": "far" })).await.unwrap()
 }
 
 async fn found_waiting(location: &Location) -> Waiting {
@@ -28,10 +28,10 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().results.warnings(), 1);
             assert_eq!(found.files().resource_list.len(), 1);
-            found.keep_operations(vec![json!({"status": {"phase": "InProgress"}})]).await.unwrap();
+            found.keep_operations(&[json!({"status": {"phase": "InProgress"}})]).await.unwrap();
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().item_operations[0]["status"]["phase"], "InProgress");
-            found.keep_operations(vec![json!({"status": {"phase": "Completed"}})]).await.unwrap();
+            found.keep_operations(&[json!({"status": {"phase": "Completed"}})]).await.unwrap();
             // It dies once while it goes on, with more uploaded. (The store in memory completes whatever was uploaded.)
             if counts_parts {
                 let (mut writer, _) = found_waiting(&location).await.resume().unwrap();
@@ -63,8 +63,8 @@ async fn of_two_replicas_only_one_keeps_the_next_state_of_the_operations() {
     let location = memory("p");
     let mut ours = waiting(&location, false).await;
     let mut theirs = found_waiting(&location).await;
-    ours.keep_operations(vec![json!(1)]).await.unwrap();
-    assert_eq!(theirs.keep_operations(vec![json!(2)]).await.unwrap_err().category(), "exists");
+    ours.keep_operations(&[json!(1)]).await.unwrap();
+    assert_eq!(theirs.keep_operations(&[json!(2)]).await.unwrap_err().category(), "exists");
 }
 
 #[tokio::test]
