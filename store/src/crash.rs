@@ -1,9 +1,8 @@
 //! Named places where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
 //!
 //! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
-//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point (`<point>#3`: when it does so
-//! for the third time), `BACKUP_PAUSE_AT=<point>`
-//! stops it there until somebody lets it go on; the kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`],
+//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point, `BACKUP_PAUSE_AT=<point>`
+//! stops it there until somebody lets it go on. With `<point>#3` it is the third time. The kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`],
 //! [`EXECUTION_POINTS`] and [`REFUSAL_POINTS`].
 
 /// Every point of a backup without operations, in the order in which it comes past them.
@@ -45,35 +44,38 @@ pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-p
 /// Comes past a point.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
-    use std::sync::{
-        LazyLock, Once,
-        atomic::{AtomicU32, Ordering},
-    };
+    use std::sync::LazyLock;
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// The point, and how often it is passed before.
-    static CRASH: LazyLock<Option<(String, u32)>> = LazyLock::new(|| {
-        let told = std::env::var("BACKUP_CRASH_AT").ok()?;
-        Some(match told.split_once('#') {
-            Some((point, nth)) => (point.to_owned(), nth.parse::<u32>().unwrap_or(1).saturating_sub(1)),
-            None => (told, 0),
-        })
-    });
-    static PASSED: AtomicU32 = AtomicU32::new(0);
-    static PAUSE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("BACKUP_PAUSE_AT").ok());
-    static PAUSED: Once = Once::new();
-    if let Some((at, before)) = &*CRASH
-        && at == name
-        && PASSED.fetch_add(1, Ordering::Relaxed) == *before
-    {
+    static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::told_by("BACKUP_CRASH_AT"));
+    static PAUSE: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::told_by("BACKUP_PAUSE_AT"));
+    if CRASH.as_ref().is_some_and(|at| at.is_now(name)) {
         // No destructor, no flush, nothing said: what a lost machine leaves.
         let _ = kill_process(getpid(), Signal::KILL);
     }
-    if PAUSE.as_deref() == Some(name) {
-        PAUSED.call_once(|| {
-            let _ = kill_process(getpid(), Signal::STOP);
-        });
+    if PAUSE.as_ref().is_some_and(|at| at.is_now(name)) {
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+}
+
+/// A point, and how often it is still passed before something happens there.
+#[cfg(debug_assertions)]
+struct Nth {
+    point: String,
+    left: std::sync::atomic::AtomicI64,
+}
+
+#[cfg(debug_assertions)]
+impl Nth {
+    fn told_by(variable: &str) -> Option<Self> {
+        let told = std::env::var(variable).ok()?;
+        let (point, nth) = told.split_once('#').unwrap_or((&told, "1"));
+        Some(Self { point: point.to_owned(), left: nth.parse::<i64>().unwrap_or(1).into() })
+    }
+
+    fn is_now(&self, point: &str) -> bool {
+        self.point == point && self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 1
     }
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::{
     core::v1::ServiceAccount,
 };
 use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     binaries::PlanePrograms,
@@ -45,8 +45,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts a control plane with this many API servers, its files in `folder`.
-    pub async fn start(folder: &Path, api_servers: usize) -> anyhow::Result<Self> {
+    /// Starts a control plane with this many API servers, which get these flags, too; its files in `folder`.
+    pub async fn start(folder: &Path, api_servers: usize, flags: &[String]) -> anyhow::Result<Self> {
         let folder = folder.join("plane");
         std::fs::create_dir_all(&folder)?;
         if let Some(existing) = std::env::var_os("KUBECONFIG_FOR_TESTS") {
@@ -64,7 +64,7 @@ impl ControlPlane {
         }
         let programs = PlanePrograms::find()?;
         let pki = Pki::new(&folder)?;
-        let starting = Starting { programs: &programs, pki: &pki, folder: &folder };
+        let starting = Starting { programs: &programs, pki: &pki, folder: &folder, server_flags: flags };
 
         let (etcd, etcd_url) = starting.etcd()?;
         let serving = pki.server("apiserver")?;
@@ -131,6 +131,20 @@ impl ControlPlane {
             .await?;
         }
         Ok(())
+    }
+
+    /// Has etcd forget everything but what is there now, as it does by itself after some minutes: lists that are read in
+    /// pages can't be gone on with then.
+    pub async fn forget_the_past(&self) -> anyhow::Result<()> {
+        let etcd = self.etcd_url.as_deref().context("the cluster is not ours")?;
+        let ask = async |method: &str, question: Value| -> anyhow::Result<Value> {
+            let request =
+                reqwest::Client::new().post(format!("{etcd}/v3/kv/{method}")).body(question.to_string());
+            Ok(serde_json::from_str(&request.send().await?.error_for_status()?.text().await?)?)
+        };
+        // The key is one zero byte.
+        let now = ask("range", json!({ "key": "AA==" })).await?["header"]["revision"].clone();
+        ask("compaction", json!({ "revision": now, "physical": true })).await.map(|_| ())
     }
 
     /// The kubeconfig of a cluster administrator, straight to the first API server.
@@ -245,6 +259,7 @@ struct Starting<'a> {
     programs: &'a PlanePrograms,
     pki: &'a Pki,
     folder: &'a Path,
+    server_flags: &'a [String],
 }
 
 impl Starting<'_> {
@@ -282,7 +297,7 @@ impl Starting<'_> {
         accounts: &Identity,
     ) -> anyhow::Result<(Process, SocketAddr)> {
         let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
-        let flags = [
+        let mut flags = vec![
             format!("--etcd-servers={etcd}"),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", address.port()),
@@ -299,6 +314,7 @@ impl Starting<'_> {
             "--advertise-address=127.0.0.1".to_owned(),
             "--profiling=false".to_owned(),
         ];
+        flags.extend_from_slice(self.server_flags);
         Ok((self.run("kube-apiserver", &format!("kube-apiserver-{number}"), &flags)?, address))
     }
 

@@ -47,6 +47,7 @@ const LEASE_LOST: &str = "this replica ends and starts again";
 #[derive(Clone, Debug)]
 pub struct WorldBuilder {
     api_servers: usize,
+    api_server_args: Vec<String>,
     webhooks: usize,
     controllers: usize,
     naive: bool,
@@ -61,6 +62,7 @@ impl Default for WorldBuilder {
     fn default() -> Self {
         Self {
             api_servers: 1,
+            api_server_args: Vec::new(),
             webhooks: 2,
             controllers: 1,
             naive: false,
@@ -78,6 +80,13 @@ impl WorldBuilder {
     #[must_use]
     pub fn api_servers(mut self, count: usize) -> Self {
         self.api_servers = count;
+        self
+    }
+
+    /// Flags added to the API servers'.
+    #[must_use]
+    pub fn api_server_args(mut self, args: &[&str]) -> Self {
+        self.api_server_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -143,7 +152,7 @@ impl WorldBuilder {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let programs = Programs::build(&self.profile)?;
         let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
-        let plane = ControlPlane::start(folder.path(), self.api_servers).await?;
+        let plane = ControlPlane::start(folder.path(), self.api_servers, &self.api_server_args).await?;
         let client = plane.admin().await?;
         install::install(&client).await?;
         let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };

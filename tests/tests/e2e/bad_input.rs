@@ -169,7 +169,7 @@ async fn without_a_usable_cluster_the_programs_say_what_is_missing(world: &mut W
     if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
         return Err(crate::Skip("it needs a cluster of its own, without definitions").into());
     }
-    let empty = ControlPlane::start(&folder, 1).await?;
+    let empty = ControlPlane::start(&folder, 1, &[]).await?;
 
     let programs = Programs::build("dev")?;
     for (kubeconfig, expected) in [

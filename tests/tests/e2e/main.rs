@@ -19,6 +19,7 @@ mod lock;
 mod locks;
 mod main_job;
 mod metrics;
+mod moving_lists;
 mod operation_crashes;
 mod operations_in_flight;
 mod orphans;
@@ -87,8 +88,8 @@ async fn main() -> ExitCode {
         ),
         (
             "a controller that is killed",
-            [crash_points::TESTS, operation_crashes::TESTS].concat(),
-            World::builder().webhooks(1).controller_args(&[
+            [crash_points::TESTS, operation_crashes::TESTS, moving_lists::TESTS].concat(),
+            World::builder().webhooks(1).api_server_args(moving_lists::FROM_ETCD).controller_args(&[
                 "--features=EnableCSI",
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",
