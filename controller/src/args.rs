@@ -55,7 +55,12 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "/plugins")]
     pub plugin_dir: PathBuf,
 
-    /// How long a plugin may take for one item, with its start.
+    /// Providers of locations that are built in (aws, azure, gcp), but are to be served by their plugin, with commas
+    /// between them. Providers that are not built in always are.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub object_store_plugins: Vec<String>,
+
+    /// How long a plugin may take for one item, with its start, or for one message of an object that it stores.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), value_parser = positive)]
     pub plugin_timeout: GoDuration,
 

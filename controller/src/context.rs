@@ -69,7 +69,7 @@ impl Context {
             ledger: LedgerStore::new(client.clone(), "velero"),
             guards: Arc::new([]),
             leadership: Leadership::always(),
-            locations: Locations::new(client.clone(), "velero", "default"),
+            locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
             metrics: Arc::new(Metrics::default()),
             events: Events::new(client.clone(), "test"),

@@ -66,13 +66,20 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let host = host();
     let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
+    let plugins = Host::new(&args);
     let ctx = Context {
         leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
         ledger,
         guards,
-        locations: Locations::new(client.clone(), &args.namespace, &args.default_backup_storage_location),
+        locations: Locations::new(
+            client.clone(),
+            &args.namespace,
+            &args.default_backup_storage_location,
+            plugins.clone(),
+            &args.object_store_plugins,
+        ),
         events: Events::new(client.clone(), &host),
-        plugins: Host::new(&args),
+        plugins,
         namespace: args.namespace.clone(),
         args: Arc::new(args),
         client,

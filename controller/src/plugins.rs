@@ -3,10 +3,14 @@
 //! `host` has all binaries, `binary` looks after the process of one, `process` is one that runs, `connection` how it is spoken
 //! to, `wire` in which messages. `offers` decides which plugins are used; `action` is one of them as an action on
 //! items, `delete_item` one that sees the items of a backup that is deleted, `item_block` one that says which belong together.
+//! `objects` is a bucket that a plugin serves, by calls of many messages (`streams`, `store_wire`): such plugins are told their
+//! settings first, so each set of settings has a process of its own (`configured`, `pool`).
 //! What they write is cut into lines by `lines`, understood by `said`, and brought to the backup it belongs to by `log`.
 
 pub mod action;
+mod allowance;
 pub mod binary;
+pub mod configured;
 pub mod connection;
 pub mod delete_item;
 pub mod discover;
@@ -16,9 +20,13 @@ pub mod host;
 pub mod item_block;
 pub mod lines;
 pub mod log;
+pub mod objects;
 pub mod offers;
+mod pool;
 pub mod process;
 pub mod said;
+mod store_wire;
+pub mod streams;
 pub mod wire;
 
 pub use host::Host;

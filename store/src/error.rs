@@ -1,5 +1,7 @@
 //! What can go wrong with a store, told so that a person knows what to do.
 
+use crate::{Fault, PluginFault};
+
 /// A failure of the object store, or of what is stored in it.
 ///
 /// The variants hold text only, so that an error can be kept and shown again; none of them ever holds a credential.
@@ -123,6 +125,14 @@ impl StoreError {
         use object_store::Error as E;
         let (action, url) = (action.to_owned(), url.to_owned());
         let detail = brief(source);
+        if let Some(fault) = PluginFault::of(source) {
+            let is_refused = fault.fault == Fault::Lasting || fault.status().is_some_and(is_final);
+            return if is_refused {
+                Self::Denied { action, url, detail }
+            } else {
+                Self::Unreachable { action, url, detail }
+            };
+        }
         match source {
             _ if is_missing_bucket(source) => Self::NotFound {
                 what: format!("the bucket of {url}"),
@@ -207,7 +217,7 @@ pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
 /// What the store said, short and on one line, and the same each time: the text ends up in statuses and annotations,
 /// which must not change with every try.
 fn brief(source: &object_store::Error) -> String {
-    let text = chain(source);
+    let text = PluginFault::of(source).map_or_else(|| chain(source), PluginFault::steady);
     let line = answer(&text).or_else(|| no_answer(&text)).unwrap_or(text);
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(600) {

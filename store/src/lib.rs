@@ -3,14 +3,17 @@
 //! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
 //! [`BackupWriter`]; when all items are in, [`Collected`] takes the other files and the metadata and decides, in a private
 //! record, what each final key will hold; [`Decided`] makes that visible, metadata last. The types make any other order
-//! impossible. [`Location::read_contents`] gives the items back.
+//! impossible. [`Location::read_contents`] gives the items back. The store itself is one of `object_store`'s, or a plugin of
+//! Velero's kind ([`ObjectPlugin`]).
 //!
 //! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under a backup's `.private/` are
 //! ours.
 
 pub mod backup;
+mod beginning;
 pub mod crash;
 pub mod error;
+mod fault;
 mod gzip;
 pub mod layout;
 pub mod location;
@@ -27,7 +30,8 @@ mod testing;
 
 pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Journal, Waiting};
 pub use error::StoreError;
-pub use location::Location;
+pub use fault::{Fault, PluginFault};
+pub use location::{BUILT_IN, Body, Location, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
 pub use logfile::LogFile;
 pub use resource_list::ResourceList;
 pub use restore::RestoreFiles;

@@ -3,7 +3,10 @@
 use std::{
     fmt,
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -20,12 +23,18 @@ mod gcs;
 mod local;
 mod local_uploads;
 mod objects;
+mod plugin;
+#[cfg(test)]
+mod plugin_tests;
+mod plugin_uploads;
 mod read;
 mod remove;
 mod s3;
 mod s3_uploads;
 
 pub(crate) use objects::is_taken;
+pub use plugin::{BUILT_IN, Body, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
+pub(crate) use plugin_uploads::PluginUploads;
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]
@@ -42,6 +51,8 @@ struct Inner {
     root: Root,
     /// Set once the store has said that it does not know conditional writes.
     unconditional: AtomicBool,
+    /// Set if a plugin serves the store.
+    plugin: Option<Arc<PluginUploads>>,
 }
 
 /// The same store, for uploads that outlive the process.
@@ -85,7 +96,7 @@ impl Location {
     /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file, the JSON key of
     /// a Google service account, a file of `AZURE_…` variables), none to use those of the environment (workload
     /// identity); `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and compatibles), `gcp`,
-    /// `azure`, and `local` (`bucket` is an absolute folder, created if need be).
+    /// `azure`, and `local` (`bucket` is an absolute folder, created if need be); for others see [`Self::through_plugin`].
     /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder can't be made.
     pub fn open(
         bsl: &BackupStorageLocation,
@@ -107,7 +118,7 @@ impl Location {
                 });
             }
         };
-        Self::of(opened, spec.object_storage.prefix.as_deref().unwrap_or_default())
+        Self::of(opened, spec.object_storage.prefix.as_deref().unwrap_or_default(), None)
     }
 
     /// A location in any object store, for tests. `url` is what the store's keys are relative to, without the prefix.
@@ -118,14 +129,14 @@ impl Location {
     ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
         let uploads = Uploads { store: store.clone(), creating: None, list: None };
-        Self::of(Opened { store, uploads, tags: TagSet::default(), root }, prefix)
+        Self::of(Opened { store, uploads, tags: TagSet::default(), root }, prefix, None)
     }
 
-    fn of(opened: Opened, prefix: &str) -> Result<Self, StoreError> {
+    fn of(opened: Opened, prefix: &str, plugin: Option<Arc<PluginUploads>>) -> Result<Self, StoreError> {
         let Opened { store, uploads, tags, root } = opened;
         let layout = Layout::new(prefix)?;
-        let unconditional = AtomicBool::new(false);
-        Ok(Self { inner: Arc::new(Inner { store, uploads, tags, layout, root, unconditional }) })
+        let unconditional = AtomicBool::new(plugin.is_some());
+        Ok(Self { inner: Arc::new(Inner { store, uploads, tags, layout, root, unconditional, plugin }) })
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.
@@ -143,6 +154,16 @@ impl Location {
 
     pub(crate) fn uploads(&self) -> &dyn MultipartStore {
         self.inner.uploads.store.as_ref()
+    }
+
+    /// The uploads of the plugin that serves the store, if one does.
+    pub(crate) fn plugin(&self) -> Option<&PluginUploads> {
+        self.inner.plugin.as_deref()
+    }
+
+    /// Whether the store knows no conditions, so that a key is looked at before it is written.
+    pub(crate) fn is_unconditional(&self) -> bool {
+        self.inner.unconditional.load(Ordering::Relaxed)
     }
 
     /// A key, for people.

@@ -50,7 +50,7 @@ impl Staged {
     }
 
     /// Digests of its pieces of [`PART_SIZE`].
-    fn digests(&self) -> Vec<String> {
+    pub fn digests(&self) -> Vec<String> {
         match self {
             Self::Inline(bytes) => bytes.chunks(PART_SIZE).map(sha256).collect(),
             Self::Upload(parts) => parts.parts.iter().map(|part| part.sha256.clone()).collect(),
@@ -72,7 +72,7 @@ pub(crate) fn sha256_of(pieces: &[Bytes]) -> String {
     hex(hash.finalize().as_slice())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
         let _ = write!(text, "{byte:02x}"); // to a String, which takes everything
@@ -116,10 +116,11 @@ impl Location {
         Err(if is_taken(&error) { self.says_it_exists(key) } else { self.failed("write", key, &error) })
     }
 
-    /// Whether the key holds these very bytes. Errors: [`StoreError::Exists`] if it holds others.
+    /// Whether the key holds these very bytes, and not only the beginning of them. Errors: [`StoreError::Exists`] if it
+    /// holds others.
     pub(crate) async fn holds(&self, key: &Path, staged: &Staged) -> Result<bool, StoreError> {
-        let Some(size) = self.size_of(key).await? else { return Ok(false) };
-        let foreign = || StoreError::Exists {
+        let Some(there) = self.look_at(key).await? else { return Ok(false) };
+        let foreign = |size: u64| StoreError::Exists {
             url: self.url_of(key),
             detail: format!(
                 "it holds {size} bytes that are not those being written ({} bytes); it is left alone. Choose another \
@@ -127,17 +128,24 @@ impl Location {
                 staged.bytes()
             ),
         };
-        if size != staged.bytes() {
-            return Err(foreign());
+        if let Some(size) = there.size.filter(|size| *size != staged.bytes()) {
+            return Err(foreign(size));
         }
         let Some(object) = self.get(key).await? else { return Ok(false) };
-        let same = self.digests_of(key, object).await? == staged.digests();
-        same.then_some(true).ok_or_else(foreign)
+        let (digests, size) = self.digests_of(key, object).await?;
+        if digests == staged.digests() {
+            return Ok(true);
+        }
+        if self.is_beginning(key, &digests, size, staged).await? {
+            tracing::warn!(%key, size, "a write was broken off in the middle; it is written again");
+            return Ok(false);
+        }
+        Err(foreign(size))
     }
 
-    /// Digests of an object's pieces of [`PART_SIZE`]; holds one piece of the network at a time.
-    async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Vec<String>, StoreError> {
-        let (mut digests, mut hash, mut filled) = (Vec::new(), Sha256::new(), 0);
+    /// Digests of an object's pieces of [`PART_SIZE`], and its size; holds one piece of the network at a time.
+    async fn digests_of(&self, key: &Path, object: GetResult) -> Result<(Vec<String>, u64), StoreError> {
+        let (mut digests, mut hash, mut filled, mut size) = (Vec::new(), Sha256::new(), 0, 0);
         let mut stream = object.into_stream();
         while let Some(chunk) = stream.next().await {
             let mut chunk = chunk.map_err(|error| self.failed("read", key, &error))?;
@@ -145,6 +153,7 @@ impl Location {
                 let piece = chunk.split_to(chunk.len().min(PART_SIZE - filled));
                 hash.update(&piece);
                 filled += piece.len();
+                size += piece.len() as u64;
                 if filled == PART_SIZE {
                     digests.push(hex(hash.finalize_reset().as_slice()));
                     filled = 0;
@@ -154,6 +163,6 @@ impl Location {
         if filled > 0 {
             digests.push(hex(hash.finalize().as_slice()));
         }
-        Ok(digests)
+        Ok((digests, size))
     }
 }

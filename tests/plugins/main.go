@@ -33,6 +33,9 @@ func main() {
 		RegisterVolumeSnapshotter("example.io/disks", func(log logrus.FieldLogger) (any, error) {
 			return &disks{log: log}, nil
 		}).
+		RegisterObjectStore("example.io/folder", func(log logrus.FieldLogger) (any, error) {
+			return &folderStore{log: log}, nil
+		}).
 		Serve()
 }
 

@@ -21,14 +21,15 @@ impl Story {
     }
 }
 
-/// Plays the whole story; everything is stopped at the end unless `keep`.
-pub async fn run(keep: bool) -> anyhow::Result<()> {
+/// Plays the whole story, with these flags added to the controller's; everything is stopped at the end unless `keep`.
+pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
     // Built before the clock starts: the first time takes minutes, all later times nothing.
     backup_tests::binaries::PlanePrograms::find()?;
     backup_tests::binaries::Programs::build("dev")?;
     let story = Story { start: Instant::now() };
     story.say("Starting etcd, kube-apiserver, kube-controller-manager and an S3 server; installing from deploy/;\n          two webhook replicas and the controller, each under its own ServiceAccount.");
-    let world = World::builder().start().await?;
+    let args: Vec<&str> = controller_args.iter().map(String::as_str).collect();
+    let world = World::builder().controller_args(&args).start().await?;
     let result = tokio::select! {
         result = play(&world, &story) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),

@@ -23,6 +23,9 @@ enum Task {
         /// Leave everything running at the end, and say how to reach it.
         #[arg(long)]
         keep: bool,
+        /// A flag for the controller, such as --plugin-dir=FOLDER. Can be repeated.
+        #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+        controller_arg: Vec<String>,
     },
     /// Runs every check and every test.
     Test {
@@ -57,7 +60,7 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().task {
-        Task::Demo { keep } => block_on(demo::run(keep)),
+        Task::Demo { keep, controller_arg } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories { count, seed, naive, calm } => block_on(histories::run(count, seed, naive, !calm)),

@@ -210,7 +210,13 @@ impl Worker {
                     }
                     _ => Err(Trouble::Changed),
                 },
-                (Plan::Adopt { metadata }, _) => self.adopt(&backup, &metadata).await,
+                (Plan::Adopt { metadata }, _) => {
+                    let next = self.adopt(&backup, &metadata).await?;
+                    if let Some(looked) = found {
+                        self.tidy_store(&backup, &looked.location).await;
+                    }
+                    Ok(next)
+                }
                 (Plan::Block { reason }, _) => Err(Trouble::Blocked { reason, passing: false }),
                 (Plan::LetGo | Plan::Free, _) => self.let_go(&backup).await,
             };

@@ -1,5 +1,7 @@
 //! Opening a location: the object, its Secrets, the store.
 
+use std::sync::Arc;
+
 use backup_core::api::{
     BackupStorageLocation, LocationPhase, backup_storage_location::AccessMode, common::SecretKey,
 };
@@ -8,9 +10,16 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 
-use crate::runtime::{
-    errors::plain,
-    retry::{is_gone, is_transient},
+use crate::{
+    plugins::{
+        Host,
+        configured::{Credentials, Settings},
+        host::Missing,
+    },
+    runtime::{
+        errors::plain,
+        retry::{is_gone, is_transient},
+    },
 };
 
 /// The Secret that locations without a credential of their own use, if it exists (Velero `velero install`).
@@ -83,6 +92,16 @@ pub enum LocationError {
         /// What the API server said.
         source: kube::Error,
     },
+    /// No plugin serves its provider.
+    #[error("BackupStorageLocation {name}: {reason}")]
+    NoPlugin {
+        /// The location.
+        name: String,
+        /// Which plugin is missing, and which there are.
+        reason: String,
+        /// Whether it may be among what could not be asked now.
+        may_come: bool,
+    },
     /// The store itself: settings, access, network.
     #[error("BackupStorageLocation {name}: {source}")]
     Store {
@@ -101,6 +120,7 @@ impl LocationError {
             Self::NoDefault { .. } => "no_default",
             Self::Unreadable { .. } => "unreadable",
             Self::NoSecret { .. } | Self::NoKey { .. } | Self::SecretUnreadable { .. } => "credentials",
+            Self::NoPlugin { .. } => "plugin",
             Self::Store { source, .. } => source.category(),
         }
     }
@@ -109,6 +129,7 @@ impl LocationError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreadable { source, .. } | Self::SecretUnreadable { source, .. } => is_transient(source),
+            Self::NoPlugin { may_come, .. } => *may_come,
             Self::Store { source, .. } => source.is_transient(),
             Self::NotFound { .. } | Self::NoDefault { .. } | Self::NoSecret { .. } | Self::NoKey { .. } => {
                 false
@@ -133,12 +154,18 @@ pub struct Locations {
     client: Client,
     namespace: String,
     default: String,
+    plugins: Host,
+    /// Providers that are built in, and for which their plugin was chosen.
+    by_plugin: Vec<String>,
 }
 
 impl Locations {
-    /// For the locations of a namespace; `default` is used when none is marked as the default.
-    pub fn new(client: Client, namespace: &str, default: &str) -> Self {
-        Self { client, namespace: namespace.to_owned(), default: default.to_owned() }
+    /// For the locations of a namespace; `default` is used when none is marked as the default. Locations of a provider that
+    /// is not built in, or is one of `by_plugin`, are served by plugins.
+    pub fn new(client: Client, namespace: &str, default: &str, plugins: Host, by_plugin: &[String]) -> Self {
+        let by_plugin = by_plugin.iter().map(|provider| backup_store::plugin_of(provider.trim())).collect();
+        let (namespace, default) = (namespace.to_owned(), default.to_owned());
+        Self { client, namespace, default, plugins, by_plugin }
     }
 
     /// The location of this name as it is now, and its store. Does not look at phase or access mode: see
@@ -182,8 +209,40 @@ impl Locations {
                 inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source })?
             }
         };
+        let provider = &location.spec.provider;
+        if !backup_store::is_built_in(provider) || self.by_plugin.contains(&backup_store::plugin_of(provider))
+        {
+            return self.through_plugin(location, credentials, ca).await;
+        }
         Location::open(location, credentials.as_deref(), ca.as_deref())
             .map_err(|source| LocationError::Store { name, source })
+    }
+
+    /// A plugin is told what Velero would tell it (`pkg/persistence/object_store.go`, v1.18).
+    async fn through_plugin(
+        &self,
+        location: &BackupStorageLocation,
+        credentials: Option<Vec<u8>>,
+        ca: Option<Vec<u8>>,
+    ) -> Result<Location, LocationError> {
+        let name = location.name_any();
+        let failed = |source| LocationError::Store { name: name.clone(), source };
+        let (bucket, prefix) = backup_store::bucket_and_prefix(location).map_err(failed)?;
+        let mut config = location.spec.config.clone();
+        // Which file is read is not up to who may write a location.
+        config.remove("credentialsFile");
+        config.extend([("bucket".to_owned(), bucket.clone()), ("prefix".to_owned(), prefix)]);
+        if let Some(ca) = ca {
+            config.insert("caCert".to_owned(), String::from_utf8_lossy(&ca).into_owned());
+        }
+        let kind = if location.spec.credential.is_some() { Credentials::Own } else { Credentials::Default };
+        let settings = Settings { config, credentials: credentials.map(kind) };
+        let plugin = backup_store::plugin_of(&location.spec.provider);
+        let bucket = self.plugins.bucket(&plugin, &bucket, settings).await.map_err(|missing| {
+            let Missing { reason, may_come } = missing;
+            LocationError::NoPlugin { name: name.clone(), reason, may_come }
+        })?;
+        Location::through_plugin(location, Arc::new(bucket)).map_err(failed)
     }
 
     /// The name of the location for backups that name none: the newest marked as the default, else that of the command

@@ -10,6 +10,7 @@ use prost::Message;
 use tokio::sync::watch;
 
 use super::{
+    allowance::Allowance,
     connection::Failure,
     error::{PluginError, is_lasting},
     log::{Listeners, PluginLog},
@@ -31,9 +32,6 @@ const HOPELESS: u32 = 4;
 const ASKED_AT_START: Duration = Duration::from_secs(30);
 /// Plugins that are read of one binary.
 const MOST: usize = 1_000;
-/// Lines that go into our own log, in [`LINES_EVERY`].
-const LINES: u64 = 100;
-const LINES_EVERY: Duration = Duration::from_secs(10);
 
 /// A binary, whether it runs or not.
 #[derive(Debug)]
@@ -159,15 +157,8 @@ impl Binary {
         }
         let of = self.path.file_name().unwrap_or_default().to_string_lossy();
         let said = Said { text: format!("plugin {of}: {}", said.text), level: said.level };
-        if self.listeners.tell(&said) || !self.lines.take() {
-            return;
-        }
-        let text = said.text;
-        match said.level {
-            Level::Debug => {}
-            Level::Info => tracing::info!("{text}"),
-            Level::Warning => tracing::warn!("{text}"),
-            Level::Error => tracing::error!("{text}"),
+        if !self.listeners.tell(&said) {
+            self.lines.log(&said);
         }
     }
 
@@ -242,20 +233,20 @@ async fn list(process: &Process) -> Result<Vec<Offer>, String> {
             tracing::info!(kind, name, "a plugin of a kind that is not used here");
             continue;
         };
-        let applies_to = if is_name(&name) {
-            applies_to(process, kind, &name).await
-        } else {
-            Err(format!("{name:?} is no name of a plugin: it has to be domain/name"))
+        let applies_to = match kind.applies_to() {
+            _ if !is_name(&name) => Err(format!("{name:?} is no name of a plugin: it has to be domain/name")),
+            Some(method) => applies_to(process, method, &name).await,
+            None => Ok(AppliesTo::default()),
         };
         offers.push(Offer { kind, name, applies_to });
     }
     Ok(offers)
 }
 
-async fn applies_to(process: &Process, kind: Kind, name: &str) -> Result<AppliesTo, String> {
+async fn applies_to(process: &Process, method: &'static str, name: &str) -> Result<AppliesTo, String> {
     let question = wire::AppliesToRequest { plugin: name.to_owned() };
     let answer: wire::AppliesToResponse = process
-        .ask(kind.applies_to(), question, ASKED_AT_START)
+        .ask(method, question, ASKED_AT_START)
         .await
         .map_err(|failure| format!("it does not say which items it wants to see: {}", told(failure)))?;
     let selector = answer.selector.unwrap_or_default();
@@ -273,19 +264,5 @@ fn told(failure: Failure) -> String {
         Failure::Late => format!("no answer within {ASKED_AT_START:?}"),
         Failure::Broken(reason) => reason,
         Failure::Status(code, message) => format!("{code:?}: {message}"),
-    }
-}
-
-/// So many lines go into our own log in a while; the rest is dropped.
-#[derive(Debug, Default)]
-struct Allowance(Mutex<Option<(Instant, u64)>>);
-
-impl Allowance {
-    fn take(&self) -> bool {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, count) = taken.take().unwrap_or_else(|| (Instant::now(), 0));
-        let (since, count) = if since.elapsed() < LINES_EVERY { (since, count) } else { (Instant::now(), 0) };
-        *taken = Some((since, count + 1));
-        count < LINES
     }
 }

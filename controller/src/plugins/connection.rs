@@ -117,14 +117,14 @@ impl Connection {
         }
     }
 
-    fn grpc(&self) -> Grpc<Channel> {
+    pub(super) fn grpc(&self) -> Grpc<Channel> {
         let origin = Uri::from_static("http://plugin");
         Grpc::with_origin(self.channel.clone(), origin).max_decoding_message_size(LARGEST)
     }
 }
 
 /// An error with a cause is one of the connection, made here; those of plugins come without.
-fn failure(status: &Status) -> Failure {
+pub(super) fn failure(status: &Status) -> Failure {
     match std::error::Error::source(status) {
         Some(cause) => Failure::Broken(cause.to_string()),
         None => Failure::Status(status.code(), status.message().to_owned()),
@@ -133,7 +133,7 @@ fn failure(status: &Status) -> Failure {
 
 /// What tonic sends its requests through.
 #[derive(Clone)]
-struct Channel(SendRequest<Body>);
+pub(super) struct Channel(SendRequest<Body>);
 
 impl GrpcService<Body> for Channel {
     type ResponseBody = Incoming;

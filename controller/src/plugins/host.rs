@@ -8,12 +8,15 @@ use tokio_util::sync::CancellationToken;
 use super::{
     action::PluginAction,
     binary::Binary,
+    configured::{Configured, Settings},
     delete_item::DeleteAction,
     discover,
     error::PluginError,
     item_block::BlockAction,
     log::PluginLog,
+    objects::PluginBucket,
     offers::{Chosen, Kind, Offer, choose},
+    pool::Pool,
     process::Setup,
 };
 use crate::{
@@ -33,7 +36,12 @@ struct Inner {
     limit: Duration,
     /// None until the folder was read.
     binaries: watch::Sender<Option<Found>>,
+    /// Those that run with settings.
+    configured: Pool,
 }
+
+/// How often those that run with settings are looked at, whether anybody needs them.
+const SWEEP: Duration = Duration::from_mins(1);
 
 /// What is in the folder; the error says why it could not be read.
 type Found = Result<Arc<[Arc<Binary>]>, String>;
@@ -63,6 +71,7 @@ impl Host {
             setup,
             limit: args.plugin_timeout.as_std(),
             binaries: watch::Sender::new(None),
+            configured: Pool::default(),
         }))
     }
 
@@ -73,6 +82,7 @@ impl Host {
             setup: Setup::default(),
             limit: Duration::from_mins(1),
             binaries: watch::Sender::new(Some(Ok(Arc::new([])))),
+            configured: Pool::default(),
         }))
     }
 
@@ -102,9 +112,12 @@ impl Host {
             running.spawn(Arc::clone(binary).supervise());
         }
         self.0.binaries.send_replace(Some(Ok(Arc::clone(&binaries))));
-        stop.cancelled().await;
+        while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
+            self.end_all(self.0.configured.take_idle()).await;
+        }
         running.abort_all();
         futures::future::join_all(binaries.iter().map(|binary| binary.stop())).await;
+        self.end_all(self.0.configured.take_all()).await;
     }
 
     /// The actions on items of a backup. What they say goes to `log`; `built_in` are names that they may not have.
@@ -140,6 +153,60 @@ impl Host {
             DeleteAction::new(binary, offer, self.0.limit)
         })
         .await
+    }
+
+    /// The bucket of a location that a plugin of this name serves with these settings.
+    ///
+    /// # Errors
+    /// There is none; the reason says which there are.
+    pub async fn bucket(
+        &self,
+        plugin: &str,
+        bucket: &str,
+        settings: Settings,
+    ) -> Result<PluginBucket, Missing> {
+        let listed = self.listed().await;
+        let Chosen { used, mut problems } = choose(&listed.offers(&[Kind::ObjectStore]), &BTreeSet::new());
+        problems.extend(listed.problems);
+        let Some((index, offer)) = used.iter().find(|(_, offer)| offer.name == plugin) else {
+            let names = used.iter().map(|(_, offer)| offer.name.as_str());
+            return Err(Missing {
+                reason: self.no_bucket(plugin, names, &problems),
+                may_come: !problems.is_empty(),
+            });
+        };
+        let path = listed.binaries.get(*index).map(|(binary, _)| binary.path()).unwrap_or_default();
+        let make = |settings| {
+            let setup = self.0.setup.clone();
+            Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
+        };
+        let plugin = self.0.configured.get(&path, plugin, settings, make);
+        Ok(PluginBucket::new(plugin, bucket, self.0.limit))
+    }
+
+    fn no_bucket<'a>(
+        &self,
+        plugin: &str,
+        there: impl Iterator<Item = &'a str>,
+        problems: &[String],
+    ) -> String {
+        let there = there.collect::<Vec<_>>().join(", ");
+        let there = if there.is_empty() { "there are none" } else { &there };
+        let folder =
+            self.0.folder.as_ref().map(|folder| format!(" {}", folder.display())).unwrap_or_default();
+        let mut reason = format!(
+            "no plugin offers an object store {plugin}; plugins: {there}; built in: {}. Put the plugin's binary into the \
+             folder{folder} of the controller and start it again, or correct spec.provider",
+            backup_store::BUILT_IN.join(", ")
+        );
+        for problem in problems {
+            let _ = write!(reason, "; {problem}");
+        }
+        reason
+    }
+
+    async fn end_all(&self, plugins: Vec<Arc<Configured>>) {
+        futures::future::join_all(plugins.iter().map(|plugin| plugin.stop())).await;
     }
 
     async fn actions<A>(

@@ -15,6 +15,8 @@ pub enum Kind {
     DeleteItemAction,
     /// `ItemBlockAction`: says which items belong together.
     ItemBlockAction,
+    /// `ObjectStore`: serves locations.
+    ObjectStore,
 }
 
 impl Kind {
@@ -25,27 +27,31 @@ impl Kind {
             "BackupItemActionV2" => Some(Self::BackupItemActionV2),
             "DeleteItemAction" => Some(Self::DeleteItemAction),
             "ItemBlockAction" => Some(Self::ItemBlockAction),
+            "ObjectStore" => Some(Self::ObjectStore),
             _ => None,
         }
     }
 
-    /// The gRPC method `AppliesTo`.
-    pub fn applies_to(self) -> &'static str {
+    /// The gRPC method `AppliesTo`; none for kinds that see no items.
+    pub fn applies_to(self) -> Option<&'static str> {
         match self {
-            Self::BackupItemAction => "/generated.BackupItemAction/AppliesTo",
-            Self::BackupItemActionV2 => "/v2.BackupItemAction/AppliesTo",
-            Self::DeleteItemAction => "/generated.DeleteItemAction/AppliesTo",
-            Self::ItemBlockAction => "/v1.ItemBlockAction/AppliesTo",
+            Self::BackupItemAction => Some("/generated.BackupItemAction/AppliesTo"),
+            Self::BackupItemActionV2 => Some("/v2.BackupItemAction/AppliesTo"),
+            Self::DeleteItemAction => Some("/generated.DeleteItemAction/AppliesTo"),
+            Self::ItemBlockAction => Some("/v1.ItemBlockAction/AppliesTo"),
+            Self::ObjectStore => None,
         }
     }
 
-    /// The gRPC method that has it look at an item: `Execute`, but for one that is only asked.
+    /// The gRPC method that has it look at an item: `Execute`, but for one that is only asked. `Init` for kinds that are told
+    /// settings.
     pub fn execute(self) -> &'static str {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/Execute",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/Execute",
             Self::DeleteItemAction => "/generated.DeleteItemAction/Execute",
             Self::ItemBlockAction => "/v1.ItemBlockAction/GetRelatedItems",
+            Self::ObjectStore => "/generated.ObjectStore/Init",
         }
     }
 }

@@ -148,25 +148,33 @@ impl Process {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let answer = self.connection.ask(method, question, limit).await;
-        match &answer {
-            Err(Failure::Late) if healthy(&self.connection).await.is_err() => {
+        match self.connection.ask(method, question, limit).await {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(self.explained(failure).await),
+        }
+    }
+
+    /// For calls with streams. A failure of theirs has to be [`explained`](Self::explained).
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Looks what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
+    pub async fn explained(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Late if healthy(&self.connection).await.is_err() => {
                 self.kill.cancel();
                 let _ = tokio::time::timeout(END, self.ended()).await;
+                Failure::Late
             }
-            Err(Failure::Broken(reason)) => {
+            Failure::Broken(reason) => {
                 // Without its connection it is of no use; most have ended.
-                let mut ended = self.ended.clone();
-                let how = match tokio::time::timeout(END, end(&mut ended)).await {
-                    Ok(how) => how,
-                    Err(_) => reason.clone(),
-                };
+                let how = tokio::time::timeout(END, self.ended()).await;
                 self.kill.cancel();
-                return Err(Failure::Broken(how));
+                Failure::Broken(how.unwrap_or(reason))
             }
-            Ok(_) | Err(_) => {}
+            other => other,
         }
-        answer
     }
 
     /// It has done what it is there for.

@@ -146,6 +146,12 @@ impl Location {
         Ok(String::from_utf8_lossy(&marker).trim().to_owned())
     }
 
+    /// Before a decision: where a store knows no conditions, two that claimed the folder at the same moment have both been
+    /// told that it is theirs, and the marker is of the one who wrote last.
+    pub(super) async fn still_ours(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
+        if self.is_unconditional() { self.check_owner(keys, uid).await } else { Ok(()) }
+    }
+
     async fn check_owner(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
         let owner = self.owner(keys).await?;
         if owner == uid {

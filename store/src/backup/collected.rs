@@ -60,6 +60,7 @@ impl Collected {
         all.push((self.keys.metadata(), json.into()));
         let record = Record { uid: self.uid.clone(), contents, status: Value::Null, files: all };
         crash::point("before-record");
+        self.location.still_ours(&self.keys, &self.uid).await?;
         self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;
         crash::point("after-record");
         Ok(Decided::new(self.location.clone(), self.keys.clone(), self.record, record, metadata.clone()))

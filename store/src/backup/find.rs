@@ -26,13 +26,17 @@ impl Location {
     ///
     /// Errors: [`StoreError::Corrupt`] for metadata or a record that can't be used.
     pub async fn find_backup(&self, backup: &str, uid: &str) -> Result<Found, StoreError> {
-        if let Some(stored) = self.read_metadata(backup).await? {
-            return Ok(Found::Stored(Box::new(stored)));
-        }
+        // Metadata that a plugin was broken off in the middle of is written again by whoever has the record.
+        let broken = match self.read_metadata(backup).await {
+            Ok(Some(stored)) => return Ok(Found::Stored(Box::new(stored))),
+            Ok(None) => None,
+            Err(error @ StoreError::Corrupt { .. }) if self.plugin().is_some() => Some(error),
+            Err(error) => return Err(error),
+        };
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.private()).await?;
         let Some(number) = found.iter().filter_map(|key| keys.record_number(key)).max() else {
-            return Ok(Found::Nothing);
+            return broken.map_or(Ok(Found::Nothing), Err);
         };
         let key = keys.record(number);
         let corrupt = |detail: String| StoreError::Corrupt { url: self.url_of(&key), detail };
@@ -43,7 +47,7 @@ impl Location {
         };
         let record = Record::decode(&bytes, keys.folder()).map_err(corrupt)?;
         if record.uid != uid {
-            return Ok(Found::Nothing); // the folder is another's; opening it says whose
+            return broken.map_or(Ok(Found::Nothing), Err); // the folder is another's; opening it says whose
         }
         if matches!(record.contents, Contents::Open { .. }) {
             let waiting = Waiting::found(self.clone(), keys, number, record).await?;

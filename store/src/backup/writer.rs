@@ -61,6 +61,7 @@ impl BackupWriter {
             status,
             files: files.encode(&self.keys)?,
         };
+        self.location.still_ours(&self.keys, &record.uid).await?;
         self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;
         Ok(Waiting::new(self.location, self.keys, self.record, record, files))
     }

@@ -21,6 +21,12 @@ use crate::{
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// An object that is there.
+pub(crate) struct There {
+    /// Its size (bytes); none where that is known only once it was read.
+    pub size: Option<u64>,
+}
+
 /// Whether the store refuses because the key is there.
 pub(crate) fn is_taken(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
@@ -56,10 +62,10 @@ impl Location {
         Ok(Some(all.freeze()))
     }
 
-    /// Size of an object (bytes); none if the key is not there.
-    pub(crate) async fn size_of(&self, key: &Path) -> Result<Option<u64>, StoreError> {
+    /// Looks at an object; none if the key is not there.
+    pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<There>, StoreError> {
         match self.store().head(key).await {
-            Ok(meta) => Ok(Some(meta.size)),
+            Ok(meta) => Ok(Some(There { size: self.plugin().is_none().then_some(meta.size) })),
             Err(error) => self.absent("look at", key, &error),
         }
     }
@@ -71,7 +77,7 @@ impl Location {
         let payload = PutPayload::from_bytes(bytes);
         let options = |mode| PutOptions { mode, tags: self.inner.tags.clone(), ..PutOptions::default() };
         let mut tries = 0;
-        while !self.inner.unconditional.load(Ordering::Relaxed) {
+        while !self.is_unconditional() {
             tries += 1;
             match self.store().put_opts(key, payload.clone(), options(PutMode::Create)).await {
                 Ok(_) => return Ok(()),
@@ -144,7 +150,7 @@ impl Location {
     pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
         let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();
         if let Some(creating) = &self.inner.uploads.creating
-            && !self.inner.unconditional.load(Ordering::Relaxed)
+            && !self.is_unconditional()
         {
             match creating.complete_multipart(key, &parts.upload, ids()).await {
                 Err(error) if is_unsupported(&error) => self.knows_no_conditions(),

@@ -463,7 +463,12 @@ async fn full_disk(
     ensure!(mount("remount,size=200m"), "the disk could not be made larger");
     let backup = world.backup_ended("drill-disk").await?;
     ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    let folder = disk.join("store/backups/drill-disk");
+    whole_folder(&disk.join("store"), "drill-disk").await
+}
+
+/// What must be true of a store that is a folder on this machine once a backup has ended.
+pub async fn whole_folder(store: &std::path::Path, name: &str) -> anyhow::Result<()> {
+    let folder = store.join("backups").join(name);
     let mut files = Vec::new();
     for entry in std::fs::read_dir(&folder)?.chain(std::fs::read_dir(folder.join(".private"))?) {
         files.push(entry?.file_name().into_string().unwrap_or_default());
@@ -472,7 +477,7 @@ async fn full_disk(
     ensure!(files.len() == 11 && files.contains(&"owner".to_owned()), "{files:?}");
     let output = tokio::process::Command::new(backup_tests::binaries::build_control_plane()?)
         .arg("inspect")
-        .arg(folder.join("drill-disk.tar.gz"))
+        .arg(folder.join(format!("{name}.tar.gz")))
         .output()
         .await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -20,6 +20,7 @@ mod locks;
 mod main_job;
 mod metrics;
 mod moving_lists;
+mod object_plugins;
 mod operation_crashes;
 mod operations_in_flight;
 mod orphans;
@@ -118,7 +119,7 @@ async fn main() -> ExitCode {
         ),
         (
             "plugins of Velero's kind",
-            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS].concat(),
+            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS, object_plugins::TESTS].concat(),
             World::builder().webhooks(1).plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--plugin-timeout=15s",

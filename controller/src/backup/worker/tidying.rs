@@ -4,7 +4,7 @@ use backup_core::{
     api::{Backup, BackupPhase},
     operation::BackupOperation,
 };
-use backup_store::Found;
+use backup_store::{Found, Location};
 use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
@@ -34,6 +34,15 @@ impl Worker {
         }
         self.reins.check()?;
         self.told(stored, tidy::stored(&self.snapshots(), stored).await)
+    }
+
+    /// After an end that another process has stored: what that one could not tidy up any more. Best effort.
+    pub(super) async fn tidy_store(&self, backup: &Backup, location: &Location) {
+        if self.may_write(backup).await.is_ok()
+            && let Err(error) = location.tidy_backup(&self.name).await
+        {
+            tracing::debug!(backup = self.name, %error, "private files of a finished backup stay");
+        }
     }
 
     /// It comes to nothing: what runs is told to stop, and its snapshots are removed.

@@ -1,0 +1,217 @@
+//! A plugin that has to be told its settings (`Init`) before it can work: a process of its own for each set of settings, as
+//! a plugin has room for one. It is started when it is needed, started again when it has ended, and ends when nobody
+//! has needed it for a while.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    io::Write as _,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use tempfile::NamedTempFile;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::{
+    allowance::Allowance,
+    connection::Failure,
+    error::{PluginError, is_lasting},
+    process::{Process, Setup},
+    said::Said,
+    store_wire::InitRequest,
+};
+use crate::runtime::queue::backoff::{Steps, jitter};
+
+/// Between the end of a process that was of no use and the start of the next.
+const RESTART: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+/// How long a plugin may take to understand its settings; some ask their store.
+const INIT: Duration = Duration::from_secs(30);
+/// The variables that Velero's deployments have the default credentials in (`pkg/install/deployment.go`, v1.18).
+const DEFAULT_CREDENTIALS: [&str; 4] = [
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "AZURE_CREDENTIALS_FILE",
+    "ALIBABA_CLOUD_CREDENTIALS_FILE",
+];
+/// The setting that names the file with a location's own.
+const CREDENTIALS_FILE: &str = "credentialsFile";
+
+/// What a plugin is told.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// As Velero would give it.
+    pub config: BTreeMap<String, String>,
+    /// What it signs in with, if there is anything.
+    pub credentials: Option<Credentials>,
+}
+
+/// The contents of a file with credentials.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Credentials {
+    /// Of the location: named by a setting.
+    Own(Vec<u8>),
+    /// Of the installation: named by variables.
+    Default(Vec<u8>),
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
+
+/// A plugin with its settings. Nothing runs before it is needed.
+#[derive(Debug)]
+pub struct Configured {
+    path: PathBuf,
+    setup: Setup,
+    plugin: String,
+    /// The gRPC method that takes the settings.
+    init: &'static str,
+    settings: Settings,
+    state: Mutex<State>,
+    lines: Arc<Allowance>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Option<Running>,
+    /// Processes in a row that were of no use.
+    failures: u32,
+    /// Until when no other one is started, and what became of the last.
+    resting: Option<(Instant, PluginError)>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Arc<Process>,
+    /// Lives as long as who may read it.
+    _credentials: Option<NamedTempFile>,
+}
+
+impl Configured {
+    /// A plugin of a binary, and what it is told by `init`.
+    pub fn new(path: PathBuf, setup: Setup, plugin: String, init: &'static str, settings: Settings) -> Self {
+        let (state, lines) = (Mutex::default(), Arc::default());
+        Self { path, setup, plugin, init, settings, state, lines }
+    }
+
+    /// Path of the binary.
+    pub fn binary(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Name of the plugin.
+    pub fn name(&self) -> &str {
+        &self.plugin
+    }
+
+    /// The process, told its settings; started if need be. One that ended without having been of use is not started
+    /// again at once: who asks meanwhile gets to know why it ended.
+    pub async fn process(&self) -> Result<Arc<Process>, PluginError> {
+        let mut state = self.state.lock().await;
+        if let Some(running) = &state.running {
+            let process = Arc::clone(&running.process);
+            if !process.has_ended() {
+                return Ok(process);
+            }
+            let reason = process.ended().await;
+            tracing::warn!(
+                binary = self.binary(),
+                plugin = self.plugin,
+                reason,
+                "the process of a plugin has ended"
+            );
+            if process.has_been_useful() {
+                state.failures = 0;
+            }
+            let error = PluginError::Down { binary: self.binary(), reason };
+            failed(&mut state, error);
+        }
+        if let Some((until, error)) = &state.resting
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        match self.start().await {
+            Ok(running) => {
+                let process = Arc::clone(&running.process);
+                state.running = Some(running);
+                Ok(process)
+            }
+            Err(error) => {
+                failed(&mut state, error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<Running, PluginError> {
+        let down = |reason: String| PluginError::Down { binary: self.binary(), reason };
+        let (mut setup, mut config) = (self.setup.clone(), self.settings.config.clone());
+        let credentials = match &self.settings.credentials {
+            None => None,
+            Some(Credentials::Own(text) | Credentials::Default(text)) => Some(
+                private_file(text).map_err(|error| down(format!("no file for its credentials: {error}")))?,
+            ),
+        };
+        if let Some(file) = &credentials {
+            let path = file.path().display().to_string();
+            if matches!(self.settings.credentials, Some(Credentials::Own(_))) {
+                config.insert(CREDENTIALS_FILE.to_owned(), path);
+            } else {
+                setup.env.extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
+            }
+        }
+        let (lines, of) = (Arc::clone(&self.lines), self.plugin.clone());
+        let heard =
+            move |said: Said| lines.log(&Said { text: format!("plugin {of}: {}", said.text), ..said });
+        let process = Process::start(&self.path, &setup, heard).await.map_err(down)?;
+        let question = InitRequest { plugin: self.plugin.clone(), config: HashMap::from_iter(config) };
+        match process.ask::<_, ()>(self.init, question, INIT).await {
+            Ok(()) => Ok(Running { process: Arc::new(process), _credentials: credentials }),
+            Err(failure) => Err(self.error("Init", INIT, failure)),
+        }
+    }
+
+    /// A failure of a call, told.
+    pub fn error(&self, call: &'static str, limit: Duration, failure: Failure) -> PluginError {
+        let (binary, plugin) = (self.binary(), self.plugin.clone());
+        match failure {
+            Failure::Late => PluginError::Late { binary, plugin, call, limit },
+            Failure::Broken(reason) => PluginError::Ended { binary, plugin, call, reason },
+            Failure::Status(code, reason) => {
+                let lasting = is_lasting(code, &reason);
+                PluginError::Refused { binary, plugin, call, reason, lasting }
+            }
+        }
+    }
+
+    /// Ends its process; it is started again when it is needed.
+    pub async fn stop(&self) {
+        let running = self.state.lock().await.running.take();
+        if let Some(running) = running {
+            running.process.stop().await;
+        }
+    }
+}
+
+/// Notes the end of a process, or that there was none. Once is an accident: the next one is started at once.
+fn failed(state: &mut State, error: PluginError) {
+    let delay = match state.failures {
+        0 => Duration::ZERO,
+        before => RESTART.delay(before, jitter()),
+    };
+    state.running = None;
+    state.failures = state.failures.saturating_add(1);
+    state.resting = Some((Instant::now() + delay, error));
+}
+
+/// A file that only we can read.
+fn private_file(text: &[u8]) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("plugin-credentials-").tempfile()?;
+    file.write_all(text)?;
+    Ok(file)
+}

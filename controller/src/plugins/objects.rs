@@ -1,0 +1,165 @@
+//! A bucket that a plugin serves (Velero's `ObjectStore`).
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use backup_store::{Body, Fault, ObjectPlugin, PluginFault};
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use prost::Message;
+
+use super::{
+    configured::Configured,
+    error::PluginError,
+    process::Process,
+    store_wire::{self as wire, method},
+    streams::{Pace, Unsent},
+};
+
+/// Bytes of an object in one message; gRPC servers in Go take up to 4 MiB.
+const PIECE: usize = 64 * 1024;
+/// How long a question without a stream may take.
+const ASKED: Duration = Duration::from_mins(1);
+
+/// A bucket.
+#[derive(Debug)]
+pub struct PluginBucket {
+    plugin: Arc<Configured>,
+    bucket: String,
+    /// How long a message of an object may take.
+    limit: Duration,
+}
+
+impl PluginBucket {
+    /// The bucket that a plugin was told of in its settings.
+    pub fn new(plugin: Arc<Configured>, bucket: &str, limit: Duration) -> Self {
+        Self { plugin, bucket: bucket.to_owned(), limit }
+    }
+
+    async fn process(&self) -> Result<Arc<Process>, PluginFault> {
+        self.plugin.process().await.map_err(|error| fault(&error))
+    }
+
+    async fn ask<Q, A>(&self, method: &'static str, call: &'static str, question: Q) -> Result<A, PluginFault>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let (process, limit) = (self.process().await?, ASKED.min(self.limit));
+        let answer = process.ask(method, question, limit).await;
+        if answer.is_ok() {
+            process.was_useful();
+        }
+        answer.map_err(|failure| fault(&self.plugin.error(call, limit, failure)))
+    }
+
+    fn object(&self, key: &str) -> wire::ObjectRequest {
+        wire::ObjectRequest {
+            plugin: self.plugin.name().to_owned(),
+            bucket: self.bucket.clone(),
+            key: key.to_owned(),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectPlugin for PluginBucket {
+    async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault> {
+        const CALL: &str = "PutObject";
+        let process = self.process().await?;
+        let wire::ObjectRequest { plugin, bucket, key } = self.object(key);
+        let message = move |body| wire::PutObjectRequest {
+            plugin: plugin.clone(),
+            bucket: bucket.clone(),
+            key: key.clone(),
+            body,
+        };
+        // The first message has no bytes, as an object without any needs one, too.
+        let pieces = body.map_ok(pieces).try_flatten();
+        let messages = stream::once(async { Ok(Bytes::new()) }).chain(pieces).map_ok(message);
+        let pace = Pace { message: self.limit, answer: self.limit };
+        let sent = process.connection().send::<_, (), _>(method::PUT, messages.boxed(), pace).await;
+        match sent {
+            Ok(()) => {
+                process.was_useful();
+                Ok(())
+            }
+            Err(Unsent::Ours(fault)) => Err(fault),
+            Err(Unsent::Theirs(failure)) => {
+                let failure = process.explained(failure).await;
+                Err(fault(&self.plugin.error(CALL, self.limit, failure)))
+            }
+        }
+    }
+
+    async fn exists(&self, key: &str) -> Result<bool, PluginFault> {
+        let answer: wire::ObjectExistsResponse =
+            self.ask(method::EXISTS, "ObjectExists", self.object(key)).await?;
+        Ok(answer.exists)
+    }
+
+    async fn get(&self, key: &str) -> Result<Body, PluginFault> {
+        const CALL: &str = "GetObject";
+        let (process, plugin, limit) = (self.process().await?, Arc::clone(&self.plugin), self.limit);
+        let told = async move |process: Arc<Process>, failure| {
+            let failure = process.explained(failure).await;
+            fault(&plugin.error(CALL, limit, failure))
+        };
+        let asked = process.connection().receive(method::GET, self.object(key), limit).await;
+        let messages = match asked {
+            Ok(messages) => messages,
+            Err(failure) => return Err(told(process, failure).await),
+        };
+        process.was_useful();
+        let body = messages.then(move |message| {
+            let (process, told) = (Arc::clone(&process), told.clone());
+            async move {
+                match message {
+                    Ok(wire::Bytes { data }) => Ok(data),
+                    Err(failure) => Err(told(process, failure).await),
+                }
+            }
+        });
+        Ok(body.boxed())
+    }
+
+    async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
+        let question = wire::ListCommonPrefixesRequest {
+            plugin: self.plugin.name().to_owned(),
+            bucket: self.bucket.clone(),
+            delimiter: "/".to_owned(),
+            prefix: prefix.to_owned(),
+        };
+        let answer: wire::ListCommonPrefixesResponse =
+            self.ask(method::FOLDERS, "ListCommonPrefixes", question).await?;
+        Ok(answer.prefixes)
+    }
+
+    async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
+        let question = wire::ListObjectsRequest {
+            plugin: self.plugin.name().to_owned(),
+            bucket: self.bucket.clone(),
+            prefix: prefix.to_owned(),
+        };
+        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, "ListObjects", question).await?;
+        Ok(answer.keys)
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), PluginFault> {
+        self.ask(method::DELETE, "DeleteObject", self.object(key)).await
+    }
+}
+
+/// Bytes in pieces that fit into a message.
+fn pieces(mut bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes, PluginFault>> {
+    let next = move || {
+        let piece = bytes.split_to(bytes.len().min(PIECE));
+        (!piece.is_empty()).then_some(Ok(piece))
+    };
+    stream::iter(std::iter::from_fn(next))
+}
+
+fn fault(error: &PluginError) -> PluginFault {
+    let fault = if error.is_lasting() { Fault::Lasting } else { Fault::Passing };
+    PluginFault { text: error.to_string(), fault }
+}

@@ -1,0 +1,52 @@
+//! Plugins that run with settings, one for each set of settings.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::configured::{Configured, Settings};
+
+/// How long one runs that nobody needs: a location is looked at about every minute.
+const IDLE: Duration = Duration::from_mins(5);
+
+/// Binary, plugin, settings.
+type Key = (String, String, Settings);
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Pool(Mutex<HashMap<Key, (Arc<Configured>, Instant)>>);
+
+impl Pool {
+    /// The one for these settings.
+    pub fn get(
+        &self,
+        binary: &str,
+        plugin: &str,
+        settings: Settings,
+        make: impl FnOnce(Settings) -> Configured,
+    ) -> Arc<Configured> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (binary.to_owned(), plugin.to_owned(), settings);
+        let make = |key: &Key| (Arc::new(make(key.2.clone())), Instant::now());
+        let (plugin, used) = all.entry(key).or_insert_with_key(make);
+        *used = Instant::now();
+        Arc::clone(plugin)
+    }
+
+    /// Takes those out that nobody has needed for a while.
+    pub fn take_idle(&self) -> Vec<Arc<Configured>> {
+        self.take(|plugin, used| Arc::strong_count(plugin) == 1 && used.elapsed() > IDLE)
+    }
+
+    /// Takes all out.
+    pub fn take_all(&self) -> Vec<Arc<Configured>> {
+        self.take(|_, _| true)
+    }
+
+    fn take(&self, which: impl Fn(&Arc<Configured>, &Instant) -> bool) -> Vec<Arc<Configured>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extract_if(|_, (plugin, used)| which(plugin, used)).map(|(_, (plugin, _))| plugin).collect()
+    }
+}

@@ -1,0 +1,218 @@
+//! Providers that are served by a plugin of Velero's kind (`ObjectStore` in `pkg/plugin/velero/object_store.go`, v1.18).
+//!
+//! Such a plugin can write, read, list and delete whole objects. It knows no conditions, no sizes and no uploads in parts: a
+//! key is looked at before it is written, a size is known once the object was read, and parts are private objects
+//! (`plugin_uploads`).
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use backup_core::api::BackupStorageLocation;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use object_store::{
+    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, TagSet, path::Path,
+};
+
+use super::{Location, Opened, Root, Uploads, plugin_uploads::PluginUploads};
+use crate::{Fault, PluginFault, StoreError};
+
+/// Providers that need no plugin.
+pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
+
+/// What Velero puts before the name of a provider that has no domain.
+const DOMAIN: &str = "velero.io/";
+
+/// Keys that are deleted at a time.
+const DELETED_AT_ONCE: usize = 8;
+
+/// The bytes of an object, one after the other. An error ends them.
+pub type Body = BoxStream<'static, std::result::Result<Bytes, PluginFault>>;
+
+/// One bucket, as a plugin serves it.
+#[async_trait]
+pub trait ObjectPlugin: fmt::Debug + Send + Sync {
+    /// Makes these bytes the object of a key, whatever was there. If `body` ends in an error, the plugin must not take what
+    /// came before it for the object.
+    async fn put(&self, key: &str, body: Body) -> std::result::Result<(), PluginFault>;
+    /// Whether there is an object.
+    async fn exists(&self, key: &str) -> std::result::Result<bool, PluginFault>;
+    /// The object.
+    async fn get(&self, key: &str) -> std::result::Result<Body, PluginFault>;
+    /// What lies in a folder (which ends with a slash, or is empty): folders only, each from the top and with a slash at
+    /// its end.
+    async fn folders(&self, prefix: &str) -> std::result::Result<Vec<String>, PluginFault>;
+    /// All keys that begin so.
+    async fn keys(&self, prefix: &str) -> std::result::Result<Vec<String>, PluginFault>;
+    /// Deletes an object.
+    async fn delete(&self, key: &str) -> std::result::Result<(), PluginFault>;
+}
+
+/// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`, v1.18).
+pub fn plugin_of(provider: &str) -> String {
+    if provider.contains('/') { provider.to_owned() } else { format!("{DOMAIN}{provider}") }
+}
+
+/// Whether a provider needs no plugin.
+pub fn is_built_in(provider: &str) -> bool {
+    BUILT_IN.contains(&provider.strip_prefix(DOMAIN).unwrap_or(provider))
+}
+
+/// The bucket of a location that a plugin serves, and the prefix, as Velero tells them to the plugin.
+///
+/// # Errors
+/// [`StoreError::Config`]: a bucket is a plain name.
+pub fn bucket_and_prefix(bsl: &BackupStorageLocation) -> std::result::Result<(String, String), StoreError> {
+    let storage = &bsl.spec.object_storage;
+    let bucket = super::client::bucket(storage.bucket.trim_matches('/'), "bucket")?;
+    Ok((bucket, storage.prefix.as_deref().unwrap_or_default().trim_matches('/').to_owned()))
+}
+
+impl Location {
+    /// A location whose bucket is served by a plugin; does not talk to it yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Config`].
+    pub fn through_plugin(
+        bsl: &BackupStorageLocation,
+        plugin: Arc<dyn ObjectPlugin>,
+    ) -> std::result::Result<Self, StoreError> {
+        let (bucket, prefix) = bucket_and_prefix(bsl)?;
+        let url = format!("{}://{bucket}", plugin_of(&bsl.spec.provider));
+        let uploads = Arc::new(PluginUploads(Arc::clone(&plugin)));
+        let opened = Opened {
+            store: Arc::new(PluginStore(plugin)),
+            uploads: Uploads { store: uploads.clone(), creating: None, list: None },
+            tags: TagSet::default(),
+            root: Root { url, endpoint: None, folder: None },
+        };
+        Self::of(opened, &prefix, Some(uploads))
+    }
+}
+
+/// The bucket of a plugin, as this crate talks to every store.
+#[derive(Debug)]
+struct PluginStore(Arc<dyn ObjectPlugin>);
+
+impl fmt::Display for PluginStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plugin's bucket")
+    }
+}
+
+fn cannot<T>(what: &str) -> Result<T> {
+    Err(Error::NotImplemented { operation: what.to_owned(), implementer: "a plugin".to_owned() })
+}
+
+/// An object of which only the key is known.
+#[allow(clippy::default_trait_access)] // the type of a time is not exported
+fn meta(location: Path) -> ObjectMeta {
+    ObjectMeta { location, last_modified: Default::default(), size: 0, e_tag: None, version: None }
+}
+
+/// A folder, as plugins are asked for it.
+fn folder(prefix: Option<&Path>) -> String {
+    prefix
+        .filter(|prefix| !prefix.as_ref().is_empty())
+        .map_or_else(String::new, |prefix| format!("{prefix}/"))
+}
+
+/// Keys in an answer. One that was not asked for is nonsense; one that we would never write is somebody else's.
+pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
+    let mut paths = Vec::with_capacity(keys.len());
+    for key in keys {
+        if !key.starts_with(prefix) {
+            let text = format!("the plugin that was asked for keys in {prefix:?} answers with {key:?}");
+            return Err(PluginFault { text, fault: Fault::Passing }.into());
+        }
+        match Path::parse(&key) {
+            Ok(path) => paths.push(path),
+            Err(error) => tracing::debug!(key, %error, "a key that is none of a backup store"),
+        }
+    }
+    Ok(paths)
+}
+
+/// Deletes an object. One that is not there is no error, whatever the plugin says to that.
+pub(super) async fn delete(plugin: &dyn ObjectPlugin, key: &str) -> Result<()> {
+    let Err(fault) = plugin.delete(key).await else { return Ok(()) };
+    match plugin.exists(key).await {
+        Ok(false) => Ok(()),
+        _ => Err(fault.into()),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for PluginStore {
+    async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if opts.mode != PutMode::Overwrite {
+            return cannot("a condition");
+        }
+        let pieces: Vec<_> = payload.iter().cloned().map(Ok).collect();
+        self.0.put(key.as_ref(), stream::iter(pieces).boxed()).await?;
+        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        cannot("an upload in parts")
+    }
+
+    async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.range.is_some() {
+            return cannot("a range");
+        }
+        // A plugin that is asked for what is not there says so in words of its own.
+        if !self.0.exists(key.as_ref()).await? {
+            return Err(Error::NotFound {
+                path: key.to_string(),
+                source: "the plugin does not have it".into(),
+            });
+        }
+        let body = if options.head { stream::empty().boxed() } else { self.0.get(key.as_ref()).await? };
+        Ok(GetResult {
+            payload: GetResultPayload::Stream(body.map_err(Error::from).boxed()),
+            meta: meta(key.clone()),
+            range: 0..0,
+            attributes: Attributes::default(),
+            extensions: Extensions::default(),
+        })
+    }
+
+    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let plugin = Arc::clone(&self.0);
+        keys.map(move |key| {
+            let plugin = Arc::clone(&plugin);
+            async move {
+                let key = key?;
+                delete(plugin.as_ref(), key.as_ref()).await?;
+                Ok(key)
+            }
+        })
+        .buffered(DELETED_AT_ONCE)
+        .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (plugin, prefix) = (Arc::clone(&self.0), folder(prefix));
+        let listed = async move {
+            let keys = paths(&prefix, plugin.keys(&prefix).await?)?;
+            Ok::<_, Error>(stream::iter(keys.into_iter().map(meta).map(Ok)))
+        };
+        stream::once(listed).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let prefix = folder(prefix);
+        let folders = self.0.folders(&prefix).await?;
+        // Some answer with the folder itself.
+        let folders = folders.into_iter().filter(|folder| *folder != prefix).collect();
+        let common_prefixes = paths(&prefix, folders)?;
+        Ok(ListResult { common_prefixes, objects: Vec::new(), extensions: Extensions::default() })
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        cannot("a copy")
+    }
+}

@@ -1,0 +1,279 @@
+//! Locations that a plugin serves: whole backups through one that can misbehave.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::*;
+use crate::{
+    BackupFiles, Body, Fault, Found, ItemPath, LogFile, ObjectPlugin, PluginFault, ResourceList, Results,
+};
+
+/// A bucket in memory that writes piece by piece, as a plugin over a file system does.
+#[derive(Debug, Default)]
+struct Bucket {
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    calls: Mutex<Vec<String>>,
+    /// Writes of this key fail after so many bytes, which stay.
+    cut: Mutex<Option<(String, usize)>>,
+}
+
+fn fault(text: &str) -> PluginFault {
+    PluginFault { text: text.to_owned(), fault: Fault::Passing }
+}
+
+impl Bucket {
+    fn note(&self, call: &str, key: &str) {
+        self.calls.lock().unwrap().push(format!("{call} {key}"));
+    }
+
+    fn calls(&self, call: &str) -> Vec<String> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().filter_map(|line| Some(line.strip_prefix(call)?.trim().to_owned())).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn insert(&self, key: &str, bytes: &[u8]) {
+        self.objects.lock().unwrap().insert(key.to_owned(), bytes.to_vec());
+    }
+
+    fn object(&self, key: &str) -> Option<Vec<u8>> {
+        self.objects.lock().unwrap().get(key).cloned()
+    }
+}
+
+#[async_trait]
+impl ObjectPlugin for Arc<Bucket> {
+    async fn put(&self, key: &str, mut body: Body) -> Result<(), PluginFault> {
+        self.note("put", key);
+        let cut = self.cut.lock().unwrap().take_if(|(of, _)| of == key).map(|(_, bytes)| bytes);
+        let mut all = Vec::new();
+        while let Some(chunk) = body.try_next().await? {
+            all.extend_from_slice(&chunk);
+            if let Some(bytes) = cut.filter(|bytes| all.len() >= *bytes) {
+                self.insert(key, &all[..bytes]);
+                return Err(fault("out of luck"));
+            }
+        }
+        self.insert(key, &all);
+        Ok(())
+    }
+
+    async fn exists(&self, key: &str) -> Result<bool, PluginFault> {
+        Ok(self.object(key).is_some())
+    }
+
+    async fn get(&self, key: &str) -> Result<Body, PluginFault> {
+        self.note("get", key);
+        let bytes = self.object(key).ok_or_else(|| fault("no such object"))?;
+        let chunks: Vec<_> = bytes.chunks(64 * 1024).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+        Ok(stream::iter(chunks).boxed())
+    }
+
+    async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
+        let folder = |key: String| Some(format!("{prefix}{}/", key.strip_prefix(prefix)?.split_once('/')?.0));
+        let mut folders: Vec<_> = self.names().into_iter().filter_map(folder).collect();
+        folders.dedup();
+        Ok(folders)
+    }
+
+    async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
+        Ok(self.names().into_iter().filter(|key| key.starts_with(prefix)).collect())
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), PluginFault> {
+        let removed = self.objects.lock().unwrap().remove(key);
+        removed.map(drop).ok_or_else(|| fault("no such object"))
+    }
+}
+
+fn location(bucket: &Arc<Bucket>) -> Location {
+    let mut bsl = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+    bsl.spec.provider = "example.io/p".to_owned();
+    bsl.spec.object_storage.bucket = "b".to_owned();
+    bsl.spec.object_storage.prefix = Some("/p/".to_owned());
+    Location::through_plugin(&bsl, Arc::new(Arc::clone(bucket))).unwrap()
+}
+
+fn files() -> BackupFiles {
+    BackupFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        volume_info: vec![],
+        item_operations: vec![],
+        volume_snapshots: vec![],
+        pod_volume_backups: vec![],
+    }
+}
+
+fn ended(uid: &str) -> Backup {
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some(uid.to_owned());
+    backup.status.phase = Some(BackupPhase::Completed);
+    backup
+}
+
+/// Collects so many items of 64 KiB that do not compress.
+async fn collected(location: &Location, uid: &str, items: u64) -> Result<crate::Collected, StoreError> {
+    let mut writer = location.open_backup("b", uid).await?;
+    let mut state = 1_u64;
+    for number in 0..items {
+        let name = format!("item-{number}");
+        let noise: String = (0..64 * 1024)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(b'a' + u8::try_from((state >> 58) % 26).unwrap())
+            })
+            .collect();
+        let path = ItemPath {
+            group_resource: "configmaps",
+            version: "v1",
+            preferred: true,
+            namespace: Some("n"),
+            name: &name,
+        };
+        writer.item(&path, format!(r#"{{"noise":"{noise}"}}"#).as_bytes()).await?;
+    }
+    writer.finish().await
+}
+
+/// Items that take two parts.
+const LARGE: u64 = 200;
+const CONTENTS: &str = "p/backups/b/b.tar.gz";
+
+#[tokio::test]
+async fn a_backup_of_any_size_is_written_read_and_removed() {
+    for items in [3, LARGE] {
+        let bucket = Arc::new(Bucket::default());
+        let location = location(&bucket);
+        assert_eq!(location.url(), "example.io/p://b/p");
+        let collected = collected(&location, "u", items).await.unwrap();
+        let parts = bucket.calls("put").iter().filter(|key| key.contains("/.private/parts-")).count();
+        assert_eq!(
+            parts,
+            if items == 3 { 0 } else { usize::try_from(collected.bytes().div_ceil(8 << 20)).unwrap() }
+        );
+        let stored = collected.decide(&files(), &ended("u")).await.unwrap().publish().await.unwrap();
+        assert_eq!(stored.phase(), BackupPhase::Completed);
+        let of = |key: &str| bucket.calls("put").iter().filter(|call| call.contains(key)).count();
+        assert_eq!((of(CONTENTS), of("velero-backup.json")), (1, 1));
+        assert_eq!(bucket.calls("get").iter().filter(|key| *key == CONTENTS).count(), 0, "not read back");
+        let private: Vec<_> = bucket.names().into_iter().filter(|key| key.contains(".private")).collect();
+        assert_eq!(private, ["p/backups/b/.private/owner"]);
+        location.check().await.unwrap();
+        assert_eq!(location.list_backups().await.unwrap(), ["b"]);
+        let contents = location.read_contents("b").await.unwrap();
+        assert_eq!(contents.items("configmaps").len() as u64, items);
+        location.delete_backup("b").await.unwrap();
+        assert!(bucket.names().is_empty(), "{:?}", bucket.names());
+    }
+}
+
+/// A bucket in which the end of a backup of so many items is decided, and nothing is visible.
+async fn decided(items: u64) -> Bucket {
+    let bucket = Arc::new(Bucket::default());
+    let collected = collected(&location(&bucket), "u", items).await.unwrap();
+    collected.decide(&files(), &ended("u")).await.unwrap();
+    Bucket { objects: Mutex::new(bucket.objects.lock().unwrap().clone()), ..Bucket::default() }
+}
+
+/// Another process comes and publishes.
+async fn publish(location: &Location) -> Result<Backup, StoreError> {
+    let Found::Decided(mut decided) = location.find_backup("b", "u").await? else { panic!("not decided") };
+    decided.publish().await
+}
+
+#[tokio::test]
+async fn a_write_that_was_broken_off_is_written_again_from_any_byte() {
+    const METADATA: &str = "p/backups/b/velero-backup.json";
+    for (items, cuts) in [
+        (3, vec![(CONTENTS, 0), (CONTENTS, 1000), (METADATA, 0), (METADATA, 20)]),
+        (LARGE, vec![(CONTENTS, 0), (CONTENTS, 100), (CONTENTS, 8 << 20), (CONTENTS, (8 << 20) + 7)]),
+    ] {
+        let before = decided(items).await.objects.into_inner().unwrap();
+        for (key, bytes) in cuts {
+            let bucket = Arc::new(Bucket { objects: Mutex::new(before.clone()), ..Bucket::default() });
+            let location = location(&bucket);
+            *bucket.cut.lock().unwrap() = Some((key.to_owned(), bytes));
+            let error = publish(&location).await.unwrap_err();
+            assert!(error.is_transient() && error.to_string().contains("out of luck"), "{error}");
+            assert_eq!(bucket.object(key).unwrap().len(), bytes);
+            publish(&location).await.unwrap_or_else(|error| panic!("{items} {key} {bytes}: {error}"));
+            location.read_contents("b").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn foreign_bytes_are_left_alone_whatever_their_size() {
+    for items in [3, LARGE] {
+        let before = decided(items).await.objects.into_inner().unwrap();
+        for foreign in ["x".to_owned(), "x".repeat(9 << 20), "x".repeat(20 << 20)] {
+            let bucket = Arc::new(Bucket { objects: Mutex::new(before.clone()), ..Bucket::default() });
+            bucket.insert(CONTENTS, foreign.as_bytes());
+            let error = publish(&location(&bucket)).await.unwrap_err();
+            assert_eq!(error.category(), "exists", "{error}");
+            assert_eq!(bucket.object(CONTENTS).unwrap(), foreign.as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
+    for change in [None, Some(b"y".to_vec())] {
+        let bucket = Arc::new(Bucket::default());
+        let location = location(&bucket);
+        let collected = collected(&location, "u", LARGE).await.unwrap();
+        let part = bucket.names().into_iter().find(|key| key.contains("/parts-")).unwrap();
+        let mut bytes = bucket.object(&part).unwrap();
+        match &change {
+            None => drop(bucket.objects.lock().unwrap().remove(&part)),
+            Some(other) => {
+                bytes.truncate(bytes.len() - other.len());
+                bytes.extend_from_slice(other);
+                bucket.insert(&part, &bytes);
+            }
+        }
+        let mut decided = collected.decide(&files(), &ended("u")).await.unwrap();
+        let error = decided.publish().await.unwrap_err();
+        assert_eq!(error.category(), "lost", "{error}");
+        assert!(bucket.object(CONTENTS).is_none());
+        decided.begin_again().await.unwrap();
+        assert!(!bucket.names().iter().any(|key| key.contains("/parts-")), "{:?}", bucket.names());
+    }
+}
+
+/// Both saw an empty folder before either wrote its marker.
+#[tokio::test]
+async fn of_two_that_claim_at_the_same_moment_the_first_gives_way() {
+    let bucket = Arc::new(Bucket::default());
+    let location = location(&bucket);
+    let first = collected(&location, "first", 1).await.unwrap();
+    bucket.insert("p/backups/b/.private/owner", b"second\n");
+    let error = first.decide(&files(), &ended("first")).await.unwrap_err();
+    assert_eq!(error.category(), "exists", "{error}");
+    let second = collected(&location, "second", 1).await.unwrap();
+    second.decide(&files(), &ended("second")).await.unwrap().publish().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plugin_that_answers_with_other_keys_is_told() {
+    assert!(plugin_keys("p/backups/", "p/backups/x").is_ok());
+    let error = plugin_keys("p/backups/", "q/x").unwrap_err();
+    assert!(error.to_string().contains("\"q/x\""), "{error}");
+    assert!(plugin_keys("p/", "p//x").unwrap().is_empty(), "somebody else's");
+}
+
+fn plugin_keys(prefix: &str, key: &str) -> object_store::Result<Vec<Path>> {
+    plugin::paths(prefix, vec![key.to_owned()])
+}
