@@ -179,7 +179,15 @@ async fn a_controller_that_is_killed_at_the_end_finishes_through_the_plugin(
         world.controllers[0].restart().await?;
         let backup = world.backup_ended(&name).await?;
         ensure!(backup.phase() == BackupPhase::Completed, "killed at {point}: {:?}", backup.status);
-        whole_folder(&place.store(), &name).await.with_context(|| format!("killed at {point}"))?;
+        // Who adopts an end tidies up once it is published.
+        let what = format!("the store of {name} is whole and tidy");
+        eventually(&what, REACHED, async || {
+            anyhow::Ok(match whole_folder(&place.store(), &name).await {
+                Ok(()) => Probe::Ready(()),
+                Err(error) => Probe::NotYet(error.to_string()),
+            })
+        })
+        .await?;
     }
 
     // In the middle of the one write of the contents: what is there of them is our own, and is written again.
