@@ -86,7 +86,9 @@ func (s *folderStore) PutObject(bucket, key string, body io.Reader) error {
 		_, _ = io.CopyN(file, body, some)
 		return misbehave(what)
 	}
-	_, err = io.Copy(file, body)
+	if _, err = io.Copy(file, body); err == nil {
+		note("stored", key)
+	}
 	return err
 }
 

@@ -28,6 +28,8 @@ use crate::runtime::queue::backoff::{Steps, jitter};
 const RESTART: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
 /// How long a plugin may take to understand its settings; some ask their store.
 const INIT: Duration = Duration::from_secs(30);
+/// Nobody asks a plugin so long after its end.
+const FOR_GOOD: Duration = Duration::from_hours(24);
 /// The variables that Velero's deployments have the default credentials in (`pkg/install/deployment.go`, v1.18).
 const DEFAULT_CREDENTIALS: [&str; 4] = [
     "AWS_SHARED_CREDENTIALS_FILE",
@@ -137,6 +139,11 @@ impl Configured {
         }
         match self.start().await {
             Ok(running) => {
+                tracing::info!(
+                    binary = self.binary(),
+                    plugin = self.plugin,
+                    "a plugin runs with the settings of a location"
+                );
                 let process = Arc::clone(&running.process);
                 state.running = Some(running);
                 Ok(process)
@@ -189,10 +196,13 @@ impl Configured {
         }
     }
 
-    /// Ends its process; it is started again when it is needed.
+    /// Ends its process, for good.
     pub async fn stop(&self) {
-        let running = self.state.lock().await.running.take();
-        if let Some(running) = running {
+        let mut state = self.state.lock().await;
+        let error =
+            PluginError::Down { binary: self.binary(), reason: "the controller is ending".to_owned() };
+        state.resting = Some((Instant::now() + FOR_GOOD, error));
+        if let Some(running) = state.running.take() {
             running.process.stop().await;
         }
     }
@@ -214,4 +224,33 @@ fn private_file(text: &[u8]) -> std::io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix("plugin-credentials-").tempfile()?;
     file.write_all(text)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plugin_that_does_not_start_is_not_started_at_every_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plugin");
+        let script = "#!/bin/sh\ncat $AZURE_CREDENTIALS_FILE >> $0.starts\necho no luck >&2\nexit 3\n";
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let credentials = Some(Credentials::Default(b"secret\n".to_vec()));
+        let settings = Settings { config: BTreeMap::new(), credentials };
+        assert!(!format!("{settings:?}").contains("115"), "no bytes of a secret");
+        let plugin = Configured::new(path.clone(), Setup::default(), "x/y".into(), "/x/Init", settings);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            told.push(plugin.process().await.unwrap_err().to_string());
+        }
+        assert!(told.iter().all(|told| told.contains("no luck")), "{told:?}");
+        let starts = std::fs::read_to_string(folder.path().join("plugin.starts")).unwrap();
+        assert_eq!(starts, "secret\nsecret\n", "once more at once, then with a pause");
+        plugin.stop().await;
+        assert!(plugin.process().await.unwrap_err().to_string().contains("is ending"));
+    }
 }

@@ -148,7 +148,7 @@ async fn collected(location: &Location, uid: &str, items: u64) -> Result<crate::
 }
 
 /// Items that take two parts.
-const LARGE: u64 = 200;
+const LARGE: u64 = 130;
 const CONTENTS: &str = "p/backups/b/b.tar.gz";
 
 #[tokio::test]

@@ -119,7 +119,8 @@ async fn main() -> ExitCode {
         ),
         (
             "plugins of Velero's kind",
-            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS, object_plugins::TESTS].concat(),
+            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS, object_plugins::TESTS]
+                .concat(),
             World::builder().webhooks(1).plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--plugin-timeout=15s",

@@ -82,9 +82,14 @@ impl Place {
         Ok(std::fs::write(self.folder.join("do"), line)?)
     }
 
-    /// The processes that wrote a key, one for each time.
+    /// The processes that were asked to write a key, one for each time.
     fn writers(&self, key: &str) -> Vec<u32> {
         self.plugins.processes("PutObject", &format!("deep/down/backups/{key}"))
+    }
+
+    /// Those that took what they were given for the whole object.
+    fn stored(&self, key: &str) -> Vec<u32> {
+        self.plugins.processes("stored", &format!("deep/down/backups/{key}"))
     }
 
     /// Nobody has to ask for it any more.
@@ -244,6 +249,8 @@ async fn a_plugin_that_misbehaves_at_the_end_is_named_and_the_end_comes_later(
         for word in [words, &key, PROVIDER, binary] {
             ensure!(reason.contains(word), "nothing of {word}: {reason}");
         }
+        let stored = place.stored(&format!("{name}/{key}"));
+        ensure!(stored.is_empty(), "{what} {file}: a piece was taken for the whole");
         let available = locations(world).get(location).await?.status;
         ensure!(available.phase == Some(LocationPhase::Available), "{available:?}");
         place.misbehave("")?;
