@@ -17,7 +17,7 @@ mod finalizer;
 mod finish;
 mod gather;
 mod halt;
-mod hooks;
+pub(crate) mod hooks;
 mod items;
 #[cfg(test)]
 mod model;

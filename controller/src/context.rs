@@ -5,6 +5,7 @@ use std::sync::Arc;
 use backup_lock::{Guard, lease::LedgerStore};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -36,6 +37,8 @@ pub struct Context {
     pub locations: Locations,
     /// Velero's plugins.
     pub plugins: Host,
+    /// One permit for each call about an operation that is under way.
+    pub operation_permits: Arc<Semaphore>,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
     /// Records Events on objects.
@@ -71,6 +74,7 @@ impl Context {
             leadership: Leadership::always(),
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
+            operation_permits: Arc::new(Semaphore::new(16)),
             metrics: Arc::new(Metrics::default()),
             events: Events::new(client.clone(), "test"),
             health: Health::default(),

@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use backup_core::profile::Profile;
 use backup_lock::Guard;
 use futures::future::try_join_all;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use args::Args;
@@ -80,6 +81,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         ),
         events: Events::new(client.clone(), &host),
         plugins,
+        operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
         namespace: args.namespace.clone(),
         args: Arc::new(args),
         client,

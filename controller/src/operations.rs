@@ -1,28 +1,30 @@
 //! Item operations: followed from their start to their end, by whichever process is there.
 //!
 //! `decide` says what is asked when, and what an answer means; `following` asks; `kept` is what is stored, and what follows
-//! from it for the backup. The worker of the backup (`backup::worker`) keeps what it learns in the store before it is
-//! published, and goes on from there after a restart.
+//! from it; `keeping` sees to it that what is learned is in the store before it is published. Whoever works on the backup
+//! (`backup::worker`) or restore (`restore::operating`) goes on from there after a restart. `executing` is for actions that
+//! may start some: what they have done is noted in a `notebook`.
 
 pub mod call;
 pub mod decide;
+pub mod executing;
 pub mod following;
+pub mod keeping;
 pub mod kept;
+pub mod notebook;
 
 use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 
 use crate::{backup::actions, context::Context, runtime::clock::Clock};
 use call::Registry;
 use following::Means;
 
-/// What operations are followed with, for all backups of this process.
+/// What operations are followed with. Calls under way are bounded for all of this process together.
 pub fn means(ctx: &Context) -> Means {
     let all = actions::all(ctx, &Arc::default()).into_iter();
     Means {
         registry: Arc::new(Registry::new(all, ctx.plugins.clone())),
-        permits: Arc::new(Semaphore::new(usize::from(ctx.args.item_operation_concurrency))),
+        permits: Arc::clone(&ctx.operation_permits),
         pace: decide::Pace::of(ctx.args.operation_pace().as_std()),
         clock: Clock::default(),
     }

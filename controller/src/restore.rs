@@ -1,12 +1,15 @@
 //! Restores: from a stored backup into the cluster.
 //!
 //! `observe` reads, `validate` and `decide` say what to do, `runner` runs the `work`, `finish` publishes the end. The
-//! work reads one item at a time from the local copy of the backup: `select` chooses and orders, `transform` and `actions`
-//! rewrite, `apply` creates or compares with what is there (`existing`), `report` keeps what is told about it.
+//! work reads one item at a time from the local copy of the backup: `select` chooses and orders, `transform` strips, actions
+//! rewrite (`actions` are built in, `acting` says which see an item), `apply` creates or compares with what is there
+//! (`existing`), `report` keeps what is told about it. What actions have started is seen to its end by `operating`.
 //!
 //! The phase in the resource is the only state that counts. A restore found running is run again: what is there and
 //! equal is left as it is, so this leads to the same.
 
+mod acting;
+pub mod action;
 mod actions;
 mod apply;
 mod calls;
@@ -17,9 +20,10 @@ mod existing;
 mod finish;
 mod guard;
 mod halt;
-mod json;
+pub mod json;
 mod namespaces;
 mod observe;
+mod operating;
 mod reconcile;
 mod report;
 mod runner;
@@ -44,8 +48,8 @@ use crate::{
 };
 use reconcile::Desk;
 
-/// Restores that run at the same time. The lock keeps those apart that overlap.
-const CONCURRENCY: usize = 2;
+/// Restores that are looked after at the same time, most of which wait for operations: as many as the ledger has room for.
+const CONCURRENCY: usize = 1_000;
 /// What the health of the process calls this controller.
 const PART: &str = "restores";
 
@@ -72,6 +76,9 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
                 if restore.metadata.deletion_timestamp.is_some() =>
             {
                 watched.stop(key);
+            }
+            (watch::Touched::Applied(restore), Some(key)) if restore.is_cancelled() => {
+                watched.cancel(key);
             }
             (watch::Touched::Deleted(_), Some(key)) => watched.stop(key),
             _ => {}

@@ -52,7 +52,7 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
-/// Our annotation of a Backup, by a person: it is to be cancelled; any value.
+/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
 
 /// The longest label value that Kubernetes takes, in bytes.

@@ -3,6 +3,8 @@
 //! The JSON is that of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
 //! What older versions wrote, and fields that this version does not know, are read and kept.
 
+mod restore;
+
 use std::fmt;
 
 use jiff::Timestamp;
@@ -13,6 +15,26 @@ use crate::api::{
     common::{is_zero, null_default},
     kind::string_enum,
 };
+
+pub use restore::{RestoreOperation, RestoreOperationSpec};
+
+/// An operation of a backup or of a restore.
+pub trait Operation: Clone {
+    /// Name of the action that started it.
+    fn action(&self) -> &str;
+
+    /// What the action calls it; any text.
+    fn id(&self) -> &str;
+
+    /// The item that it was started for.
+    fn item(&self) -> &ResourceIdentifier;
+
+    /// How far it has come.
+    fn status(&self) -> &OperationStatus;
+
+    /// See [`Self::status`].
+    fn status_mut(&mut self) -> &mut OperationStatus;
+}
 
 string_enum! {
     /// Where an operation is in its life.
@@ -98,6 +120,28 @@ pub struct BackupOperation {
     /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+impl Operation for BackupOperation {
+    fn action(&self) -> &str {
+        &self.spec.backup_item_action
+    }
+
+    fn id(&self) -> &str {
+        &self.spec.operation_id
+    }
+
+    fn item(&self) -> &ResourceIdentifier {
+        &self.spec.resource_identifier
+    }
+
+    fn status(&self) -> &OperationStatus {
+        &self.status
+    }
+
+    fn status_mut(&mut self) -> &mut OperationStatus {
+        &mut self.status
+    }
 }
 
 /// What was started for an item of a backup.
@@ -208,6 +252,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts a list of operations.
+    pub fn of_all<O: Operation>(operations: &[O]) -> Self {
+        Self::of(operations.iter().map(|operation| &operation.status().phase))
+    }
+
     /// Counts operations. Always derived from what is stored, never kept beside it.
     pub fn of<'a>(phases: impl IntoIterator<Item = &'a OperationPhase>) -> Self {
         let mut counts = Self::default();

@@ -12,8 +12,7 @@ mod collected;
 mod decided;
 mod files;
 mod find;
-mod journal;
-mod record;
+pub(crate) mod record;
 mod waiting;
 mod writer;
 
@@ -24,6 +23,5 @@ pub use collected::Collected;
 pub use decided::Decided;
 pub use files::BackupFiles;
 pub use find::Found;
-pub use journal::Journal;
 pub use waiting::Waiting;
 pub use writer::BackupWriter;

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
-use flate2::{Compression, write::GzEncoder};
-use serde::Serialize;
+use bytes::Bytes;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use object_store::path::Path;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::StoreError;
 
@@ -33,4 +35,19 @@ pub(crate) fn json<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Vec<u
         encoder.finish()
     };
     encode().map_err(|error| StoreError::io(&format!("encode {what}"), &error))
+}
+
+/// A JSON document with the key that it belongs under.
+pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
+    let bytes = json(key.filename().unwrap_or_default(), value)?;
+    Ok((key, bytes.into()))
+}
+
+/// Back from what [`file`] gave. Errors: it is missing, or is not what it should be.
+pub(crate) fn parse<T: DeserializeOwned>(
+    key: &Path,
+    bytes_of: &dyn Fn(&Path) -> Option<Bytes>,
+) -> Result<T, String> {
+    let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
+    serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| format!("{key}: {error}"))
 }

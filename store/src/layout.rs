@@ -154,9 +154,9 @@ impl BackupKeys {
         self.private().join(format!("{OPERATIONS}{number}"))
     }
 
-    /// The n-th entry of what work has to remember. Ours, create-only.
-    pub fn journal(&self, number: u64) -> Path {
-        self.private().join(format!("{JOURNAL}{number}"))
+    /// The entries of what work has to remember. Ours, create-only.
+    pub fn journal(&self) -> Numbered {
+        Numbered { folder: self.private(), kind: JOURNAL }
     }
 
     /// A note of an upload that was begun, so that its parts can be removed after a crash. Ours, create-only.
@@ -172,11 +172,6 @@ impl BackupKeys {
     /// The number of a state of operations; none for any other key.
     pub fn operations_number(&self, key: &Path) -> Option<u64> {
         self.number(key, OPERATIONS)
-    }
-
-    /// The number of an entry of the journal; none for any other key.
-    pub fn journal_number(&self, key: &Path) -> Option<u64> {
-        self.number(key, JOURNAL)
     }
 
     /// The number of a note; none for any other key.
@@ -196,6 +191,30 @@ impl BackupKeys {
 
     fn file(&self, suffix: &str) -> Path {
         self.folder.clone().join(format!("{}{suffix}", self.name))
+    }
+}
+
+/// Private keys of one kind, which are numbered.
+#[derive(Clone, Debug)]
+pub struct Numbered {
+    folder: Path,
+    kind: &'static str,
+}
+
+impl Numbered {
+    /// The folder that they lie in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The n-th.
+    pub fn key(&self, number: u64) -> Path {
+        self.folder.clone().join(format!("{}{number}", self.kind))
+    }
+
+    /// The number of a key in this folder; none if it is of another kind.
+    pub fn number(&self, key: &Path) -> Option<u64> {
+        key.filename()?.strip_prefix(self.kind)?.parse().ok()
     }
 }
 
@@ -237,8 +256,42 @@ impl RestoreKeys {
         self.file("", "-volumeinfo.json.gz")
     }
 
+    /// Where everything lies that is ours and of no concern to a reader, about the Restore of this uid. There may be another
+    /// of the same name, of before or of another cluster. Errors: a uid that would leave the folder.
+    pub fn private(&self, uid: &str) -> Result<RestorePrivateKeys, StoreError> {
+        Ok(RestorePrivateKeys { folder: self.folder.clone().join(PRIVATE).join(part(uid)?) })
+    }
+
     fn file(&self, prefix: &str, suffix: &str) -> Path {
         self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
+    }
+}
+
+/// Private keys of one Restore. All are create-only.
+#[derive(Clone, Debug)]
+pub struct RestorePrivateKeys {
+    folder: Path,
+}
+
+impl RestorePrivateKeys {
+    /// The folder that they lie in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The files of a restore whose operations go on, as they were when its items were done.
+    pub fn record(&self) -> Path {
+        self.folder.clone().join("record")
+    }
+
+    /// The states of its operations; the one with the highest number counts.
+    pub fn operations(&self) -> Numbered {
+        Numbered { folder: self.folder.clone(), kind: OPERATIONS }
+    }
+
+    /// The entries of what work has to remember.
+    pub fn journal(&self) -> Numbered {
+        Numbered { folder: self.folder.clone(), kind: JOURNAL }
     }
 }
 
@@ -254,6 +307,7 @@ mod tests {
             let layout = Layout::new(prefix).unwrap();
             let b = layout.backup("nightly-1.2").unwrap();
             let r = layout.restore("r1").unwrap();
+            let of_u = r.private("u-1").unwrap();
             let table = [
                 (b.metadata(), "backups/nightly-1.2/velero-backup.json"),
                 (b.contents(), "backups/nightly-1.2/nightly-1.2.tar.gz"),
@@ -267,13 +321,16 @@ mod tests {
                 (b.owner(), "backups/nightly-1.2/.private/owner"),
                 (b.record(2), "backups/nightly-1.2/.private/record-2"),
                 (b.operations(3), "backups/nightly-1.2/.private/operations-3"),
-                (b.journal(4), "backups/nightly-1.2/.private/journal-4"),
+                (b.journal().key(4), "backups/nightly-1.2/.private/journal-4"),
                 (b.upload_note(1), "backups/nightly-1.2/.private/upload-1"),
                 (r.log(), "restores/r1/restore-r1-logs.gz"),
                 (r.results(), "restores/r1/restore-r1-results.gz"),
                 (r.resource_list(), "restores/r1/restore-r1-resource-list.json.gz"),
                 (r.item_operations(), "restores/r1/restore-r1-itemoperations.json.gz"),
                 (r.volume_info(), "restores/r1/r1-volumeinfo.json.gz"),
+                (of_u.record(), "restores/r1/.private/u-1/record"),
+                (of_u.operations().key(2), "restores/r1/.private/u-1/operations-2"),
+                (of_u.journal().key(3), "restores/r1/.private/u-1/journal-3"),
             ];
             for (key, expected) in table {
                 assert_eq!(key.as_ref(), format!("{base}{expected}"));
@@ -286,7 +343,9 @@ mod tests {
         let keys = Layout::new("p").unwrap().backup("b").unwrap();
         assert_eq!(keys.record_number(&keys.record(12)), Some(12));
         assert_eq!(keys.operations_number(&keys.operations(3)), Some(3));
-        assert_eq!(keys.journal_number(&keys.journal(4)), Some(4));
+        let journal = keys.journal();
+        assert_eq!(journal.number(&journal.key(4)), Some(4));
+        assert_eq!(journal.number(&keys.operations(3)), None);
         assert_eq!(keys.upload_note_number(&keys.upload_note(1)), Some(1));
         for other in [keys.owner(), keys.folder().clone().join("record-1"), keys.private().join("record-x")] {
             assert_eq!(keys.record_number(&other), None, "{other}");
@@ -299,6 +358,7 @@ mod tests {
         for name in ["", ".", "..", "a/b", "../x", "a#1", "a b", "a%2e", "a\n", &"x".repeat(254)] {
             assert_eq!(layout.backup(name).unwrap_err().category(), "config", "{name:?}");
             assert!(layout.restore(name).is_err(), "{name:?}");
+            assert!(layout.restore("r").unwrap().private(name).is_err(), "{name:?}");
         }
         assert!(Layout::new("a/../b").is_err() && Layout::new("a//b").is_err());
     }

@@ -6,8 +6,8 @@
 //! impossible. [`Location::read_contents`] gives the items back. The store itself is one of `object_store`'s, or a plugin of
 //! Velero's kind ([`ObjectPlugin`]).
 //!
-//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under a backup's `.private/` are
-//! ours.
+//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a backup or
+//! restore are ours.
 
 pub mod backup;
 mod beginning;
@@ -15,6 +15,7 @@ pub mod crash;
 pub mod error;
 mod fault;
 mod gzip;
+mod journal;
 pub mod layout;
 pub mod location;
 pub mod logfile;
@@ -28,12 +29,13 @@ mod upload;
 #[cfg(test)]
 mod testing;
 
-pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Journal, Waiting};
+pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Waiting};
 pub use error::StoreError;
 pub use fault::{Fault, PluginFault};
+pub use journal::Journal;
 pub use location::{BUILT_IN, Body, Location, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
 pub use logfile::LogFile;
 pub use resource_list::ResourceList;
-pub use restore::RestoreFiles;
+pub use restore::{RestoreFiles, WaitingRestore};
 pub use results::{ResultSet, Results, Scope};
 pub use tarball::{Contents, ItemPath, ItemRef};

@@ -73,8 +73,14 @@ impl LogFile {
         Ok(all.into())
     }
 
+    /// Goes on with a log that was kept under this key. Errors: it is missing, or the local disk fails.
+    pub(crate) fn read(key: &Path, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self, String> {
+        let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
+        Self::resume(&bytes).map_err(|error| format!("the log: {error}"))
+    }
+
     /// Goes on with a log that was kept: `compressed` is what it held, as gzip.
-    pub(crate) fn resume(compressed: &[u8]) -> io::Result<Self> {
+    fn resume(compressed: &[u8]) -> io::Result<Self> {
         let mut log = Self::new()?;
         log.spool.write_all(compressed)?;
         Ok(log)

@@ -1,12 +1,20 @@
 //! Files of a restore.
 
+mod waiting;
+
 use std::borrow::Borrow;
 
 use bytes::Bytes;
 use object_store::path::Path;
 use serde_json::Value;
 
-use crate::{Location, LogFile, ResourceList, Results, StoreError, gzip};
+use crate::{
+    Location, LogFile, ResourceList, Results, StoreError,
+    gzip::{self, file, parse},
+    layout::RestoreKeys,
+};
+
+pub use waiting::WaitingRestore;
 
 /// Everything that a restore leaves in the store.
 #[derive(Debug)]
@@ -21,6 +29,31 @@ pub struct RestoreFiles {
     pub item_operations: Vec<Value>,
     /// How each volume was restored.
     pub volume_info: Vec<Value>,
+}
+
+impl RestoreFiles {
+    /// Each final key with the bytes that it would have now; the same bytes each time.
+    fn encode(&self, keys: &RestoreKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
+        let log = self.log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+        Ok(vec![
+            (keys.log(), log),
+            file(keys.resource_list(), &self.resource_list)?,
+            file(keys.item_operations(), &self.item_operations)?,
+            file(keys.volume_info(), &self.volume_info)?,
+            file(keys.results(), &self.results)?,
+        ])
+    }
+
+    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
+    fn decode(keys: &RestoreKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self, String> {
+        Ok(Self {
+            log: LogFile::read(&keys.log(), bytes_of)?,
+            results: parse(&keys.results(), bytes_of)?,
+            resource_list: parse(&keys.resource_list(), bytes_of)?,
+            item_operations: parse(&keys.item_operations(), bytes_of)?,
+            volume_info: parse(&keys.volume_info(), bytes_of)?,
+        })
+    }
 }
 
 impl Location {

@@ -24,6 +24,12 @@ func main() {
 		RegisterBackupItemActionV2("example.io/service-account", func(log logrus.FieldLogger) (any, error) {
 			return &serviceAccountAction{}, nil
 		}).
+		RegisterRestoreItemAction("example.io/alter", func(log logrus.FieldLogger) (any, error) {
+			return &alterAction{log: log}, nil
+		}).
+		RegisterRestoreItemActionV2("example.io/move", func(log logrus.FieldLogger) (any, error) {
+			return &moveAction{log: log}, nil
+		}).
 		RegisterDeleteItemAction("example.io/forget", func(log logrus.FieldLogger) (any, error) {
 			return &forgetAction{log: log}, nil
 		}).

@@ -34,8 +34,9 @@ func (a *operateAction) Execute(item runtime.Unstructured, _ *v1.Backup) (
 }
 
 // An operation of so long; "never" ends only when it is told to, "released" when there is a file of that name. After a
-// slash: how long it takes to say how far it is.
+// slash: how long it takes to say how far it is. After a colon: what it fails with in the end.
 func start(item, value string) string {
+	value, failure, _ := strings.Cut(value, ":")
 	value, answer, _ := strings.Cut(value, "/")
 	took, err := time.ParseDuration(value)
 	if err != nil {
@@ -45,13 +46,17 @@ func start(item, value string) string {
 		took = 0
 	}
 	wait, _ := time.ParseDuration(answer)
-	return fmt.Sprintf("%s|%d|%d|%d", item, time.Now().UnixMilli(), took.Milliseconds(), wait.Milliseconds())
+	return fmt.Sprintf("%s|%d|%d|%d|%s", item, time.Now().UnixMilli(), took.Milliseconds(), wait.Milliseconds(), failure)
 }
 
 func (a *operateAction) Progress(id string, _ *v1.Backup) (velero.OperationProgress, error) {
+	return progress(id, biav2.InvalidOperationIDError(id))
+}
+
+func progress(id string, invalid error) (velero.OperationProgress, error) {
 	parts := strings.Split(id, "|")
-	if len(parts) != 4 {
-		return velero.OperationProgress{}, biav2.InvalidOperationIDError(id)
+	if len(parts) != 5 {
+		return velero.OperationProgress{}, invalid
 	}
 	note("progress", parts[0])
 	began, _ := strconv.ParseInt(parts[1], 10, 64)
@@ -63,13 +68,18 @@ func (a *operateAction) Progress(id string, _ *v1.Backup) (velero.OperationProgr
 		NCompleted: done, NTotal: takes, OperationUnits: "ms", Description: "passing the time",
 		Started: time.UnixMilli(began), Completed: done == takes && (takes > 0 || exists("released")),
 	}
+	if progress.Completed {
+		progress.Err = parts[4]
+	}
 	if exists("cancelled-" + parts[0]) {
 		progress.Completed, progress.Err = true, "told to stop"
 	}
 	return progress, nil
 }
 
-func (a *operateAction) Cancel(id string, _ *v1.Backup) error {
+func (a *operateAction) Cancel(id string, _ *v1.Backup) error { return cancel(id) }
+
+func cancel(id string) error {
 	item, _, _ := strings.Cut(id, "|")
 	note("cancel", item)
 	return os.WriteFile(stateFile("cancelled-"+item), nil, 0o644)

@@ -38,6 +38,15 @@ func before(name string) bool {
 	return false
 }
 
+// How often this was asked, with this time.
+func counted(name string) int {
+	for n := 1; ; n++ {
+		if !before(fmt.Sprintf("%s-%d", name, n)) {
+			return n
+		}
+	}
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(stateFile(name))
 	return err == nil

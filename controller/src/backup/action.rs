@@ -138,7 +138,7 @@ pub trait BackupItemAction: Send + Sync {
 }
 
 /// The answer of an action that never starts an operation.
-fn starts_none(action: &str, operation: &str) -> ActionError {
+pub fn starts_none(action: &str, operation: &str) -> ActionError {
     ActionError::Final {
         action: action.to_owned(),
         reason: format!("it starts no operations, so it does not know {operation:?}"),

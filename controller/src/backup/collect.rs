@@ -12,7 +12,7 @@ use backup_store::{BackupWriter, ItemPath, ResourceList, Scope as Area, StoreErr
 use kube::Client;
 
 use super::{
-    action::ItemId,
+    action::{Executed, ItemId},
     actions::Actions,
     halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
@@ -20,7 +20,7 @@ use super::{
     progress::Progress,
     report::Report,
 };
-use crate::discovery::ServedTypes;
+use crate::{discovery::ServedTypes, operations::executing::Operations};
 
 mod act;
 mod along;
@@ -43,7 +43,7 @@ pub mod walk;
 mod wishes;
 
 use along::Kinds;
-use operations::{Operations, StartedOperation};
+use operations::StartedOperation;
 use order::Types;
 use ordered::Ordered;
 use present::Present;
@@ -122,7 +122,7 @@ pub struct Given<'a, S> {
     /// Actions on items.
     pub actions: &'a Actions,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations,
+    pub operations: &'a mut dyn Operations<Executed>,
     /// Runs commands in pods; none where they have been run.
     pub hooks: Option<&'a Hooks>,
     /// Where items go.
@@ -166,7 +166,7 @@ struct Collector<'a, S> {
     backup: &'a Backup,
     order: &'a Order,
     actions: &'a Actions,
-    operations: &'a mut dyn Operations,
+    operations: &'a mut dyn Operations<Executed>,
     hooks: Option<&'a Hooks>,
     sink: &'a mut S,
     report: &'a mut Report,

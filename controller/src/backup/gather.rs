@@ -6,12 +6,11 @@ use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
 };
-use backup_store::{Journal, Location, Scope, StoreError};
-use futures::future::BoxFuture;
+use backup_store::{Location, Scope, StoreError};
 use serde_json::Value;
-use tokio::sync::Mutex;
 
 use super::{
+    action::Executed,
     actions::{
         self, Actions, blocks,
         csi::{
@@ -19,20 +18,21 @@ use super::{
             volumes::{Decision, Policy},
         },
     },
-    collect::{CollectError, Collected, Given, Sink, collect, operations::Operations},
+    collect::{CollectError, Collected, Given, Sink, collect},
     halt::Reins,
     hooks::{Hooks, InCluster, Notes},
     observe::{self, Selection},
     progress::Progress,
     report::Report,
 };
-use crate::{context::Context, plugins::PluginLog, runtime::leader::Leadership};
+use crate::{
+    context::Context,
+    operations::{executing::Operations, notebook::Notebook},
+    plugins::PluginLog,
+};
 
 /// Member of a note: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
-
-/// How often a note looks for another place.
-const TRIES: usize = 5;
 
 /// Why not everything could be gathered.
 #[derive(Debug, thiserror::Error)]
@@ -66,48 +66,8 @@ pub async fn noted(
     let (journal, mut notes) = location.journal(backup).await?;
     notes.retain(|note| note[BACKUP] == *uid);
     let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.leadership.clone()));
-    let notebook = Arc::new(JournalNotes {
-        journal: Mutex::new(journal),
-        location: location.clone(),
-        backup: backup.to_owned(),
-        uid: uid.to_owned(),
-        leadership: ctx.leadership.clone(),
-    });
+    let notebook = Arc::new(Notebook::new(journal, ctx.leadership.clone()).stamped(BACKUP, uid));
     Ok(Noted { hooks: Hooks::new(executor, notebook.clone(), progress.clone()), notebook, notes })
-}
-
-/// Notes in the journal of a backup.
-struct JournalNotes {
-    journal: Mutex<Journal>,
-    location: Location,
-    backup: String,
-    uid: String,
-    leadership: Leadership,
-}
-
-impl JournalNotes {
-    /// Who led before may have added a note while it did not know yet that it does not lead any more. Notes do not depend on
-    /// one another, so the next place will do.
-    async fn add(&self, note: &Value) -> Result<(), StoreError> {
-        let mut journal = self.journal.lock().await;
-        let mut tries = 0;
-        loop {
-            match journal.add(note).await {
-                Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
-                    tries += 1;
-                    (*journal, _) = self.location.journal(&self.backup).await?;
-                }
-                result => return result,
-            }
-        }
-    }
-}
-
-impl Notes for JournalNotes {
-    fn note(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-        note[BACKUP] = Value::from(self.uid.as_str());
-        Box::pin(async move { self.add(&note).await })
-    }
 }
 
 /// Where a backup is gathered into.
@@ -115,7 +75,7 @@ pub struct Into<'a, S> {
     /// Takes the items.
     pub sink: &'a mut S,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations,
+    pub operations: &'a mut dyn Operations<Executed>,
     /// Told of what could not be had.
     pub report: &'a mut Report,
     /// Counts.

@@ -2,18 +2,23 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_core::api::Backup;
+use backup_core::{
+    api::{Backup, Restore},
+    operation::{BackupOperation, Operation, RestoreOperation},
+};
+use futures::future::BoxFuture;
 
 use super::decide::{Answer, Call};
 use crate::{
     backup::action::{ActionError, BackupItemAction},
-    plugins::Host,
+    plugins::{Host, host::Missing},
+    restore::action::RestoreItemAction as _,
 };
 
 /// How long an action may take to answer. One that hangs is asked again later.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Actions by name.
+/// Actions by name. Those on items of a restore that are built in start no operations.
 pub struct Registry {
     built_in: HashMap<String, Arc<dyn BackupItemAction>>,
     plugins: Host,
@@ -26,37 +31,90 @@ impl Registry {
         Self { built_in, plugins }
     }
 
-    /// The action of this name. If there is none, nobody can be asked; that may pass as long as some plugins are not known.
-    async fn find(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Answer> {
-        if let Some(action) = self.built_in.get(name) {
-            return Ok(Arc::clone(action));
+    /// The action of this name on items of a backup.
+    async fn for_backup(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
+        match self.built_in.get(name) {
+            Some(action) => Ok(Arc::clone(action)),
+            None => self.plugins.backup_item_action(name).await,
         }
-        self.plugins.backup_item_action(name).await.map_err(|missing| {
-            if missing.may_come { Answer::Passing(missing.reason) } else { Answer::Final(missing.reason) }
+    }
+}
+
+/// What operations belong to: the actions that started them are told of it.
+pub trait Subject: Clone + Send + Sync + 'static {
+    /// Its operations.
+    type Operation: Operation + Send + Sync + 'static;
+
+    /// Asks the action that started an operation. The outer error: there is no such action here.
+    fn ask<'a>(
+        &'a self,
+        registry: &'a Registry,
+        action: &'a str,
+        operation: &'a str,
+        call: Call,
+    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>>;
+}
+
+impl Subject for Backup {
+    type Operation = BackupOperation;
+
+    fn ask<'a>(
+        &'a self,
+        registry: &'a Registry,
+        action: &'a str,
+        operation: &'a str,
+        call: Call,
+    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>> {
+        Box::pin(async move {
+            let action = registry.for_backup(action).await?;
+            Ok(match call {
+                Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
+                Call::Progress | Call::Wait(_) | Call::Nothing => {
+                    action.progress(operation, self).await.map(Answer::Progress)
+                }
+            })
         })
     }
 }
 
-/// Makes a call, and says what came back.
-pub async fn make(registry: &Registry, action: &str, operation: &str, call: Call, backup: &Backup) -> Answer {
-    let answered = async {
-        let action = match registry.find(action).await {
-            Ok(action) => action,
-            Err(answer) => return Ok(answer),
-        };
-        match call {
-            Call::Cancel => action.cancel(operation, backup).await.map(|()| Answer::Told),
-            Call::Progress | Call::Wait(_) | Call::Nothing => {
-                action.progress(operation, backup).await.map(Answer::Progress)
-            }
-        }
-    };
-    match tokio::time::timeout(LIMIT, answered).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(ActionError::Passing { reason, .. } | ActionError::Unknown { reason, .. })) => {
+impl Subject for Restore {
+    type Operation = RestoreOperation;
+
+    fn ask<'a>(
+        &'a self,
+        registry: &'a Registry,
+        action: &'a str,
+        operation: &'a str,
+        call: Call,
+    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>> {
+        Box::pin(async move {
+            let action = registry.plugins.restore_item_action(action).await?;
+            Ok(match call {
+                Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
+                Call::Progress | Call::Wait(_) | Call::Nothing => {
+                    action.progress(operation, self).await.map(Answer::Progress)
+                }
+            })
+        })
+    }
+}
+
+/// Makes a call, and says what came back. That there is no such action may pass as long as some plugins are not known.
+pub async fn make<S: Subject>(
+    registry: &Registry,
+    action: &str,
+    operation: &str,
+    call: Call,
+    subject: &S,
+) -> Answer {
+    match tokio::time::timeout(LIMIT, subject.ask(registry, action, operation, call)).await {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Ok(Err(ActionError::Passing { reason, .. } | ActionError::Unknown { reason, .. }))) => {
             Answer::Passing(reason)
         }
-        Ok(Err(ActionError::Final { reason, .. })) => Answer::Final(reason),
+        Ok(Ok(Err(ActionError::Final { reason, .. }))) => Answer::Final(reason),
+        Ok(Err(missing)) if missing.may_come => Answer::Passing(missing.reason),
+        Ok(Err(missing)) => Answer::Final(missing.reason),
         Err(_) => Answer::Passing(format!("no answer within {LIMIT:?}")),
     }
 }

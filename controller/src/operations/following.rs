@@ -1,20 +1,17 @@
-//! The operations of one backup, while they are followed.
+//! The operations of one backup or restore, while they are followed.
 //!
 //! Every operation is asked on its own, so one whose action hangs holds no other. How many calls are under way at once is
-//! bounded for all backups together.
+//! bounded for all of them together.
 
 use std::{sync::Arc, time::Duration};
 
-use backup_core::{
-    api::Backup,
-    operation::{BackupOperation, Counts, OperationStatus},
-};
+use backup_core::operation::{Counts, Operation as _, OperationStatus};
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::{
-    call::{self, Registry},
+    call::{self, Registry, Subject},
     decide::{Answer, Call, Followed, Pace},
 };
 use crate::runtime::{clock::Clock, queue::backoff::jitter};
@@ -22,7 +19,7 @@ use crate::runtime::{clock::Clock, queue::backoff::jitter};
 /// The longest sleep: what is due is looked at again then, should the clocks disagree.
 const NAP: Duration = Duration::from_secs(30);
 
-/// What is the same for all backups.
+/// What is the same for all that have operations.
 #[derive(Clone)]
 pub struct Means {
     /// Actions by name.
@@ -47,19 +44,19 @@ pub enum Change {
     Ended,
 }
 
-/// Operations of one backup.
-pub struct Following {
+/// Operations of one backup or restore.
+pub struct Following<S: Subject> {
     means: Means,
-    backup: Arc<Backup>,
-    all: Vec<One>,
+    subject: Arc<S>,
+    all: Vec<One<S::Operation>>,
     calls: FuturesUnordered<BoxFuture<'static, Answered>>,
     stopped: bool,
     /// Rounds that are over: each operation that runs has answered at least once in each.
     rounds: u64,
 }
 
-struct One {
-    operation: BackupOperation,
+struct One<O> {
+    operation: O,
     followed: Followed,
     asked: bool,
     /// Whether it has answered in this round.
@@ -72,19 +69,19 @@ struct Answered {
     answer: Answer,
 }
 
-impl Following {
+impl<S: Subject> Following<S> {
     /// Operations as they were kept; `timeout` is what each may take from its creation.
-    pub fn new(means: Means, backup: &Backup, operations: Vec<BackupOperation>, timeout: Duration) -> Self {
+    pub fn new(means: Means, subject: &S, operations: Vec<S::Operation>, timeout: Duration) -> Self {
         let (now, wall) = (means.clock.now(), Timestamp::now());
-        let one = |operation: BackupOperation| One {
-            followed: Followed::new(operation.status.clone(), timeout, now, wall),
+        let one = |operation: S::Operation| One {
+            followed: Followed::new(operation.status().clone(), timeout, now, wall),
             operation,
             asked: false,
             answered: false,
         };
         Self {
             all: operations.into_iter().map(one).collect(),
-            backup: Arc::new(backup.clone()),
+            subject: Arc::new(subject.clone()),
             calls: FuturesUnordered::new(),
             stopped: false,
             rounds: 0,
@@ -93,9 +90,12 @@ impl Following {
     }
 
     /// All operations as they are now.
-    pub fn operations(&self) -> Vec<BackupOperation> {
-        let now =
-            |one: &One| BackupOperation { status: one.followed.status.clone(), ..one.operation.clone() };
+    pub fn operations(&self) -> Vec<S::Operation> {
+        let now = |one: &One<S::Operation>| {
+            let mut operation = one.operation.clone();
+            operation.status_mut().clone_from(&one.followed.status);
+            operation
+        };
         self.all.iter().map(now).collect()
     }
 
@@ -148,15 +148,16 @@ impl Following {
                 Call::Wait(until) => next = next.min(until.saturating_sub(now)),
                 call @ (Call::Progress | Call::Cancel) => {
                     one.asked = true;
-                    let spec = &one.operation.spec;
-                    let (action, operation) = (spec.backup_item_action.clone(), spec.operation_id.clone());
-                    let (means, backup) = (self.means.clone(), Arc::clone(&self.backup));
+                    let (action, operation) =
+                        (one.operation.action().to_owned(), one.operation.id().to_owned());
+                    let (means, subject) = (self.means.clone(), Arc::clone(&self.subject));
                     self.calls.push(Box::pin(async move {
                         let _permit = means.permits.acquire().await;
                         // Waiting for a permit is not part of the call.
                         let at = means.clock.now();
                         // Boxed when it is its turn: thousands may wait for a permit, and a call is large.
-                        let made = Box::pin(call::make(&means.registry, &action, &operation, call, &backup));
+                        let made =
+                            Box::pin(call::make(&means.registry, &action, &operation, call, &*subject));
                         let answer = made.await;
                         Answered { index, at, answer }
                     }));

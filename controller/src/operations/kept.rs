@@ -1,14 +1,16 @@
 //! Operations as they are kept in the store, and what follows from them. Pure.
 //!
-//! The outcome of a backup is always derived from here, never from what is remembered or was published.
+//! The outcome of a backup or restore is always derived from here, never from what is remembered or was published.
 
 use backup_core::{
     api::{Backup, BackupPhase, BackupStatus},
     operation::{
-        BackupOperation, BackupOperationSpec, Counts, OperationPhase, OperationStatus, ResourceIdentifier,
+        BackupOperation, BackupOperationSpec, Counts, Operation, OperationPhase, OperationStatus,
+        ResourceIdentifier,
     },
 };
 use kube::ResourceExt as _;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::backup::{action::ItemId, collect::operations::StartedOperation, prepare::whole_seconds};
@@ -37,7 +39,8 @@ pub fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperati
     started.iter().map(one).collect()
 }
 
-fn identifier(item: &ItemId) -> ResourceIdentifier {
+/// As Velero writes it.
+pub fn identifier(item: &ItemId) -> ResourceIdentifier {
     ResourceIdentifier::new(&item.group_resource, item.namespace.as_deref(), &item.name)
 }
 
@@ -45,21 +48,21 @@ fn identifier(item: &ItemId) -> ResourceIdentifier {
 ///
 /// # Errors
 /// None that is known: all of it is text and numbers.
-pub fn encode(operations: &[BackupOperation]) -> Result<Vec<Value>, serde_json::Error> {
+pub fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, serde_json::Error> {
     operations.iter().map(serde_json::to_value).collect()
 }
 
-/// From JSON. One that can't be read spoils the list: nobody could say how the backup ended.
+/// From JSON. One that can't be read spoils the list: nobody could say how it all ended.
 ///
 /// # Errors
 /// What is wrong with the first one that can't be read.
-pub fn decode(operations: &[Value]) -> Result<Vec<BackupOperation>, serde_json::Error> {
+pub fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, serde_json::Error> {
     operations.iter().map(|operation| serde_json::from_value(operation.clone())).collect()
 }
 
 /// Writes the counts into a status.
 pub fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
-    let counts = Counts::of(operations.iter().map(|operation| &operation.status.phase));
+    let counts = Counts::of_all(operations);
     status.backup_item_operations_attempted = counts.attempted;
     status.backup_item_operations_completed = counts.completed;
     status.backup_item_operations_failed = counts.failed;
@@ -71,24 +74,26 @@ pub fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
 }
 
 /// Why operations have failed: the namespace of the item, and a sentence.
-pub fn errors(operations: &[BackupOperation]) -> Vec<(Option<String>, String)> {
-    let failed = operations.iter().filter(|operation| operation.status.phase == OperationPhase::Failed);
+pub fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
+    let failed = operations.iter().filter(|operation| operation.status().phase == OperationPhase::Failed);
     failed
         .map(|operation| {
-            let (spec, item) = (&operation.spec, &operation.spec.resource_identifier);
+            let item = operation.item();
             let sentence = format!(
                 "{item}: operation {} of {} failed: {}",
-                spec.operation_id, spec.backup_item_action, operation.status.error
+                operation.id(),
+                operation.action(),
+                operation.status().error
             );
             (item.namespace().map(str::to_owned), sentence)
         })
         .collect()
 }
 
-/// The phase while operations run, and after they have all ended.
+/// The phase of a backup while operations run, and after they have all ended.
 pub fn phase(operations: &[BackupOperation], errors: i64, before: &BackupPhase) -> BackupPhase {
     use BackupPhase as P;
-    let counts = Counts::of(operations.iter().map(|operation| &operation.status.phase));
+    let counts = Counts::of_all(operations);
     let failed = errors > 0
         || counts.failed > 0
         || matches!(before, P::WaitingForPluginOperationsPartiallyFailed | P::FinalizingPartiallyFailed);
@@ -158,9 +163,9 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_back() {
         let operations = operations(&[OperationPhase::New, OperationPhase::Failed]);
-        assert_eq!(decode(&encode(&operations).unwrap()).unwrap(), operations);
+        assert_eq!(decode::<BackupOperation>(&encode(&operations).unwrap()).unwrap(), operations);
         assert_eq!(operations[0].status.created, Some("2026-01-01T00:00:00Z".parse().unwrap()));
-        assert!(decode(&[serde_json::json!("no operation")]).is_err());
+        assert!(decode::<BackupOperation>(&[serde_json::json!("no operation")]).is_err());
     }
 
     #[test]

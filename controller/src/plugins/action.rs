@@ -2,29 +2,24 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backup_core::{api::Backup, operation::ResourceIdentifier};
+use backup_core::api::Backup;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    binary::{Binary, Call},
+    asking::{Plugin, ids, made},
+    binary::Binary,
     error::PluginError,
     log::PluginLog,
     offers::{Kind, Offer},
     wire::{self, method},
 };
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress};
-
-/// How long a plugin may take to say how far an operation is, or to tell it to stop. Who asks waits a little longer, so that a process that is dead
-/// to the world is found out.
-const ASKED: Duration = Duration::from_secs(15);
+use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress};
 
 /// An action that a plugin binary offers.
 #[derive(Debug)]
 pub struct PluginAction {
-    binary: Arc<Binary>,
-    name: String,
+    plugin: Plugin,
     kind: Kind,
     applies_to: AppliesTo,
     /// How long it may take for an item.
@@ -36,8 +31,7 @@ impl PluginAction {
     /// What a binary offers; none if nobody knows which items it wants to see.
     pub fn new(binary: Arc<Binary>, offer: &Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
         Some(Self {
-            binary,
-            name: offer.name.clone(),
+            plugin: Plugin::new(binary, offer.name.clone()),
             kind: offer.kind,
             applies_to: offer.applies_to.clone().ok()?,
             limit,
@@ -46,81 +40,29 @@ impl PluginAction {
     }
 
     async fn executed(&self, item: &Value, backup: &Backup) -> Result<Executed, PluginError> {
-        let call = Call {
-            plugin: &self.name,
-            method: self.kind.execute(),
-            name: "Execute",
-            limit: self.limit,
-            log: Some(&self.log),
-        };
-        let sent = self.json(item, call.name)?;
+        let plugin = &self.plugin;
+        let sent = plugin.json(item, "Execute")?;
         let question = wire::ExecuteRequest {
-            plugin: self.name.clone(),
+            plugin: plugin.name.clone(),
             item: sent.clone(),
-            backup: self.json(backup, call.name)?,
+            backup: plugin.json(backup, "Execute")?,
         };
-        let answer: wire::ExecuteResponse = self.binary.call(call, question).await?;
-        let nonsense = |reason: String| self.nonsense(call.name, reason);
-        read(&sent, item, answer).map_err(nonsense)
+        let answer = plugin.execute(self.kind.execute(), self.limit, &self.log, question).await?;
+        read(&sent, item, answer).map_err(|reason| plugin.nonsense("Execute", reason))
     }
 
-    /// Asks the newer kind about an operation; the older one starts none.
-    async fn about<A: prost::Message + Default + 'static>(
-        &self,
-        method: &'static str,
-        name: &'static str,
-        operation: &str,
-        backup: &Backup,
-    ) -> Result<A, PluginError> {
-        if self.kind == Kind::BackupItemAction {
-            return Err(PluginError::Refused {
-                binary: self.binary.path(),
-                plugin: self.name.clone(),
-                call: name,
-                reason: format!("it starts no operations, so it does not know {operation:?}"),
-                lasting: true,
-            });
-        }
-        let call = Call { plugin: &self.name, method, name, limit: ASKED, log: None };
-        let question = wire::OperationRequest {
-            plugin: self.name.clone(),
-            operation_id: operation.to_owned(),
-            backup: self.json(backup, name)?,
-        };
-        self.binary.call(call, question).await
-    }
-
-    fn json(&self, value: &impl serde::Serialize, call: &'static str) -> Result<Vec<u8>, PluginError> {
-        serde_json::to_vec(value).map_err(|error| PluginError::Refused {
-            binary: self.binary.path(),
-            plugin: self.name.clone(),
-            call,
-            reason: format!("what it is asked can not be written as JSON: {error}"),
-            lasting: true,
-        })
-    }
-
-    fn nonsense(&self, call: &'static str, reason: String) -> PluginError {
-        PluginError::Nonsense { binary: self.binary.path(), plugin: self.name.clone(), call, reason }
-    }
-
-    /// `executing`: what was asked for may have happened all the same.
-    fn told(&self, error: &PluginError, executing: bool) -> ActionError {
-        tracing::warn!(category = error.category(), %error, "a plugin failed");
-        let (action, reason) = (self.name.clone(), error.to_string());
-        if executing && error.leaves_outcome_unknown() {
-            ActionError::Unknown { action, reason }
-        } else if error.is_lasting() {
-            ActionError::Final { action, reason }
-        } else {
-            ActionError::Passing { action, reason }
+    /// The older kind starts no operations.
+    fn starts(&self, call: &'static str, operation: &str) -> Result<(), PluginError> {
+        match self.kind {
+            Kind::BackupItemAction => Err(self.plugin.starts_none(call, operation)),
+            _ => Ok(()),
         }
     }
 }
 
 impl BackupItemAction for PluginAction {
     fn name(&self) -> &str {
-        &self.name
+        &self.plugin.name
     }
 
     fn applies_to(&self) -> &AppliesTo {
@@ -137,7 +79,7 @@ impl BackupItemAction for PluginAction {
         item: &'a Value,
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<Executed, ActionError>> {
-        Box::pin(async { self.executed(item, backup).await.map_err(|error| self.told(&error, true)) })
+        Box::pin(async { self.executed(item, backup).await.map_err(|error| self.plugin.told(&error, true)) })
     }
 
     fn progress<'a>(
@@ -146,11 +88,11 @@ impl BackupItemAction for PluginAction {
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
         Box::pin(async move {
-            let asked = self.about(method::PROGRESS, "Progress", operation, backup).await;
-            let progress = asked.and_then(|answer: wire::ProgressResponse| {
-                answer.progress.ok_or_else(|| self.nonsense("Progress", "it says nothing".to_owned()))
-            });
-            progress.map(progress_of).map_err(|error| self.told(&error, false))
+            let progress = match self.starts("Progress", operation) {
+                Ok(()) => self.plugin.progress(method::PROGRESS, operation, backup).await,
+                Err(error) => Err(error),
+            };
+            progress.map_err(|error| self.plugin.told(&error, false))
         })
     }
 
@@ -160,68 +102,25 @@ impl BackupItemAction for PluginAction {
         backup: &'a Backup,
     ) -> BoxFuture<'a, Result<(), ActionError>> {
         Box::pin(async move {
-            let told: Result<(), _> = self.about(method::CANCEL, "Cancel", operation, backup).await;
-            told.map_err(|error| self.told(&error, false))
+            let told = match self.starts("Cancel", operation) {
+                Ok(()) => self.plugin.about(method::CANCEL, "Cancel", operation, backup).await,
+                Err(error) => Err(error),
+            };
+            told.map_err(|error| self.plugin.told(&error, false))
         })
     }
 }
 
 /// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
 fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<Executed, String> {
-    let wire::ExecuteResponse { item: made, additional_items, operation_id, post_operation_items } = answer;
-    // Who changes nothing sends back what it was given.
-    let made = if made.is_empty() || made == sent {
-        None
-    } else {
-        let made: Value =
-            serde_json::from_slice(&made).map_err(|error| format!("the item is no JSON: {error}"))?;
-        let has_name = made.pointer("/metadata/name").and_then(Value::as_str).is_some();
-        if !has_name {
-            return Err("the item is an object without a name".to_owned());
-        }
-        Some(made).filter(|made| made != item)
-    };
+    let wire::ExecuteResponse { item: answered, additional_items, operation_id, post_operation_items } =
+        answer;
     Ok(Executed {
-        item: made,
+        item: made(sent, &answered)?.map(Value::Object).filter(|made| made != item),
         additional: ids(additional_items)?,
         operation: Some(operation_id).filter(|id| !id.is_empty()),
         after_operation: ids(post_operation_items)?,
     })
-}
-
-/// Objects that an answer names; the error says what is wrong with one.
-pub(super) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
-    let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
-        if resource.is_empty() || name.is_empty() {
-            return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));
-        }
-        let id = ResourceIdentifier { group, resource, namespace, name };
-        Ok(ItemId {
-            group_resource: id.group_resource(),
-            namespace: id.namespace().map(str::to_owned),
-            name: id.name,
-        })
-    };
-    all.into_iter().map(id).collect()
-}
-
-fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
-    OperationProgress {
-        completed: progress.completed,
-        error: progress.err,
-        done: progress.n_completed,
-        total: progress.n_total,
-        units: progress.operation_units,
-        description: progress.description,
-        started: progress.started.and_then(time),
-        updated: progress.updated.and_then(time),
-    }
-}
-
-/// A time; none for Go's zero and for 1970, with which plugins say that they do not know (Velero
-/// `pkg/plugin/velero/shared.go`, v1.18), and for what is no time.
-fn time(time: wire::Timestamp) -> Option<Timestamp> {
-    Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -229,6 +128,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::backup::action::ItemId;
 
     fn id(group: &str, resource: &str, namespace: &str, name: &str) -> wire::ResourceIdentifier {
         wire::ResourceIdentifier {
@@ -292,20 +192,5 @@ mod tests {
         assert_eq!(executed.additional, [item("deployments.apps", Some("n"), "d"), item("nodes", None, "x")]);
         assert_eq!(executed.operation.as_deref(), Some("an id\u{0}"));
         assert_eq!(executed.after_operation, [item("pods", Some("n"), "p")]);
-    }
-
-    #[rstest::rstest]
-    #[case(-62_135_596_800, 0, None)]
-    #[case(0, 0, None)]
-    #[case(i64::MAX, 0, None)]
-    #[case(1, 2_000_000_000, None)]
-    #[case(1_700_000_000, 0, Some("2023-11-14T22:13:20Z"))]
-    fn a_time_that_is_not_known_is_none(
-        #[case] seconds: i64,
-        #[case] nanos: i32,
-        #[case] expected: Option<&str>,
-    ) {
-        let time = time(wire::Timestamp { seconds, nanos });
-        assert_eq!(time.map(|time| time.to_string()).as_deref(), expected);
     }
 }

@@ -18,10 +18,12 @@ use super::{
     offers::{Chosen, Kind, Offer, choose},
     pool::Pool,
     process::Setup,
+    restore_item::RestoreAction,
 };
 use crate::{
     Args,
     backup::{action::BackupItemAction, block_action::ItemBlockAction},
+    restore::action::RestoreItemAction as _,
 };
 
 /// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
@@ -52,6 +54,22 @@ pub struct Actions<A> {
     pub usable: Vec<A>,
     /// What is not run, and why, as sentences for people.
     pub problems: Vec<String>,
+}
+
+impl<A> Actions<A> {
+    /// The one of this name. The error says why there is none.
+    fn only(self, name: &str, name_of: impl Fn(&A) -> &str) -> Result<A, Missing> {
+        if let Some(action) = self.usable.into_iter().find(|action| name_of(action) == name) {
+            return Ok(action);
+        }
+        let mut reason = format!(
+            "there is no action {name} here any more: install the plugin that has it, or enable its feature"
+        );
+        for problem in &self.problems {
+            let _ = write!(reason, "; {problem}");
+        }
+        Err(Missing { reason, may_come: !self.problems.is_empty() })
+    }
 }
 
 impl Host {
@@ -147,6 +165,19 @@ impl Host {
         .await
     }
 
+    /// The actions on items of a restore. What they say goes to `log`; `built_in` are names that they may not have.
+    pub async fn restore_item_actions(
+        &self,
+        built_in: &BTreeSet<String>,
+        log: &PluginLog,
+    ) -> Actions<Arc<RestoreAction>> {
+        let kinds = [Kind::RestoreItemAction, Kind::RestoreItemActionV2];
+        self.actions(&kinds, built_in, |binary, offer| {
+            RestoreAction::new(binary, offer, self.0.limit, log).map(Arc::new)
+        })
+        .await
+    }
+
     /// The actions on items of a backup that is deleted.
     pub async fn delete_item_actions(&self) -> Actions<DeleteAction> {
         self.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), |binary, offer| {
@@ -228,16 +259,13 @@ impl Host {
     /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
     pub async fn backup_item_action(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
         let all = self.backup_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
-        if let Some(action) = all.usable.into_iter().find(|action| action.name() == name) {
-            return Ok(action);
-        }
-        let mut reason = format!(
-            "there is no action {name} here any more: install the plugin that has it, or enable its feature"
-        );
-        for problem in &all.problems {
-            let _ = write!(reason, "; {problem}");
-        }
-        Err(Missing { reason, may_come: !all.problems.is_empty() })
+        all.only(name, |action| action.name())
+    }
+
+    /// As [`Self::backup_item_action`], for operations of a restore.
+    pub async fn restore_item_action(&self, name: &str) -> Result<Arc<RestoreAction>, Missing> {
+        let all = self.restore_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
+        all.only(name, |action| action.name())
     }
 
     async fn listed(&self) -> Listed {

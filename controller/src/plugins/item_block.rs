@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    action::ids,
+    asking::ids,
     binary::{Binary, Call},
     error::PluginError,
     log::PluginLog,

@@ -11,6 +11,10 @@ pub enum Kind {
     BackupItemAction,
     /// `BackupItemActionV2`: starts operations, too.
     BackupItemActionV2,
+    /// `RestoreItemAction`: changes items of a restore.
+    RestoreItemAction,
+    /// `RestoreItemActionV2`: starts operations, too, and can have what it brings along waited for.
+    RestoreItemActionV2,
     /// `DeleteItemAction`: sees the items of a backup that is deleted.
     DeleteItemAction,
     /// `ItemBlockAction`: says which items belong together.
@@ -25,6 +29,8 @@ impl Kind {
         match kind {
             "BackupItemAction" => Some(Self::BackupItemAction),
             "BackupItemActionV2" => Some(Self::BackupItemActionV2),
+            "RestoreItemAction" => Some(Self::RestoreItemAction),
+            "RestoreItemActionV2" => Some(Self::RestoreItemActionV2),
             "DeleteItemAction" => Some(Self::DeleteItemAction),
             "ItemBlockAction" => Some(Self::ItemBlockAction),
             "ObjectStore" => Some(Self::ObjectStore),
@@ -37,6 +43,8 @@ impl Kind {
         match self {
             Self::BackupItemAction => Some("/generated.BackupItemAction/AppliesTo"),
             Self::BackupItemActionV2 => Some("/v2.BackupItemAction/AppliesTo"),
+            Self::RestoreItemAction => Some("/generated.RestoreItemAction/AppliesTo"),
+            Self::RestoreItemActionV2 => Some("/v2.RestoreItemAction/AppliesTo"),
             Self::DeleteItemAction => Some("/generated.DeleteItemAction/AppliesTo"),
             Self::ItemBlockAction => Some("/v1.ItemBlockAction/AppliesTo"),
             Self::ObjectStore => None,
@@ -49,6 +57,8 @@ impl Kind {
         match self {
             Self::BackupItemAction => "/generated.BackupItemAction/Execute",
             Self::BackupItemActionV2 => "/v2.BackupItemAction/Execute",
+            Self::RestoreItemAction => "/generated.RestoreItemAction/Execute",
+            Self::RestoreItemActionV2 => "/v2.RestoreItemAction/Execute",
             Self::DeleteItemAction => "/generated.DeleteItemAction/Execute",
             Self::ItemBlockAction => "/v1.ItemBlockAction/GetRelatedItems",
             Self::ObjectStore => "/generated.ObjectStore/Init",

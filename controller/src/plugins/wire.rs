@@ -1,6 +1,8 @@
 //! The messages that plugins understand, by their numbers in Velero's `pkg/plugin/proto` (v1.18), go-plugin's
 //! `internal/plugin` and gRPC's health service. Only what is used here.
 
+pub mod restore;
+
 use prost::Message;
 
 /// Methods.
@@ -157,7 +159,7 @@ pub struct ExecuteResponse {
     pub post_operation_items: Vec<ResourceIdentifier>,
 }
 
-/// Asks about an operation, or tells it to stop.
+/// Asks about an operation, or tells it to stop. The same for backups and restores.
 #[derive(Clone, PartialEq, Message)]
 pub struct OperationRequest {
     /// Name of the plugin.
@@ -166,9 +168,9 @@ pub struct OperationRequest {
     /// What the plugin calls it.
     #[prost(string, tag = "2")]
     pub operation_id: String,
-    /// JSON.
+    /// The backup or restore, as JSON.
     #[prost(bytes = "vec", tag = "3")]
-    pub backup: Vec<u8>,
+    pub subject: Vec<u8>,
 }
 
 /// How far an operation is.

@@ -1,6 +1,6 @@
 //! What to do about one Restore that nobody works on now: the queue never looks at one twice at once. Pure.
 
-use backup_core::api::RestorePhase;
+use backup_core::{api::RestorePhase, operation::Counts};
 
 /// What is known about a Restore.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,17 @@ pub fn next(seen: Seen<'_>) -> Step {
     }
 }
 
+/// The phase while operations run: derived from them and the errors so far, and never better than it was.
+pub fn operating(operations: Counts, errors: i64, before: &RestorePhase) -> RestorePhase {
+    let failed = errors > 0 || operations.failed > 0 || had_failed(before);
+    match (operations.all_ended(), failed) {
+        (false, false) => RestorePhase::WaitingForPluginOperations,
+        (false, true) => RestorePhase::WaitingForPluginOperationsPartiallyFailed,
+        (true, false) => RestorePhase::Finalizing,
+        (true, true) => RestorePhase::FinalizingPartiallyFailed,
+    }
+}
+
 /// The phase while the results are stored, given how many errors there are.
 pub fn finalizing(errors: i64) -> RestorePhase {
     if errors > 0 { RestorePhase::FinalizingPartiallyFailed } else { RestorePhase::Finalizing }
@@ -54,6 +65,14 @@ pub fn finalizing(errors: i64) -> RestorePhase {
 /// The phase once the results are stored.
 pub fn ended(errors: i64) -> RestorePhase {
     if errors > 0 { RestorePhase::PartiallyFailed } else { RestorePhase::Completed }
+}
+
+/// Whether a restore in this phase waits for operations.
+pub fn waits(phase: &RestorePhase) -> bool {
+    matches!(
+        phase,
+        RestorePhase::WaitingForPluginOperations | RestorePhase::WaitingForPluginOperationsPartiallyFailed
+    )
 }
 
 /// Whether a restore found in this phase had already published that something failed. It must not end as `Completed`
@@ -101,6 +120,23 @@ mod tests {
             RestorePhase::FailedValidation,
         ] {
             assert_eq!(step(&phase, false, false), Step::Rest, "{phase}");
+        }
+    }
+
+    #[test]
+    fn the_phase_follows_from_operations_and_never_gets_better() {
+        use RestorePhase as P;
+        let counts = |attempted, completed, failed| Counts { attempted, completed, failed };
+        for (operations, errors, before, expected) in [
+            (counts(2, 1, 0), 0, P::InProgress, P::WaitingForPluginOperations),
+            (counts(2, 0, 1), 0, P::InProgress, P::WaitingForPluginOperationsPartiallyFailed),
+            (counts(1, 0, 0), 1, P::InProgress, P::WaitingForPluginOperationsPartiallyFailed),
+            (counts(2, 2, 0), 0, P::WaitingForPluginOperations, P::Finalizing),
+            (counts(2, 1, 1), 0, P::WaitingForPluginOperations, P::FinalizingPartiallyFailed),
+            // A patch that said so before is not taken back.
+            (counts(1, 1, 0), 0, P::WaitingForPluginOperationsPartiallyFailed, P::FinalizingPartiallyFailed),
+        ] {
+            assert_eq!(operating(operations, errors, &before), expected, "{operations:?} {errors}");
         }
     }
 

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{
     claim::{give_back, release},
-    decide,
+    decide, operating,
     reconcile::{Desk, StepError, schedule_label},
     report::Report,
     status::{self, Counts},
@@ -40,8 +40,13 @@ impl Pending {
     /// The results of work that has come to its end, and where they go.
     pub fn new(report: Report, store: Location) -> Self {
         let (warnings, errors) = report.counts();
-        let counts = Counts { warnings, errors, progress: report.progress() };
+        let counts = Counts { warnings, errors, progress: report.progress(), ..Counts::default() };
         Self { files: report.into_files(), counts, store }
+    }
+
+    /// Results that were completed after the operations had ended.
+    pub fn of_files(files: RestoreFiles, counts: Counts, store: Location) -> Self {
+        Self { files, counts, store }
     }
 }
 
@@ -68,13 +73,7 @@ pub async fn finish(
     ctx.leadership.check()?;
     if let Err(error) = pending.store.put_restore_files(&name, &pending.files).await {
         let why = format!("the results of the restore could not be stored: {error}");
-        tracing::warn!(restore = name, error = why, "a restore waits for its store");
-        if let Outcome::Written(now) =
-            retry::status_patch(ctx, &restore, |now| status::blocked(now, &why)).await?
-        {
-            ctx.events.warning(&now, "Blocked", &why);
-        }
-        return Ok(Action::RequeueAfter(if error.is_transient() { AGAIN.0 } else { AGAIN.1 }));
+        return block(ctx, &restore, &why, error.is_transient()).await;
     }
     let end = decide::ended(counts.errors);
     let at = Timestamp::now();
@@ -95,8 +94,32 @@ pub async fn finish(
     }
     if written != Outcome::Stale {
         desk.forget(&Key::of(&restore));
+        forget_private(&restore, &pending.store).await;
     }
     Ok(give_back(ctx, &restore, &written).await)
+}
+
+/// What was only noted for the work goes. Best effort: what stays goes with the restore.
+async fn forget_private(restore: &Restore, store: &Location) {
+    let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    let forgotten = tokio::time::timeout(DELETE_BUDGET, store.forget_restore(&name, &uid)).await;
+    if !matches!(forgotten, Ok(Ok(()))) {
+        tracing::debug!(restore = name, ?forgotten, "private files of a restore stay");
+    }
+}
+
+/// Something is in the way: told where people look, and tried again later.
+pub async fn block(ctx: &Context, restore: &Restore, why: &str, passing: bool) -> Result<Action, StepError> {
+    Ok(Action::RequeueAfter(tell(ctx, restore, why, passing).await?))
+}
+
+/// As [`block`], for who goes on meanwhile; how long to wait before the next try.
+pub async fn tell(ctx: &Context, restore: &Restore, why: &str, passing: bool) -> Result<Duration, StepError> {
+    tracing::warn!(restore = restore.name_any(), error = why, "a restore waits for its store");
+    if let Outcome::Written(now) = retry::status_patch(ctx, restore, |now| status::blocked(now, why)).await? {
+        ctx.events.warning(&now, "Blocked", why);
+    }
+    Ok(if passing { AGAIN.0 } else { AGAIN.1 })
 }
 
 /// A fatal error. The log that says so is stored if the store takes it; the phase says it in any case.
@@ -117,10 +140,11 @@ pub async fn fail(
             None => end_without_files(ctx, restore, why).await,
         };
     }
-    let counts =
-        Counts { errors: 1, progress: restore.status.progress.clone().unwrap_or_default(), warnings: 0 };
-    if let Some(store) = store {
+    let progress = restore.status.progress.clone().unwrap_or_default();
+    let counts = Counts { errors: 1, progress, ..Counts::default() };
+    if let Some(store) = &store {
         ctx.leadership.check()?;
+        operating::stop(ctx, restore, store).await;
         if let Err(error) = store.put_restore_files(&restore.name_any(), &report.into_files()).await {
             tracing::warn!(restore = restore.name_any(), %error, "the log of a failed restore was not stored");
         }
@@ -131,6 +155,9 @@ pub async fn fail(
         ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
         ctx.events.warning(restore, "Failed", why);
     }
+    if let (Some(store), true) = (&store, written != Outcome::Stale) {
+        forget_private(restore, store).await;
+    }
     Ok(give_back(ctx, restore, &written).await)
 }
 
@@ -140,6 +167,7 @@ async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Resul
         warnings: restore.status.warnings,
         errors: restore.status.errors.max(1),
         progress: restore.status.progress.clone().unwrap_or_default(),
+        ..Counts::default()
     };
     let at = Timestamp::now();
     let written = retry::status_patch(ctx, restore, |now| {
@@ -155,13 +183,31 @@ async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Resul
     Ok(give_back(ctx, restore, &written).await)
 }
 
+/// A Restore that is being deleted comes to nothing: what it has started is told to stop. Best effort and bounded.
+pub async fn abandon(ctx: &Context, restore: &Restore) {
+    match tokio::time::timeout(DELETE_BUDGET, store_of(ctx, restore)).await {
+        Ok(Ok(Some(store))) => operating::stop(ctx, restore, &store).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(restore = restore.name_any(), error, "its operations are not known");
+        }
+        Err(_) => tracing::warn!(restore = restore.name_any(), "its operations are not known: no answer"),
+    }
+}
+
+/// Where the files of a Restore are; none if that is gone.
+async fn store_of(ctx: &Context, restore: &Restore) -> Result<Option<Location>, String> {
+    let facts = super::observe::facts(ctx, restore).await.map_err(|error| error.to_string())?;
+    let Some(location) = facts.location else { return Ok(None) };
+    let store = ctx.locations.store(&location).await.map_err(|error| error.to_string())?;
+    Ok(Some(store))
+}
+
 /// Deletes the files of a Restore that is being deleted. Best effort and bounded: a store that is away must not keep the
 /// object from going.
 pub async fn delete_files(ctx: &Context, restore: &Restore) {
     let deletion = async {
-        let facts = super::observe::facts(ctx, restore).await.map_err(|error| error.to_string())?;
-        let Some(location) = facts.location else { return Ok(0) };
-        let store = ctx.locations.store(&location).await.map_err(|error| error.to_string())?;
+        let Some(store) = store_of(ctx, restore).await? else { return Ok(0) };
         store.delete_restore(&restore.name_any()).await.map_err(|error| error.to_string())
     };
     let result = tokio::time::timeout(DELETE_BUDGET, deletion).await;

@@ -43,6 +43,11 @@ impl Gate {
         self.leadership.request_timeout(wanted)
     }
 
+    /// Resolves when the work is asked to stop.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
     /// Waits, but not longer than until the work has to stop.
     pub async fn sleep(&self, time: Duration) -> Result<(), Halt> {
         tokio::select! {

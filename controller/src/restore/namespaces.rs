@@ -2,7 +2,8 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -27,8 +28,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct Namespaces {
     /// From the backup, by the name they are restored as.
     bodies: BTreeMap<String, Object>,
-    ready: BTreeSet<String>,
-    failed: BTreeMap<String, String>,
+    /// Those that were tried, and whether they can be used.
+    tried: Mutex<BTreeMap<String, bool>>,
+    /// One is made at a time.
+    making: tokio::sync::Mutex<()>,
 }
 
 impl Namespaces {
@@ -44,37 +47,34 @@ impl Namespaces {
         Self { bodies: named, ..Self::default() }
     }
 
-    /// Why this namespace can not be used, if it was tried and can not.
-    pub fn failure(&self, name: &str) -> Option<&str> {
-        self.failed.get(name).map(String::as_str)
+    /// Whether this namespace was tried and can not be used.
+    pub fn has_failed(&self, name: &str) -> bool {
+        self.tried().get(name) == Some(&false)
     }
 
     /// Notes that a namespace must not be used. What is told about it, or none if it was asked before.
-    pub fn refuse(&mut self, name: &str, why: &str) -> Option<Applied> {
-        if self.failed.contains_key(name) {
+    pub fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
+        if self.tried().insert(name.to_owned(), false) == Some(false) {
             return None;
         }
-        let applied = Applied::failed(format!("nothing was restored into namespace {name:?}: {why}"));
-        self.failed.extend(applied.error.clone().map(|error| (name.to_owned(), error)));
-        Some(applied)
+        Some(Applied::failed(format!("nothing was restored into namespace {name:?}: {why}")))
+    }
+
+    fn tried(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that a namespace is there and not going away. What was done, or none if it was asked before.
-    pub async fn ensure(
-        &mut self,
-        calls: &Calls,
-        name: &str,
-        how: &How<'_>,
-    ) -> Result<Option<Applied>, Halt> {
-        if self.ready.contains(name) || self.failed.contains_key(name) {
+    pub async fn ensure(&self, calls: &Calls, name: &str, how: &How<'_>) -> Result<Option<Applied>, Halt> {
+        if self.tried().contains_key(name) {
+            return Ok(None);
+        }
+        let _making = self.making.lock().await;
+        if self.tried().contains_key(name) {
             return Ok(None);
         }
         let applied = create(calls, self.bodies.get(name), name, how).await?;
-        if let Some(error) = &applied.error {
-            self.failed.insert(name.to_owned(), error.clone());
-        } else {
-            self.ready.insert(name.to_owned());
-        }
+        self.tried().insert(name.to_owned(), applied.error.is_none());
         Ok(Some(applied))
     }
 }

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use backup_core::api::{Restore, RestorePhase};
+use backup_core::api::{Backup, Restore, RestorePhase};
 use backup_lock::{ActivateError, LedgerError, ObjectKey};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -19,6 +20,7 @@ use super::{
     finish::{self, Pending},
     halt::Halt,
     observe::{self, Found, ObserveError},
+    operating::{self, Operating},
     runner::{self, Job},
     status::{self, VELERO_FINALIZER, WORK_FINALIZER},
     validate,
@@ -33,6 +35,8 @@ use crate::{
     },
 };
 
+/// Restores that are worked on at the same time. The lock keeps those apart that overlap.
+const AT_WORK: usize = 2;
 /// Look again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
@@ -79,25 +83,47 @@ impl StepError {
     }
 }
 
+/// What comes of a step.
+pub enum Next {
+    /// It is over.
+    Done(Action),
+    /// Items are done; operations go on, which takes no place among those at work.
+    Operate(Box<Operating>),
+}
+
 /// What this process knows of the Restores that it works on. All of it can be lost: the work is then done again.
-#[derive(Default)]
 pub struct Desk {
-    /// Cancelled to stop the worker of a name.
-    workers: Mutex<HashMap<Key, CancellationToken>>,
+    /// One for each Restore that is worked on.
+    places: Semaphore,
+    /// Cancelled to stop the worker of a name, and to have it stop operations.
+    workers: Mutex<HashMap<Key, (CancellationToken, CancellationToken)>>,
     /// Results that could not be stored yet, with the uid that they are of.
     pending: Mutex<HashMap<Key, (String, Arc<Pending>)>>,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self { places: Semaphore::new(AT_WORK), workers: Mutex::default(), pending: Mutex::default() }
+    }
 }
 
 impl Desk {
     /// Asks the worker of a name, if there is one, to stop.
     pub fn stop(&self, key: &Key) {
-        if let Some(token) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            token.cancel();
+        if let Some((stop, _)) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            stop.cancel();
         }
     }
 
-    fn hire(&self, key: &Key, stop: CancellationToken) -> Hired<'_> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), stop);
+    /// Tells the worker of a name, if there is one, that a person wants its operations to stop. Work goes on to an honest end.
+    pub fn cancel(&self, key: &Key) {
+        if let Some((_, cancel)) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            cancel.cancel();
+        }
+    }
+
+    fn hire(&self, key: &Key, tokens: (CancellationToken, CancellationToken)) -> Hired<'_> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), tokens);
         Hired { desk: self, key: key.clone() }
     }
 
@@ -133,35 +159,61 @@ impl Drop for Hired<'_> {
 pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action, StepError> {
     ctx.leadership.check()?;
     // Before the read: a deletion that comes later than what is read finds somebody to stop.
-    let stop = ctx.stop.child_token();
-    let _hired = desk.hire(&key, stop.clone());
-    let restore = match observe::restore(&ctx, &key.name).await? {
-        Found::Gone => {
-            desk.forget(&key);
-            return Ok(Action::AwaitChange);
+    let (stop, cancel) = (ctx.stop.child_token(), CancellationToken::new());
+    let _hired = desk.hire(&key, (stop.clone(), cancel.clone()));
+    match step(&ctx, &desk, stop.clone(), &key).await? {
+        Next::Done(action) => Ok(action),
+        Next::Operate(operating) => {
+            Box::pin(operating::operate(&ctx, &desk, (stop, cancel), *operating)).await
         }
-        Found::Undecodable(object, findings) => {
-            let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
-            return refuse_raw(&ctx, &object, &findings).await;
+    }
+}
+
+/// One look, one decision, one step. Items are only worked on in one of the places; all else never waits for one.
+async fn step(ctx: &Context, desk: &Desk, stop: CancellationToken, key: &Key) -> Result<Next, StepError> {
+    let mut place = None;
+    loop {
+        let restore = match observe::restore(ctx, &key.name).await? {
+            Found::Gone => {
+                desk.forget(key);
+                return Ok(Next::Done(Action::AwaitChange));
+            }
+            Found::Undecodable(object, findings) => {
+                let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                return refuse_raw(ctx, &object, &findings).await.map(Next::Done);
+            }
+            Found::Restore(restore) => *restore,
+        };
+        let phase = restore.phase();
+        let deleting = restore.metadata.deletion_timestamp.is_some();
+        let holds = |name: &str| status::finalizers(&restore).any(|own| own == name);
+        let seen = Seen {
+            phase: &phase,
+            deleting,
+            guarded: holds(WORK_FINALIZER) || (deleting && holds(VELERO_FINALIZER)),
+        };
+        let next = decide::next(seen);
+        let works = matches!(next, Step::Start | Step::Resume) && !decide::waits(&phase);
+        if works && place.is_none() {
+            place = desk.places.try_acquire().ok();
+            if place.is_none() {
+                place = tokio::select! {
+                    place = desk.places.acquire() => place.ok(),
+                    () = stop.cancelled() => return Ok(Next::Done(AT_ONCE)),
+                };
+                // It may have changed meanwhile.
+                continue;
+            }
         }
-        Found::Restore(restore) => *restore,
-    };
-    let phase = restore.phase();
-    let deleting = restore.metadata.deletion_timestamp.is_some();
-    let holds = |name: &str| status::finalizers(&restore).any(|own| own == name);
-    let seen = Seen {
-        phase: &phase,
-        deleting,
-        guarded: holds(WORK_FINALIZER) || (deleting && holds(VELERO_FINALIZER)),
-    };
-    match decide::next(seen) {
-        Step::Start => Box::pin(start(&ctx, &desk, stop, restore)).await,
-        Step::Resume => Box::pin(resume(&ctx, &desk, stop, restore)).await,
-        Step::Free => free(&ctx, &desk, &restore).await,
-        Step::Rest => {
-            desk.forget(&key);
-            Ok(Action::AwaitChange)
-        }
+        return match next {
+            Step::Start => Box::pin(start(ctx, desk, stop, restore)).await,
+            Step::Resume => Box::pin(resume(ctx, desk, stop, restore)).await,
+            Step::Free => free(ctx, desk, &restore).await.map(Next::Done),
+            Step::Rest => {
+                desk.forget(key);
+                Ok(Next::Done(Action::AwaitChange))
+            }
+        };
     }
 }
 
@@ -170,10 +222,10 @@ async fn start(
     desk: &Desk,
     stop: CancellationToken,
     restore: Restore,
-) -> Result<Action, StepError> {
+) -> Result<Next, StepError> {
     let claimed = match claim(ctx, &restore).await? {
         Right::Granted(claimed) => claimed,
-        Right::Refused(action) => return Ok(action),
+        Right::Refused(action) => return Ok(Next::Done(action)),
     };
     // Read once the claim stands: a deletion of the backup that begins later finds this Restore, and waits for it.
     let facts = observe::facts(ctx, &restore).await?;
@@ -185,7 +237,7 @@ async fn start(
             ctx.metrics.restore(metrics::Outcome::ValidationFailure, schedule_label(&restore));
             ctx.events.warning(&restore, "FailedValidation", &findings.join("; "));
         }
-        return Ok(give_back(ctx, &restore, &written).await);
+        return Ok(Next::Done(give_back(ctx, &restore, &written).await));
     };
     let mut spec = validate::prepared(&restore, &backup);
     spec.item_operation_timeout =
@@ -199,7 +251,7 @@ async fn start(
             ctx.metrics.restore(metrics::Outcome::Attempt, schedule_label(&started));
             ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
             if !still_granted(ctx, &started, &claimed).await? {
-                return Ok(AT_ONCE);
+                return Ok(Next::Done(AT_ONCE));
             }
             let claimed = claimed.footprint;
             let job = Job { restore: started, backup: &backup, claimed, resumed: false };
@@ -207,9 +259,9 @@ async fn start(
         }
         Outcome::Gone => {
             release(ctx, &restore).await;
-            Ok(Action::AwaitChange)
+            Ok(Next::Done(Action::AwaitChange))
         }
-        Outcome::Stale => Ok(AT_ONCE),
+        Outcome::Stale => Ok(Next::Done(AT_ONCE)),
     }
 }
 
@@ -218,35 +270,70 @@ async fn resume(
     desk: &Desk,
     stop: CancellationToken,
     mut restore: Restore,
-) -> Result<Action, StepError> {
+) -> Result<Next, StepError> {
     if let Some(pending) = desk.pending(&restore) {
-        return finish::finish(ctx, desk, &restore, &pending).await;
+        return finish::finish(ctx, desk, &restore, &pending).await.map(Next::Done);
     }
     let claimed = match claim(ctx, &restore).await? {
         Right::Granted(claimed) => claimed,
-        Right::Refused(action) => return Ok(action),
+        Right::Refused(action) => return Ok(Next::Done(action)),
     };
     if status::guarded(&restore).is_some() {
         restore = match retry::status_patch(ctx, &restore, status::guarded).await? {
             Outcome::Written(restore) => restore,
-            Outcome::Gone | Outcome::Stale => return Ok(AT_ONCE),
+            Outcome::Gone | Outcome::Stale => return Ok(Next::Done(AT_ONCE)),
         };
     }
     let facts = observe::facts(ctx, &restore).await?;
+    let waits = decide::waits(&restore.phase());
     let Some(backup) = facts.backup else {
         let name = restore.spec.backup_name.as_deref().unwrap_or_default();
+        if waits {
+            let why = format!(
+                "backup {name:?} is not there, so nobody knows where the operations of this restore are recorded; it goes \
+                 on once the backup is there again"
+            );
+            return finish::block(ctx, &restore, &why, false).await.map(Next::Done);
+        }
         let why = format!(
             "backup {name:?} was deleted while it was being restored; what was restored so far remains"
         );
-        return finish::fail(ctx, desk, &restore, &why, None).await;
+        return finish::fail(ctx, desk, &restore, &why, None).await.map(Next::Done);
     };
     if !still_granted(ctx, &restore, &claimed).await? {
-        return Ok(AT_ONCE);
+        return Ok(Next::Done(AT_ONCE));
+    }
+    match recorded(ctx, &restore, &backup).await {
+        Ok(Some(operating)) => return Ok(Next::Operate(Box::new(operating))),
+        Ok(None) if waits => {
+            let why = "the record of its operations is not in the store, where it should be; it goes on once it is there \
+                       again";
+            return finish::block(ctx, &restore, why, false).await.map(Next::Done);
+        }
+        Ok(None) => {}
+        // The location may be gone for good: the work finds that out, and says so.
+        Err((_, false)) if !waits => {}
+        Err((why, passing)) => return finish::block(ctx, &restore, &why, passing).await.map(Next::Done),
     }
     let claimed = claimed.footprint;
     tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
     let job = Job { restore, backup: &backup, claimed, resumed: true };
     Box::pin(runner::run(ctx, desk, stop, job)).await
+}
+
+/// What was kept of a restore whose operations go on; the error says whether it may pass.
+async fn recorded(
+    ctx: &Context,
+    restore: &Restore,
+    backup: &Backup,
+) -> Result<Option<Operating>, (String, bool)> {
+    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let opened = ctx.locations.open(location).await;
+    let (_, store) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
+    let found = store.find_restore(&restore.name_any(), &restore.uid().unwrap_or_default()).await;
+    // What is there and can't be read has to be mended: it says what was started.
+    let found = found.map_err(|error| (error.to_string(), true))?;
+    Ok(found.map(|waiting| Operating { restore: restore.clone(), store, waiting }))
 }
 
 /// The work is over: files of a deleted Restore go, then the claim, then the finalizer.
@@ -255,6 +342,9 @@ async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, S
     ctx.leadership.check()?;
     let deleting = restore.metadata.deletion_timestamp.is_some();
     if deleting {
+        if !restore.phase().is_terminal() {
+            finish::abandon(ctx, restore).await;
+        }
         finish::delete_files(ctx, restore).await;
     }
     release(ctx, restore).await;

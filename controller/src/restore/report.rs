@@ -58,6 +58,11 @@ impl Report {
         self.with(|inner| inner.total += i64::try_from(items).unwrap_or(i64::MAX));
     }
 
+    /// An item that was expected is done already, and was expected then, too.
+    pub fn expected_twice(&self) {
+        self.with(|inner| inner.total -= 1);
+    }
+
     /// A line of the log.
     pub fn info(&self, message: &str) {
         self.with(|inner| inner.log.line("info", message, &[], Timestamp::now()));

@@ -14,26 +14,31 @@ use backup_core::{
     resources::ResourceType,
 };
 use backup_lock::Footprint;
-use backup_store::{Contents, Scope};
+use backup_store::{Contents, Location, RestoreFiles, Scope, StoreError, crash};
 use kube::{Client, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    action::{Executed, RestoreItemAction},
+    actions,
     calls::{Calls, Pace},
     decide, finish,
     finish::Pending,
     halt::{Gate, Halt},
-    reconcile::{Desk, StepError, halted},
+    operating::{self, Operating},
+    reconcile::{Desk, Next, StepError, halted},
     report::Report,
     select::Served,
     status,
     transform::Rules,
-    work::{Discover, Work, WorkError},
+    work::{Acting, Discover, Started, Work, WorkError},
 };
 use crate::{
     context::Context,
     discovery::ServedTypes,
-    runtime::{queue::Action, retry},
+    operations::{executing::Executions, kept, notebook::Notebook},
+    plugins::PluginLog,
+    runtime::retry,
 };
 
 /// How often progress is shown at most.
@@ -74,29 +79,31 @@ pub struct Job<'a> {
     pub resumed: bool,
 }
 
-/// Restores, stores the results, publishes the end.
+/// Restores, stores the results, publishes the end; or leaves a restore whose operations go on.
 pub async fn run(
     ctx: &Context,
     desk: &Desk,
     stop: CancellationToken,
     job: Job<'_>,
-) -> Result<Action, StepError> {
+) -> Result<Next, StepError> {
     let Job { restore, backup, .. } = &job;
     let gate = Gate::new(ctx.leadership.clone(), stop.clone());
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let store = match ctx.locations.open(&location).await {
         Ok((_, store)) => store,
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
-        Err(error) => return finish::fail(ctx, desk, restore, &error.to_string(), None).await,
+        Err(error) => {
+            return finish::fail(ctx, desk, restore, &error.to_string(), None).await.map(Next::Done);
+        }
     };
     let name = backup.name_any();
     if restore.spec.include_cluster_resources == Some(true) && !job.claimed.includes_cluster() {
         let why = "spec.includeClusterResources was set after the restore was admitted, so cluster-scoped resources \
                    are not in its claim: create a new restore";
-        return finish::fail(ctx, desk, restore, why, Some(store)).await;
+        return finish::fail(ctx, desk, restore, why, Some(store)).await.map(Next::Done);
     }
     let contents = tokio::select! {
-        () = stop.cancelled() => return halted(Halt::Stopped),
+        () = stop.cancelled() => return halted(Halt::Stopped).map(Next::Done),
         contents = store.read_contents(&name) => contents,
     };
     let contents = match contents {
@@ -104,7 +111,7 @@ pub async fn run(
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
         Err(error) => {
             let why = format!("backup {name:?} can not be read, so nothing was restored: {error}");
-            return finish::fail(ctx, desk, restore, &why, Some(store)).await;
+            return finish::fail(ctx, desk, restore, &why, Some(store)).await.map(Next::Done);
         }
     };
     let report = match Report::new() {
@@ -115,14 +122,26 @@ pub async fn run(
     if contents.is_empty() {
         report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
     }
-    let done = work(ctx, &job, &contents, &report, gate).await;
-    match done {
-        Ok(()) => {}
-        Err(WorkError::Halt(halt)) => return halted(halt),
+    let uid = restore.uid().unwrap_or_default();
+    let executions = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
+        Ok(executions) => executions,
+        Err(error) => {
+            return finish::block(ctx, restore, &error.to_string(), error.is_transient())
+                .await
+                .map(Next::Done);
+        }
+    };
+    let started = match work(ctx, &job, (&contents, &report), gate.clone(), &executions).await {
+        Ok(started) => started,
+        Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),
+        Err(WorkError::Notes(error)) => {
+            let why = format!("what actions may start could not be noted: {error}");
+            return finish::block(ctx, restore, &why, error.is_transient()).await.map(Next::Done);
+        }
         Err(error @ (WorkError::Discovery(_) | WorkError::Contents(_))) => {
             return Err(StepError::Cut(error.to_string()));
         }
-    }
+    };
     if decide::had_failed(&restore.phase()) && report.counts().1 == 0 {
         report.error(
             Scope::Velero,
@@ -130,20 +149,94 @@ pub async fn run(
                 .to_owned(),
         );
     }
-    let pending = Arc::new(Pending::new(report, store));
-    desk.keep(restore, Arc::clone(&pending));
-    finish::finish(ctx, desk, restore, &pending).await
+    let (left, unknown) = executions.left();
+    for problem in unknown {
+        report.error(Scope::Velero, problem);
+    }
+    let operations = operating::begun(restore, started.into_iter().chain(left));
+    if operations.is_empty() {
+        let pending = Arc::new(Pending::new(report, store));
+        desk.keep(restore, Arc::clone(&pending));
+        return finish::finish(ctx, desk, restore, &pending).await.map(Next::Done);
+    }
+    let mut files = report.into_files();
+    files.item_operations = kept::encode(&operations)
+        .map_err(|error| StepError::Cut(format!("operations can't be encoded: {error}")))?;
+    crash::point("before-operations");
+    keep(ctx, restore, &store, &files, &gate).await
+}
+
+/// Keeps what is known before the phase says that operations go on. Tried until the store takes it: nothing that is in memory
+/// is lost for a moment without it.
+async fn keep(
+    ctx: &Context,
+    restore: &Restore,
+    store: &Location,
+    files: &RestoreFiles,
+    gate: &Gate,
+) -> Result<Next, StepError> {
+    let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    loop {
+        if let Err(halt) = gate.check() {
+            return halted(halt).map(Next::Done);
+        }
+        let error = match store.keep_restore(&name, &uid, files).await {
+            Ok(waiting) => {
+                crash::point("after-operations-recorded");
+                let operating = Operating { restore: restore.clone(), store: store.clone(), waiting };
+                return Ok(Next::Operate(Box::new(operating)));
+            }
+            Err(error @ StoreError::Exists { .. }) => return Err(StepError::Cut(error.to_string())),
+            Err(error) => error,
+        };
+        let why = format!("what the restore has started could not be stored: {error}");
+        let delay = finish::tell(ctx, restore, &why, error.is_transient()).await?;
+        if let Err(halt) = gate.sleep(delay).await {
+            return halted(halt).map(Next::Done);
+        }
+    }
+}
+
+/// What was noted about earlier tries of this restore, and where it goes on.
+async fn notes(
+    ctx: &Context,
+    store: &Location,
+    (restore, uid): (&str, &str),
+    resumed: bool,
+) -> Result<Executions<Executed>, StoreError> {
+    let (journal, notes) = if resumed {
+        store.restore_journal(restore, uid).await?
+    } else {
+        (store.new_restore_journal(restore, uid)?, Vec::new())
+    };
+    Executions::take_over(Arc::new(Notebook::new(journal, ctx.leadership.clone())), &notes)
+}
+
+/// The actions of plugins; what can't be used of them is told.
+async fn plugins<'a>(ctx: &Context, report: &Report, executions: &'a Executions<Executed>) -> Acting<'a> {
+    let log = PluginLog::default();
+    let built_in = actions::all(&Arc::default()).iter().map(|action| action.name().to_owned()).collect();
+    let found = ctx.plugins.restore_item_actions(&built_in, &log).await;
+    for problem in found.problems {
+        report.error(Scope::Velero, problem);
+    }
+    let plugins = found.usable.into_iter().map(|action| action as Arc<dyn RestoreItemAction>);
+    Acting { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), executions }
 }
 
 async fn work(
     ctx: &Context,
     job: &Job<'_>,
-    contents: &Contents,
-    report: &Report,
+    (contents, report): (&Contents, &Report),
     gate: Gate,
-) -> Result<(), WorkError> {
+    executions: &Executions<Executed>,
+) -> Result<Vec<Started>, WorkError> {
     let Job { restore, backup, claimed, resumed } = job;
     let patience = ctx.args.resource_timeout.as_std();
+    let acting = tokio::select! {
+        acting = plugins(ctx, report, executions) => acting,
+        () = gate.stopped() => return Err(Halt::Stopped.into()),
+    };
     let calls = Calls::new(ctx.client.clone(), gate, Pace::with_patience(patience));
     let created = restore
         .metadata
@@ -152,7 +245,8 @@ async fn work(
         .map(|at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let work = Work {
         contents,
-        spec: &restore.spec,
+        restore,
+        acting,
         calls: &calls,
         report,
         discover: ByClient(ctx.client.clone()),

@@ -139,6 +139,13 @@ impl Selection {
             && self.labels.matches(labels)
     }
 
+    /// Whether an item of this type and namespace of the backup may be restored because an action on another one asks for it.
+    pub fn lets_along(&self, group_resource: &str, namespace: Option<&str>) -> bool {
+        !guard::keeps_type(group_resource)
+            && self.types.lets_along_in_restore(&named(group_resource, namespace.is_some()))
+            && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
+    }
+
     /// Whether the volume of a selected claim may come along.
     pub fn lets_volumes_come_along(&self) -> bool {
         !self.types.excludes(&named("persistentvolumes", false))

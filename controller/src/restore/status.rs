@@ -5,6 +5,7 @@
 use backup_core::{
     api::{Restore, RestorePhase, RestoreSpec, restore::RestoreProgress},
     labels::BLOCKED_ANNOTATION,
+    operation::Counts as Operations,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -24,6 +25,8 @@ pub struct Counts {
     pub errors: i64,
     /// Items so far.
     pub progress: RestoreProgress,
+    /// Operations that actions have started.
+    pub operations: Operations,
 }
 
 fn time(at: Timestamp) -> String {
@@ -80,6 +83,24 @@ pub fn finalizing(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> O
     restore.phase().can_become(phase).then(|| json!({"status": outcome(phase, counts)}))
 }
 
+/// Operations go on, or have just ended; none if the Restore can't go there, or says so already.
+pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
+    let (now, status) = (restore.phase(), &restore.status);
+    let published = Operations {
+        attempted: status.restore_item_operations_attempted,
+        completed: status.restore_item_operations_completed,
+        failed: status.restore_item_operations_failed,
+    };
+    let known = now == *phase && published == counts.operations && status.errors == counts.errors;
+    if known || !(now == *phase || now.can_become(phase)) {
+        return None;
+    }
+    let mut patch = json!({"status": outcome(phase, counts)});
+    // What is told of operations is in the store: nothing blocks them now.
+    unblock(restore, &mut patch);
+    Some(patch)
+}
+
 /// Why the results could not be stored so far.
 pub fn blocked(restore: &Restore, why: &str) -> Option<Value> {
     let known = restore.metadata.annotations.as_ref().and_then(|a| a.get(BLOCKED_ANNOTATION));
@@ -123,12 +144,19 @@ pub fn freed(restore: &Restore, files_gone: bool) -> Option<Value> {
 }
 
 fn outcome(phase: &RestorePhase, counts: &Counts) -> Value {
-    json!({
+    let mut status = json!({
         "phase": phase,
         "warnings": counts.warnings,
         "errors": counts.errors,
         "progress": counts.progress,
-    })
+    });
+    let Operations { attempted, completed, failed } = counts.operations;
+    if attempted > 0 {
+        status["restoreItemOperationsAttempted"] = Value::from(attempted);
+        status["restoreItemOperationsCompleted"] = Value::from(completed);
+        status["restoreItemOperationsFailed"] = Value::from(failed);
+    }
+    status
 }
 
 fn unblock(restore: &Restore, patch: &mut Value) {
@@ -164,6 +192,7 @@ mod tests {
             assert_eq!(failed(&restore, "why", &counts, at), None);
             assert_eq!(refused(&restore, &[]), None);
             assert_eq!(blocked(&restore, "why"), None);
+            assert_eq!(operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts), None);
         }
     }
 
@@ -178,6 +207,24 @@ mod tests {
         assert_eq!(patch["metadata"]["annotations"], json!({BLOCKED_ANNOTATION: null}));
         assert_eq!(patch["status"]["phase"], "Completed");
         assert_eq!(patch["status"]["completionTimestamp"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn operations_are_published_once_for_each_change() {
+        let mut restore = restore(RestorePhase::InProgress);
+        let operations = Operations { attempted: 2, completed: 1, failed: 0 };
+        let counts = Counts { operations, ..Counts::default() };
+        let phase = RestorePhase::WaitingForPluginOperations;
+        let patch = operating(&restore, &phase, &counts).unwrap();
+        assert_eq!(patch["status"]["phase"], "WaitingForPluginOperations");
+        assert_eq!(patch["status"]["restoreItemOperationsAttempted"], 2);
+        assert_eq!(patch["status"]["restoreItemOperationsCompleted"], 1);
+        restore.status.phase = Some(phase.clone());
+        restore.status.restore_item_operations_attempted = 2;
+        assert!(operating(&restore, &phase, &counts).is_some());
+        restore.status.restore_item_operations_completed = 1;
+        assert_eq!(operating(&restore, &phase, &counts), None);
+        assert_eq!(operating(&restore, &RestorePhase::InProgress, &counts), None, "never back");
     }
 
     #[test]

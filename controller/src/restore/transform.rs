@@ -55,18 +55,25 @@ impl Rules {
     }
 }
 
-/// Why an item is left out although it was selected, or `None`. Looks at the item as it stands in the backup.
-pub fn skip_reason(item: &Object, group_resource: &str, rules: &Rules) -> Option<&'static str> {
-    actions::skip_reason(item, group_resource, rules)
+/// Rewrites an object as an item is rewritten on its way through [`strip`], the built-in actions and [`place`].
+pub fn rewrite(item: &mut Object, group_resource: &str, namespace: Option<&str>, rules: &Rules) {
+    let from = item.clone();
+    strip(item);
+    actions::rewrite(item, &from, group_resource, rules);
+    place(item, namespace, rules);
 }
 
-/// Rewrites an item for creation. `namespace` is the namespace it is created in.
-pub fn rewrite(item: &mut Object, group_resource: &str, namespace: Option<&str>, rules: &Rules) {
-    // The actions read what is stripped afterwards (managedFields, status).
-    actions::rewrite(item, group_resource, rules);
+/// Takes off what the item's old cluster gave it; before any action sees it.
+pub fn strip(item: &mut Object) {
     item.remove("status");
     if let Some(metadata) = json::object_mut(item, &["metadata"]) {
         metadata.retain(|field, value| !STRIPPED.contains(&field.as_str()) && !value.is_null());
+    }
+}
+
+/// Puts the item where it is created; after all actions.
+pub fn place(item: &mut Object, namespace: Option<&str>, rules: &Rules) {
+    if let Some(metadata) = json::object_mut(item, &["metadata"]) {
         metadata.remove("namespace");
     }
     if let Some(namespace) = namespace {

@@ -2,29 +2,31 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use backup_core::{
-    api::RestoreSpec,
-    resources::{NAMESPACES, ResourceType},
-};
+use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
-use backup_store::{Contents, ItemRef, Scope, StoreError};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use backup_store::{Contents, Scope, StoreError};
 
 use super::{
-    apply::{self, Applied, Outcome, Policy, Target},
+    acting::Actions,
+    action::{Executed, RestoreItemAction},
+    actions,
+    apply::Policy,
     calls::Calls,
-    guard,
     halt::Halt,
     json,
     namespaces::{How, Namespaces},
     report::{About, Report},
     select::{self, Batch, Selection, Served},
-    transform::{self, Rules},
+    transform::Rules,
 };
-use crate::runtime::path;
+use crate::{operations::executing::Executions, plugins::PluginLog};
+pub use pass::Started;
+use pass::{Kind, Pass};
+use turns::Turns;
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
@@ -41,6 +43,9 @@ pub enum WorkError {
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
+    /// It could not be noted what an action may start.
+    #[error("what actions may start could not be noted: {0}")]
+    Notes(#[source] StoreError),
 }
 
 /// Finds out what the cluster serves.
@@ -51,12 +56,26 @@ pub trait Discover: Sync {
     fn load(&self) -> impl Future<Output = Result<Self::Found, String>> + Send;
 }
 
+/// The actions of plugins.
+pub struct Acting<'a> {
+    /// All there are.
+    pub plugins: Vec<Arc<dyn RestoreItemAction>>,
+    /// What they say meanwhile.
+    pub log: PluginLog,
+    /// One is at work at a time.
+    pub turn: tokio::sync::Mutex<()>,
+    /// Notes of what they may start.
+    pub executions: &'a Executions<Executed>,
+}
+
 /// One restore.
 pub struct Work<'a, D> {
     /// The backup.
     pub contents: &'a Contents,
     /// What to restore.
-    pub spec: &'a RestoreSpec,
+    pub restore: &'a Restore,
+    /// Who sees the items besides what is built in.
+    pub acting: Acting<'a>,
     /// Requests to the API server.
     pub calls: &'a Calls,
     /// Where outcomes go.
@@ -77,38 +96,72 @@ pub struct Work<'a, D> {
     pub rules: Rules,
 }
 
+/// What all items have in common.
+struct Common {
+    rules: Arc<Rules>,
+    namespaces: Namespaces,
+    turns: Turns,
+    started: Mutex<Vec<Started>>,
+}
+
 impl<D: Discover> Work<'_, D> {
-    /// Restores everything that is selected. Running it again is idempotent.
-    pub async fn run(mut self) -> Result<(), WorkError> {
+    /// Restores everything that is selected; what actions have started meanwhile. Running it again is idempotent.
+    pub async fn run(mut self) -> Result<Vec<Started>, WorkError> {
+        let spec = &self.restore.spec;
         let served = self.discover.load().await.map_err(WorkError::Discovery)?;
-        let selection = Selection::new(self.spec, &served);
+        let selection = Selection::new(spec, &served);
         let claimed = self.learn_volumes(&selection)?;
+        let rules = Arc::new(self.rules.clone());
+        let (namespaces, selected) = self.namespaces(&selection);
+        let common = Common { rules, namespaces, turns: Turns::default(), started: Mutex::default() };
         let definitions = selection.definitions(self.contents, &served)?;
         self.report.expect(definitions.len());
-        let served = if definitions.is_empty() { served } else { self.definitions(definitions).await? };
+        let again = if definitions.is_empty() {
+            None
+        } else {
+            Some(self.pass(&common, &served, &selection).definitions(definitions).await?)
+        };
+        let served = again.unwrap_or(served);
         // Names are completed anew: some types are served only now.
-        let selection = Selection::new(self.spec, &served);
+        let selection = Selection::new(spec, &served);
         let mut batches = selection.batches(self.contents, &served)?;
         self.volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
-        let mut namespaces = self.namespaces(&selection).await?;
-        for batch in &batches {
-            self.batch(batch, &mut namespaces).await?;
+        for name in selected {
+            self.ensure(&common.namespaces, &name).await?;
         }
-        Ok(())
+        let pass = self.pass(&common, &served, &selection);
+        for why in &pass.actions.unusable {
+            self.report.error(Scope::Velero, why.clone());
+        }
+        for batch in &batches {
+            self.batch(batch, &pass).await?;
+        }
+        self.acting.log.settle().await;
+        self.tell_said();
+        Ok(common.started.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn pass<'p>(&'p self, common: &'p Common, served: &'p D::Found, selection: &'p Selection) -> Pass<'p, D> {
+        let built_in = actions::all(&common.rules);
+        let actions = Actions::of(built_in, &self.acting.plugins, &|name| served.complete(name));
+        let turns = actions.may_bring().then_some(&common.turns);
+        let Common { namespaces, started, .. } = common;
+        Pass { work: self, served, selection, actions, namespaces, turns, started }
     }
 
     fn policy(&self) -> Policy<'_> {
         Policy {
             rules: &self.rules,
-            update: self.spec.existing_resource_policy.as_deref() == Some("update"),
+            update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
             restore_created: self.created,
             resumed: self.resumed,
         }
     }
 
-    /// Restores the Namespace objects that are selected themselves; others follow when something goes into them.
-    async fn namespaces(&self, selection: &Selection) -> Result<Namespaces, WorkError> {
+    /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
+    /// restored in any case.
+    fn namespaces(&self, selection: &Selection) -> (Namespaces, Vec<String>) {
         let mut bodies = Vec::new();
         let mut selected = Vec::new();
         for item in self.contents.items(NAMESPACES) {
@@ -133,14 +186,10 @@ impl<D: Discover> Work<'_, D> {
             }
             bodies.push(body);
         }
-        let mut namespaces = Namespaces::new(bodies, &self.rules);
-        for name in selected {
-            self.ensure(&mut namespaces, &name).await?;
-        }
-        Ok(namespaces)
+        (Namespaces::new(bodies, &self.rules), selected)
     }
 
-    async fn ensure(&self, namespaces: &mut Namespaces, name: &str) -> Result<(), Halt> {
+    async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), Halt> {
         let how = How {
             rules: &self.rules,
             patience: self.patience,
@@ -164,7 +213,7 @@ impl<D: Discover> Work<'_, D> {
         Ok(())
     }
 
-    async fn batch(&self, batch: &Batch, namespaces: &mut Namespaces) -> Result<(), WorkError> {
+    async fn batch(&self, batch: &Batch, pass: &Pass<'_, D>) -> Result<(), WorkError> {
         let Some(resource) = &batch.resource else {
             self.report.warn(
                 Scope::Velero,
@@ -180,81 +229,20 @@ impl<D: Discover> Work<'_, D> {
             let sources: BTreeSet<&str> =
                 batch.items.iter().filter_map(|item| self.contents.namespace_of(item)).collect();
             for source in sources {
-                self.ensure(namespaces, self.rules.target(source)).await?;
+                self.ensure(pass.namespaces, self.rules.target(source)).await?;
             }
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
-        self.items(&batch.group_resource, resource, &batch.items, namespaces).await?;
-        Ok(())
-    }
-
-    /// Restores items of one type, several at a time.
-    async fn items(
-        &self,
-        group_resource: &str,
-        resource: &ResourceType,
-        items: &[ItemRef],
-        namespaces: &Namespaces,
-    ) -> Result<(), Halt> {
-        stream::iter(items)
-            .map(Ok)
-            .try_for_each_concurrent(IN_FLIGHT, |item| self.item(group_resource, resource, item, namespaces))
-            .await
-    }
-
-    async fn item(
-        &self,
-        group_resource: &str,
-        resource: &ResourceType,
-        item: &ItemRef,
-        namespaces: &Namespaces,
-    ) -> Result<(), Halt> {
-        self.calls.gate().check()?;
-        let namespace = self.contents.namespace_of(item).map(|source| self.rules.target(source));
-        let mut object = match select::read(self.contents, item) {
-            Ok(object) => object,
-            Err(error) => {
-                let about = About {
-                    api_version: &resource.api_version(),
-                    kind: &resource.kind,
-                    namespace,
-                    name: "?",
-                };
-                self.report.item(about, Applied::failed(error));
-                return Ok(());
-            }
-        };
-        let name = json::text(&object, &["metadata"], "name").unwrap_or_default().to_owned();
-        let api_version = json::text(&object, &[], "apiVersion").unwrap_or_default().to_owned();
-        let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
-        if let Some(why) = misplaced::why(&object, resource, namespace, &api_version, &name) {
-            self.report
-                .item(about, Applied::failed(format!("{} {name:?} was not restored: {why}", resource.kind)));
-            return Ok(());
-        }
-        if let Some(why) = guard::keeps(group_resource, namespace, &name, self.own)
-            .or_else(|| transform::skip_reason(&object, group_resource, &self.rules))
-        {
-            self.report.left_out(about, why);
-            return Ok(());
-        }
-        if namespace.is_some_and(|namespace| namespaces.failure(namespace).is_some()) {
-            // The namespace itself is the error; its items are only listed.
-            self.report.item(about, Applied::quiet(Outcome::Failed));
-            return Ok(());
-        }
-        transform::rewrite(&mut object, group_resource, namespace, &self.rules);
-        let collection = path::collection(&api_version, &resource.plural, namespace);
-        let target =
-            Target { group_resource, kind: &resource.kind, collection: &collection, namespace, name: &name };
-        let applied = apply::item(self.calls, target, &object, self.policy()).await?;
-        self.report.item(about, applied);
-        Ok(())
+        pass.items(Kind { group_resource: &batch.group_resource, resource }, &batch.items).await
     }
 }
 
+mod act;
+mod along;
 mod definitions;
 mod misplaced;
+mod pass;
+mod turns;
 mod volumes;
 
 #[cfg(test)]

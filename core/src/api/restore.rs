@@ -31,6 +31,12 @@ impl Restore {
     pub fn phase(&self) -> RestorePhase {
         self.status.phase.clone().unwrap_or(RestorePhase::New)
     }
+
+    /// Whether somebody has asked by annotation for its operations to be stopped.
+    pub fn is_cancelled(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.contains_key(crate::labels::CANCEL_ANNOTATION))
+    }
 }
 
 /// What to restore, from where, and to where.

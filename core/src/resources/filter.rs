@@ -140,6 +140,20 @@ impl ResourceFilter {
             !self.never.contains(&name.as_str()) && (name == NAMESPACES || !self.excludes(resource))
         }
     }
+
+    /// Whether objects of this type may be restored because others need them: the lists count, but cluster-scoped types do not
+    /// have to be asked for, if only the spec does not leave them out (Velero `pkg/restore/restore.go`, v1.18).
+    pub fn lets_along_in_restore(&self, resource: &ResourceType) -> bool {
+        let name = resource.group_resource();
+        match &self.rules {
+            _ if self.never.contains(&name.as_str()) => false,
+            _ if self.always.contains(&name.as_str()) => true,
+            Rules::Combined { types, cluster } => {
+                types.includes(&name) && (resource.namespaced || *cluster != Some(false))
+            }
+            Rules::Scoped { .. } => self.includes(resource),
+        }
+    }
 }
 
 /// Whether a Backup filters by the older fields, which know no scopes.

@@ -4,7 +4,11 @@ use bytes::Bytes;
 use object_store::path::Path;
 use serde_json::Value;
 
-use crate::{LogFile, ResourceList, Results, StoreError, gzip, layout::BackupKeys};
+use crate::{
+    LogFile, ResourceList, Results, StoreError,
+    gzip::{file, parse},
+    layout::BackupKeys,
+};
 
 /// Everything of a backup but contents and metadata. All files are always written, empty lists too: Velero's command line
 /// takes a missing file for an older format.
@@ -32,12 +36,12 @@ impl BackupFiles {
         let log = self.log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
         Ok(vec![
             (keys.log(), log),
-            json(keys.results(), &self.results)?,
-            json(keys.resource_list(), &self.resource_list)?,
-            json(keys.volume_info(), &self.volume_info)?,
-            json(keys.item_operations(), &self.item_operations)?,
-            json(keys.volume_snapshots(), &self.volume_snapshots)?,
-            json(keys.pod_volume_backups(), &self.pod_volume_backups)?,
+            file(keys.results(), &self.results)?,
+            file(keys.resource_list(), &self.resource_list)?,
+            file(keys.volume_info(), &self.volume_info)?,
+            file(keys.item_operations(), &self.item_operations)?,
+            file(keys.volume_snapshots(), &self.volume_snapshots)?,
+            file(keys.pod_volume_backups(), &self.pod_volume_backups)?,
         ])
     }
 
@@ -46,30 +50,15 @@ impl BackupFiles {
         keys: &BackupKeys,
         bytes_of: &dyn Fn(&Path) -> Option<Bytes>,
     ) -> Result<Self, String> {
-        let bytes = |key: Path| bytes_of(&key).ok_or_else(|| format!("{key} is missing in it"));
-        let parse = |key: Path| gunzip(&key, &bytes(key.clone())?);
-        let log = LogFile::resume(&bytes(keys.log())?).map_err(|error| format!("the log: {error}"))?;
+        let log = LogFile::read(&keys.log(), bytes_of)?;
         Ok(Self {
             log,
-            results: typed(parse(keys.results())?)?,
-            resource_list: typed(parse(keys.resource_list())?)?,
-            volume_info: typed(parse(keys.volume_info())?)?,
-            item_operations: typed(parse(keys.item_operations())?)?,
-            volume_snapshots: typed(parse(keys.volume_snapshots())?)?,
-            pod_volume_backups: typed(parse(keys.pod_volume_backups())?)?,
+            results: parse(&keys.results(), bytes_of)?,
+            resource_list: parse(&keys.resource_list(), bytes_of)?,
+            volume_info: parse(&keys.volume_info(), bytes_of)?,
+            item_operations: parse(&keys.item_operations(), bytes_of)?,
+            volume_snapshots: parse(&keys.volume_snapshots(), bytes_of)?,
+            pod_volume_backups: parse(&keys.pod_volume_backups(), bytes_of)?,
         })
     }
-}
-
-fn json<T: serde::Serialize>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
-    let bytes = gzip::json(key.filename().unwrap_or_default(), value)?;
-    Ok((key, bytes.into()))
-}
-
-fn gunzip(key: &Path, bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_reader(flate2::read::GzDecoder::new(bytes)).map_err(|error| format!("{key}: {error}"))
-}
-
-fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| error.to_string())
 }

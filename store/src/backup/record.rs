@@ -1,4 +1,5 @@
-//! The record of a decision: one private object that says what the final keys will hold.
+//! The record of a decision: one private object that says what the final keys will hold. One of a restore holds what its
+//! files are so far.
 //!
 //! A plain tar archive, so that a person can look into it: `record.json` first, then the small files under the names that
 //! they will have, or have so far. Create-only and numbered; the one with the highest number counts.
@@ -25,11 +26,11 @@ const HEADER: &str = "record.json";
 const TAIL: &str = "contents.tail";
 
 /// Records larger than this are refused (bytes). Lists of names and the log grow with a backup, by some bytes per item.
-pub(super) const MAX_RECORD: u64 = 512 * 1024 * 1024;
+pub(crate) const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
 /// What a record says.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub uid: String,
     pub contents: Contents,
     /// What the status says of the collection; null where nothing is to be kept of it.
@@ -40,8 +41,8 @@ pub(super) struct Record {
 
 /// The contents of a backup.
 #[derive(Clone, Debug)]
-pub(super) enum Contents {
-    /// They are complete, and their bytes are the first of the files.
+pub(crate) enum Contents {
+    /// They are complete, and their bytes are the first of the files. A restore has none.
     Inline,
     /// They are complete, and uploaded.
     Uploaded(Uploaded),

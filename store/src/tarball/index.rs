@@ -1,10 +1,12 @@
 //! What a downloaded tarball holds.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     os::unix::fs::FileExt,
 };
+
+use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 
@@ -12,20 +14,33 @@ use crate::StoreError;
 pub(super) const CLUSTER: u32 = u32::MAX;
 
 /// Where an item is. Names are not kept: the object itself has its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemRef {
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) namespace: u32,
 }
 
-/// The items of a backup, on local disk in an unlinked temporary file. Holds 16 bytes of memory per item.
+/// The items of a backup, on local disk in an unlinked temporary file. Holds about 40 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {
     pub(super) url: String,
     pub(super) data: File,
     pub(super) namespaces: Vec<Box<str>>,
     pub(super) types: BTreeMap<String, Vec<ItemRef>>,
+    /// Where an item is in the list of its type, by a hash of its path.
+    pub(super) paths: HashMap<u128, u32>,
+}
+
+/// A hash of the path of an item: no two items have the same.
+pub(super) fn path_hash(group_resource: &str, namespace: Option<&str>, name: &str) -> u128 {
+    let mut hash = Sha256::new();
+    for part in [group_resource, "/", namespace.unwrap_or_default(), "/", name] {
+        hash.update(part);
+    }
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash.finalize()[..16]);
+    u128::from_le_bytes(id)
 }
 
 impl Contents {
@@ -42,6 +57,12 @@ impl Contents {
     /// The items of a resource, in the order of the tarball; empty if there are none.
     pub fn items(&self, group_resource: &str) -> &[ItemRef] {
         self.types.get(group_resource).map_or(&[], Vec::as_slice)
+    }
+
+    /// The item of this resource and name; none if it is not there.
+    pub fn find(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> Option<ItemRef> {
+        let at = self.paths.get(&path_hash(group_resource, namespace, name))?;
+        self.items(group_resource).get(usize::try_from(*at).ok()?).copied()
     }
 
     /// The namespace of an item, as the tarball's path says; none for cluster-scoped items.

@@ -9,13 +9,12 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 use futures::TryStreamExt;
-use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
 use super::{
     Contents, FORMAT_VERSION, ItemRef, MAX_ITEM, MAX_TOTAL,
-    index::CLUSTER,
+    index::{CLUSTER, path_hash},
     paths::{self, Entry},
 };
 use crate::{Location, StoreError};
@@ -67,8 +66,8 @@ struct Indexer<'a> {
     namespaces: Vec<Box<str>>,
     namespace_ids: HashMap<Box<str>, u32>,
     types: BTreeMap<String, Vec<ItemRef>>,
-    /// Where an item is in its list, by a hash of its path; only needed to let the last of two equal paths win.
-    seen: HashMap<u128, u32>,
+    /// Where an item is in its list, by a hash of its path; of two equal paths the last one wins.
+    paths: HashMap<u128, u32>,
 }
 
 impl<'a> Indexer<'a> {
@@ -81,7 +80,7 @@ impl<'a> Indexer<'a> {
             namespaces: Vec::new(),
             namespace_ids: HashMap::new(),
             types: BTreeMap::new(),
-            seen: HashMap::new(),
+            paths: HashMap::new(),
         })
     }
 
@@ -114,7 +113,8 @@ impl<'a> Indexer<'a> {
             .data
             .into_inner()
             .map_err(|error| StoreError::io("write a temporary file", error.error()))?;
-        Ok(Contents { url: self.url.to_owned(), data, namespaces: self.namespaces, types: self.types })
+        let Self { url, namespaces, types, paths, .. } = self;
+        Ok(Contents { url: url.to_owned(), data, namespaces, types, paths })
     }
 
     fn entry(
@@ -171,18 +171,12 @@ impl<'a> Indexer<'a> {
 
     /// Adds an item; of two with the same path the last one counts, as if both had been unpacked.
     fn add(&mut self, group_resource: &str, namespace: Option<&str>, name: &str, item: ItemRef) {
-        let mut hash = Sha256::new();
-        for part in [group_resource, "/", namespace.unwrap_or_default(), "/", name] {
-            hash.update(part);
-        }
-        let mut id = [0; 16];
-        id.copy_from_slice(&hash.finalize()[..16]);
         let items = match self.types.get_mut(group_resource) {
             Some(items) => items,
             None => self.types.entry(group_resource.to_owned()).or_default(),
         };
         let next = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        let at = *self.seen.entry(u128::from_le_bytes(id)).or_insert(next);
+        let at = *self.paths.entry(path_hash(group_resource, namespace, name)).or_insert(next);
         match items.get_mut(at as usize) {
             Some(earlier) => *earlier = item,
             None => items.push(item),

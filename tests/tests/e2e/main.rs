@@ -27,6 +27,7 @@ mod orphans;
 mod percona;
 mod plugin;
 mod policy;
+mod restore_plugins;
 mod takeover;
 mod velero_plugins;
 
@@ -119,8 +120,14 @@ async fn main() -> ExitCode {
         ),
         (
             "plugins of Velero's kind",
-            [velero_plugins::TESTS, operations_in_flight::TESTS, blocks::TESTS, object_plugins::TESTS]
-                .concat(),
+            [
+                velero_plugins::TESTS,
+                operations_in_flight::TESTS,
+                blocks::TESTS,
+                object_plugins::TESTS,
+                restore_plugins::TESTS,
+            ]
+            .concat(),
             World::builder().webhooks(1).plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--plugin-timeout=15s",

@@ -2,22 +2,24 @@
 //! item, and what they ask for is backed up before it (Velero `pkg/backup/item_backupper.go`, v1.18).
 
 use backup_core::labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP};
-use backup_store::crash;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
     CollectError, Collector, Present, Sink,
-    operations::{Done, Earlier, StartedOperation},
+    operations::{Done, StartedOperation},
     take::Way,
     tell::{full_name, name_of},
 };
-use crate::backup::{
-    action::{ActionError, BackupItemAction, Executed, ItemId},
-    actions::Resolved,
-    halt::unless_cancelled,
-    items::Item,
-    report::scope_of,
+use crate::{
+    backup::{
+        action::{ActionError, BackupItemAction, Executed, ItemId},
+        actions::Resolved,
+        halt::unless_cancelled,
+        items::Item,
+        report::scope_of,
+    },
+    operations::executing::once,
 };
 
 /// What has become of an item.
@@ -131,44 +133,22 @@ impl<S: Sink> Collector<'_, S> {
         value: &Value,
         id: &ItemId,
     ) -> Result<Result<Done, ActionError>, CollectError> {
-        let done = |executed| Done { executed, at: Timestamp::now() };
         if !action.is_executed_once() {
-            return Ok(action.execute(value, self.backup).await.map(done));
+            let executed = action.execute(value, self.backup).await;
+            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         }
-        match self.operations.earlier(action.name(), id) {
-            Some(Earlier::Started(done)) => return Ok(Ok(*done)),
-            Some(Earlier::Unknown) => {
-                let reason = "it was executed on this item by an earlier try of this backup that was ended before it \
-                              had answered, so it is not executed again";
-                return Ok(Err(ActionError::Unknown {
+        let execute = async {
+            // A plugin may take its time.
+            match unless_cancelled(self.early, action.execute(value, self.backup)).await {
+                Ok(executed) => executed,
+                Err(_) => Err(ActionError::Unknown {
                     action: action.name().to_owned(),
-                    reason: reason.to_owned(),
-                }));
+                    reason: "the backup was cancelled while it was at this item; what it did is not known"
+                        .to_owned(),
+                }),
             }
-            None => {}
-        }
-        self.operations.intended(action.name(), id).await?;
-        crash::point("before-execution");
-        // A plugin may take its time.
-        let executed = match unless_cancelled(self.early, action.execute(value, self.backup)).await {
-            Ok(executed) => executed.map(done),
-            Err(_) => Err(ActionError::Unknown {
-                action: action.name().to_owned(),
-                reason: "the backup was cancelled while it was at this item; what it did is not known"
-                    .to_owned(),
-            }),
         };
-        crash::point("after-execution");
-        match &executed {
-            // Stays open: whoever takes this backup up must not try it again either.
-            Err(ActionError::Unknown { .. }) => {}
-            Ok(done) if done.executed.operation.is_some() => {
-                self.operations.ended(action.name(), id, Some(done)).await?;
-            }
-            Ok(_) | Err(_) => self.operations.ended(action.name(), id, None).await?,
-        }
-        crash::point("after-execution-recorded");
-        Ok(executed)
+        Ok(once(self.operations, action.name(), id, execute).await?)
     }
 
     fn tell_item(&mut self, of: &Present, item: &Item<'_>, reason: &str) {

@@ -3,9 +3,11 @@
 use backup_store::StoreError;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use crate::backup::action::{Executed, ItemId};
+use crate::{
+    backup::action::{Executed, ItemId},
+    operations::executing::{self, Earlier, Operations},
+};
 
 /// An operation that an action has started on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,50 +24,15 @@ pub struct StartedOperation {
     pub created: Timestamp,
 }
 
-/// What an action has done with an item, and when.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Done {
-    /// What it has done.
-    pub executed: Executed,
-    /// When it said so.
-    pub at: Timestamp,
-}
-
-/// What is known of an action on an item from an earlier try of the same backup.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Earlier {
-    /// It was executed, and nobody knows what came of it.
-    Unknown,
-    /// It has started an operation, which goes on.
-    Started(Box<Done>),
-}
-
-/// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup over
-/// must know what was started before.
-pub trait Operations: Send {
-    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
-    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier>;
-
-    /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
-    /// collection.
-    fn intended<'a>(&'a mut self, action: &'a str, item: &'a ItemId)
-    -> BoxFuture<'a, Result<(), StoreError>>;
-
-    /// It has ended, and has started something or not. An error ends the collection.
-    fn ended<'a>(
-        &'a mut self,
-        action: &'a str,
-        item: &'a ItemId,
-        started: Option<&'a Done>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
-}
+/// What an action has done with an item of a backup, and when.
+pub type Done = executing::Done<Executed>;
 
 /// Makes nothing durable: for items that are collected when no operation may be started any more, and for tests.
 #[derive(Debug, Default)]
 pub struct InMemory;
 
-impl Operations for InMemory {
-    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier> {
+impl Operations<Executed> for InMemory {
+    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier<Executed>> {
         None
     }
 

@@ -12,7 +12,7 @@ use crate::{
         actions::csi::Volumes,
         collect::CollectError,
         decide::{self, Stored},
-        executions::Executions,
+        executions::{Executions, operation},
         finish::Unfinished,
         gather::{self, GatherError, gather},
         halt::Halt,
@@ -68,7 +68,7 @@ impl Worker {
                 return Err(self.halt());
             }
         };
-        let (hooks, mut executions, taken_over) = match taken_up {
+        let (hooks, executions, taken_over) = match taken_up {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
@@ -76,7 +76,7 @@ impl Worker {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(&backup, (&mut writer, &mut executions), &progress, &hooks, taken_over) => collected,
+            collected = self.fill(&backup, (&mut writer, &executions), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             () = self.reins.pulled() => Err(self.halt()),
@@ -164,7 +164,7 @@ impl Worker {
     async fn fill(
         &self,
         backup: &Backup,
-        (writer, executions): (&mut BackupWriter, &mut Executions),
+        (writer, executions): (&mut BackupWriter, &Executions),
         progress: &Progress,
         hooks: &Hooks,
         taken_over: TakenOver,
@@ -180,7 +180,8 @@ impl Worker {
         if let Some(again) = taken_over.again {
             report.warn(Scope::Velero, again);
         }
-        let into = gather::Into { sink: writer, operations: &mut *executions, report: &mut report, progress };
+        let mut noting = executions;
+        let into = gather::Into { sink: writer, operations: &mut noting, report: &mut report, progress };
         let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
         let (mut collected, volumes) = match gathered {
             Ok(collected) => collected,
@@ -193,7 +194,7 @@ impl Worker {
             report.error(Scope::Velero, problem);
         }
         let (left, unknown) = executions.left();
-        collected.operations.extend(left);
+        collected.operations.extend(left.into_iter().filter_map(|(of, done)| operation(of, done)));
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }

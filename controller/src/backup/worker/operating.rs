@@ -4,7 +4,7 @@
 //! What is learned is kept in the store first and published then, so a lost patch loses nothing: counts, phase and errors are
 //! derived from what is kept, each time anew.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use backup_core::{
     api::{Backup, GoDuration},
@@ -12,7 +12,6 @@ use backup_core::{
 };
 use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::{Next, Trouble, Worker, collecting::remember_failure};
 use crate::{
@@ -25,15 +24,12 @@ use crate::{
         report::Report,
     },
     operations::{
-        following::{Change, Following},
+        following::Following,
+        keeping::{Keeper, Kept, Seen, see_to_the_end},
         kept,
     },
 };
 
-/// Between two states that are kept because an operation has ended, where all were asked in between.
-const KEEP_ENDS: Duration = Duration::from_secs(1);
-/// Between two states that are kept because operations have come further, or where one does not answer.
-const KEEP_PROGRESS: Duration = Duration::from_mins(1);
 /// Where the backup does not say (it always does once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(4 * 3600);
 
@@ -84,61 +80,21 @@ impl Worker {
         self.publish(backup, |now| patches::operations(now, &next, operations)).await
     }
 
-    /// Asks until all have ended, or work must not go on. What can't be kept now is kept later; asking goes on meanwhile.
+    /// Asks until all have ended, or work must not go on.
     async fn follow(
         &mut self,
-        mut shown: Backup,
+        shown: Backup,
         waiting: &mut Waiting,
-        mut following: Following,
+        mut following: Following<Backup>,
     ) -> Result<Next, Trouble> {
         let reins = self.reins.clone();
-        // What has changed since the last state was kept, when that was, and not before when it may be tried again.
-        let (mut changed, mut kept_at, mut not_before) = (Change::None, Instant::now(), Instant::now());
-        let mut round = following.rounds();
         if shown.is_cancelled() {
             following.stop();
         }
-        loop {
-            reins.check()?;
-            // One state, and one write of the Backup, for each round of answers at most.
-            let ended = changed == Change::Ended && following.rounds() > round;
-            let pause = if ended { KEEP_ENDS } else { KEEP_PROGRESS };
-            let keep_at = not_before.max(kept_at + pause);
-            tokio::select! {
-                change = following.next(), if !following.all_ended() => changed = changed.max(change),
-                () = tokio::time::sleep_until(keep_at), if changed > Change::None => {}
-                () = reins.pulled() => return Err(self.halt()),
-                () = reins.cancelled(), if !following.stopped() => following.stop(),
-            }
-            let due = following.all_ended() || Instant::now() >= kept_at + pause;
-            if changed == Change::None || Instant::now() < not_before || !due {
-                continue;
-            }
-            reins.check()?;
-            let operations = following.operations();
-            let (reason, passing) = match self.may_write(&shown).await {
-                Ok(()) => match keep(waiting, &operations).await {
-                    Ok(()) => (None, true),
-                    // Another replica has kept another state.
-                    Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
-                    Err(error) => (Some(error.to_string()), error.is_transient()),
-                },
-                Err(Trouble::Blocked { reason, passing }) => (Some(reason), passing),
-                Err(trouble) => return Err(trouble),
-            };
-            if let Some(reason) = reason {
-                not_before = Instant::now() + self.block(&reason, passing).await;
-                continue;
-            }
-            self.waiting.over();
-            crash::point("after-operations-kept");
-            if changed == Change::Ended {
-                shown = self.show(&shown, waiting, &operations).await?;
-            }
-            if following.all_ended() {
-                return Ok(Next::Again(Some(Box::new(shown))));
-            }
-            (kept_at, changed, round) = (Instant::now(), Change::None, following.rounds());
+        let mut keeping = Keeping { worker: self, shown, waiting };
+        match see_to_the_end(&mut following, &mut keeping, reins.pulled(), reins.cancelled()).await? {
+            Seen::AllEnded => Ok(Next::Again(Some(Box::new(keeping.shown)))),
+            Seen::Pulled => Err(self.halt()),
         }
     }
 
@@ -224,6 +180,45 @@ impl Worker {
             self.lost = Some(record);
         }
         Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() }
+    }
+}
+
+/// States of operations go into the record, what follows from them into the Backup.
+struct Keeping<'a> {
+    worker: &'a mut Worker,
+    waiting: &'a mut Waiting,
+    /// As it was published last.
+    shown: Backup,
+}
+
+impl Keeper<BackupOperation> for Keeping<'_> {
+    type Trouble = Trouble;
+
+    fn check(&self) -> Result<(), Trouble> {
+        Ok(self.worker.reins.check()?)
+    }
+
+    async fn keep(&mut self, operations: &[BackupOperation]) -> Result<Kept, Trouble> {
+        let (reason, passing) = match self.worker.may_write(&self.shown).await {
+            Ok(()) => match keep(self.waiting, operations).await {
+                Ok(()) => {
+                    self.worker.waiting.over();
+                    crash::point("after-operations-kept");
+                    return Ok(Kept::Done);
+                }
+                // Another replica has kept another state.
+                Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
+                Err(error) => (error.to_string(), error.is_transient()),
+            },
+            Err(Trouble::Blocked { reason, passing }) => (reason, passing),
+            Err(trouble) => return Err(trouble),
+        };
+        Ok(Kept::NotYet(self.worker.block(&reason, passing).await))
+    }
+
+    async fn show(&mut self, operations: &[BackupOperation]) -> Result<(), Trouble> {
+        self.shown = self.worker.show(&self.shown, self.waiting, operations).await?;
+        Ok(())
     }
 }
 

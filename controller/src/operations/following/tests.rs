@@ -3,7 +3,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use backup_core::operation::BackupOperationSpec;
+use backup_core::{
+    api::Backup,
+    operation::{BackupOperation, BackupOperationSpec},
+};
 use tokio::time::Instant;
 
 use super::*;
@@ -67,7 +70,7 @@ impl BackupItemAction for Scripted {
     }
 }
 
-fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following, Arc<Scripted>) {
+fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following<Backup>, Arc<Scripted>) {
     let action = Arc::new(Scripted::default());
     let known: Arc<dyn BackupItemAction> = action.clone();
     let means = Means {
@@ -87,7 +90,7 @@ fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following, Arc
     (Following::new(means, &Backup::default(), ids.iter().map(operation).collect(), timeout), action)
 }
 
-async fn to_the_end(following: &mut Following) -> Duration {
+async fn to_the_end(following: &mut Following<Backup>) -> Duration {
     let started = Instant::now();
     while !following.all_ended() {
         following.next().await;

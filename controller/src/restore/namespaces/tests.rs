@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_mins(10);
 async fn a_namespace_comes_from_the_backup_under_its_new_name_and_only_once() {
     let (fake, rules) = (Fake::new(), rules());
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
-    let mut namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
+    let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
     let done = namespaces.ensure(&fake.calls(), "new", &how(&rules, LONG)).await.unwrap().unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
@@ -31,7 +31,7 @@ async fn a_namespace_comes_from_the_backup_under_its_new_name_and_only_once() {
 #[tokio::test]
 async fn a_namespace_that_the_backup_does_not_hold_is_made_blank() {
     let (fake, rules) = (Fake::new(), rules());
-    let mut namespaces = Namespaces::default();
+    let namespaces = Namespaces::default();
     namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
     let made = fake.get("/api/v1/namespaces/plain").unwrap();
     assert_eq!(made["metadata"]["labels"]["velero.io/restore-name"], "r");
@@ -67,11 +67,11 @@ async fn a_namespace_that_does_not_go_away_in_time_is_an_error_that_is_told_once
     let (fake, rules) = (Fake::new(), rules());
     let body = json!({"metadata": {"name": "plain", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
     fake.put("/api/v1/namespaces/plain", body);
-    let mut namespaces = Namespaces::default();
+    let namespaces = Namespaces::default();
     let done = namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap().unwrap();
     assert!(done.error.unwrap().contains("still going away after 600s"));
     assert_eq!(namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap(), None);
-    assert!(namespaces.failure("plain").is_some());
+    assert!(namespaces.has_failed("plain"));
 }
 
 #[tokio::test]

@@ -351,3 +351,5 @@ async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
     assert_eq!(claims(&ctx).await, 0);
     assert!(fake.get(RESTORE).is_none(), "the finalizer is off, so it is gone");
 }
+
+mod operating;

@@ -7,31 +7,24 @@ use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::Instant;
 
-use super::{Discover, IN_FLIGHT, Work, WorkError};
+use super::{
+    Discover, IN_FLIGHT, Work, WorkError,
+    pass::{Kind, Pass, Way},
+};
 use crate::restore::{
     crds::{self, DEFINITIONS},
-    guard,
     halt::Halt,
     json,
-    namespaces::Namespaces,
     select::{self, Served as _},
 };
 
 /// Between two looks at what is served, while new definitions are waited for.
 const LOOK: Duration = Duration::from_millis(200);
 
-impl<D: Discover> Work<'_, D> {
+impl<D: Discover> Pass<'_, D> {
     /// Restores definitions and waits until they are served. What is served then.
     pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<D::Found, WorkError> {
-        let mut names = Vec::new();
-        for item in &items {
-            if let Some(name) = select::read(self.contents, item)
-                .ok()
-                .and_then(|d| Some(json::text(&d, &["metadata"], "name")?.to_owned()))
-            {
-                names.push(name);
-            }
-        }
+        let Work { contents, calls, report, .. } = self.work;
         let resource = ResourceType {
             group: "apiextensions.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -39,11 +32,18 @@ impl<D: Discover> Work<'_, D> {
             kind: "CustomResourceDefinition".to_owned(),
             ..ResourceType::default()
         };
-        self.items(DEFINITIONS, &resource, &items, &Namespaces::default()).await?;
-        let deadline = Instant::now() + self.patience;
-        names.retain(|name| guard::keeps(DEFINITIONS, None, name, self.own).is_none());
+        let of = Kind { group_resource: DEFINITIONS, resource: &resource };
+        let created = stream::iter(items).map(|item| async move {
+            let there = self.item(of, item, Way::Selected).await?;
+            let name =
+                || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
+            Ok::<_, WorkError>(if there { name() } else { None })
+        });
+        let names: Vec<Option<String>> = created.buffer_unordered(IN_FLIGHT).try_collect().await?;
+        let names: Vec<String> = names.into_iter().flatten().collect();
+        let deadline = Instant::now() + self.work.patience;
         let waits = stream::iter(names).map(|name| async move {
-            let result = crds::wait(self.calls, &name, deadline).await?;
+            let result = crds::wait(calls, &name, deadline).await?;
             Ok::<_, Halt>((name, result))
         });
         let waited: Vec<_> = waits.buffer_unordered(IN_FLIGHT).try_collect().await?;
@@ -51,16 +51,16 @@ impl<D: Discover> Work<'_, D> {
         for (name, result) in waited {
             match result {
                 Ok(()) => pending.push(name),
-                Err(error) => self.report.error(Scope::Cluster, error),
+                Err(error) => report.error(Scope::Cluster, error),
             }
         }
         // Established resources appear in discovery a moment later.
         loop {
-            let served = self.discover.load().await.map_err(WorkError::Discovery)?;
+            let served = self.work.discover.load().await.map_err(WorkError::Discovery)?;
             if pending.iter().all(|name| served.find(name).is_some()) || Instant::now() >= deadline {
                 return Ok(served);
             }
-            self.calls.gate().sleep(LOOK).await?;
+            calls.gate().sleep(LOOK).await?;
         }
     }
 }

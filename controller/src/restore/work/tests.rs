@@ -1,11 +1,14 @@
-use backup_core::api::RestoreSpec;
+use backup_core::{api::RestoreSpec, resources::ResourceType};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::restore::{
-    crds::DEFINITIONS,
-    fake::{Fake, Fault, backup},
-    select::Served,
+use crate::{
+    backup::hooks::fake::Kept,
+    restore::{
+        crds::DEFINITIONS,
+        fake::{Fake, Fault, backup},
+        select::Served,
+    },
 };
 
 async fn stored(items: &[(&str, Option<&str>, Value)]) -> (tempfile::TempDir, Contents) {
@@ -33,7 +36,7 @@ fn served(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceTy
 
 impl Served for Types {
     fn complete(&self, name: &str) -> Option<String> {
-        self.0.iter().find(|t| t.plural == name).map(ResourceType::group_resource)
+        self.0.iter().find(|t| t.plural == name || t.kind == name).map(ResourceType::group_resource)
     }
     fn find(&self, group_resource: &str) -> Option<ResourceType> {
         self.0.iter().find(|t| t.group_resource() == group_resource).cloned()
@@ -78,9 +81,17 @@ async fn restored_with(
 ) -> (Report, Result<(), WorkError>) {
     let report = Report::new().unwrap();
     let calls = fake.calls();
+    let restore = Restore::new("r", spec.clone());
+    let executions = Executions::take_over(Arc::new(Kept::default()), &[]).unwrap();
     let work = Work {
         contents,
-        spec,
+        restore: &restore,
+        acting: Acting {
+            plugins: vec![],
+            log: PluginLog::default(),
+            turn: tokio::sync::Mutex::default(),
+            executions: &executions,
+        },
         calls: &calls,
         report: &report,
         discover: Cluster(fake.clone()),
@@ -96,7 +107,7 @@ async fn restored_with(
             ..Rules::default()
         },
     };
-    let done = work.run().await;
+    let done = work.run().await.map(drop);
     (report, done)
 }
 
@@ -393,10 +404,18 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     let (_folder, contents) = stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c"))]).await;
     let (fake, stop) = (Fake::new(), tokio_util::sync::CancellationToken::new());
     stop.cancel();
-    let (report, calls, spec) = (Report::new().unwrap(), fake.calls_until(stop), RestoreSpec::default());
+    let (report, calls) = (Report::new().unwrap(), fake.calls_until(stop));
+    let restore = Restore::new("r", RestoreSpec::default());
+    let executions = Executions::take_over(Arc::new(Kept::default()), &[]).unwrap();
     let work = Work {
         contents: &contents,
-        spec: &spec,
+        restore: &restore,
+        acting: Acting {
+            plugins: vec![],
+            log: PluginLog::default(),
+            turn: tokio::sync::Mutex::default(),
+            executions: &executions,
+        },
         calls: &calls,
         report: &report,
         discover: Cluster(fake.clone()),
@@ -410,3 +429,5 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     assert!(matches!(work.run().await, Err(WorkError::Halt(Halt::Stopped))));
     assert!(fake.log().is_empty());
 }
+
+mod acting;

@@ -11,12 +11,13 @@ use super::{
     super::{
         Reins,
         fake::{Params, status},
-        operations::{Done, Earlier},
+        operations::Done,
     },
     harness::{Outcome, Setup, cluster, collect_by, item},
 };
 use crate::{
     backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
+    operations::executing::Earlier,
     runtime::leader::Leadership,
 };
 
@@ -257,7 +258,7 @@ async fn operations_are_announced_before_and_told_after_and_handed_back() {
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-async fn after(earlier: Earlier) -> (Outcome, Arc<Scripted>) {
+async fn after(earlier: Earlier<Executed>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
         Ok(Executed { operation: Some("again".to_owned()), ..Executed::default() })
     });

@@ -10,14 +10,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{
-    fake::Api,
-    operations::{Done, Earlier},
-    *,
-};
+use super::super::{fake::Api, operations::Done, *};
 use crate::{
     backup::{
-        action::{BackupItemAction, ItemId},
+        action::{BackupItemAction, Executed, ItemId},
         actions::blocks,
         block_action::ItemBlockAction,
         hooks::{
@@ -25,6 +21,7 @@ use crate::{
             fake::{FakePods, Kept as Notebook},
         },
     },
+    operations::executing::{Earlier, Operations},
     runtime::leader::Leadership,
 };
 
@@ -145,7 +142,7 @@ pub struct Setup {
     pub live: Vec<String>,
     pub page_size: Option<u32>,
     /// What an earlier try has made of items, by their names.
-    pub earlier: HashMap<String, Earlier>,
+    pub earlier: HashMap<String, Earlier<Executed>>,
 }
 
 impl Setup {
@@ -219,10 +216,10 @@ impl Setup {
 }
 
 /// Remembers what it was told; by item, what an earlier try has done.
-pub struct Told(pub Vec<String>, pub HashMap<String, Earlier>);
+pub struct Told(pub Vec<String>, pub HashMap<String, Earlier<Executed>>);
 
-impl Operations for Told {
-    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier> {
+impl Operations<Executed> for Told {
+    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier<Executed>> {
         self.1.get(&item.name).cloned()
     }
 

@@ -1,0 +1,274 @@
+//! Actions that may start what goes on, and what could not be found again by other means: executed once for an item, in all
+//! tries of a backup or restore.
+//!
+//! A note is written before such an action sees an item, and another one when it has ended. After a crash the items are
+//! looked at again: what was started goes on, and is not started a second time; what was begun and never ended is told, and
+//! not tried again, as nobody knows what came of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use backup_store::{StoreError, crash};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::backup::{
+    action::{ActionError, ItemId},
+    collect::name_of,
+    hooks::Notes,
+};
+
+const BEGUN: &str = "actionBegun";
+const ENDED: &str = "actionEnded";
+
+/// What an action has made of an item.
+pub trait Outcome: Clone + Serialize + DeserializeOwned + Send + Sync {
+    /// The id of what was started and goes on; none if nothing did.
+    fn operation(&self) -> Option<&str>;
+}
+
+/// What an action has done with an item, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done<E> {
+    /// What it has done.
+    pub executed: E,
+    /// When it said so.
+    pub at: Timestamp,
+}
+
+/// What is known of an action on an item from an earlier try.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Earlier<E> {
+    /// It was executed, and nobody knows what came of it.
+    Unknown,
+    /// It has started an operation, which goes on.
+    Started(Box<Done<E>>),
+}
+
+/// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup or
+/// restore over must know what was started before.
+pub trait Operations<E>: Send {
+    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
+    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier<E>>;
+
+    /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
+    /// work.
+    fn intended<'a>(&'a mut self, action: &'a str, item: &'a ItemId)
+    -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// It has ended, and has started something or not. An error ends the work.
+    fn ended<'a>(
+        &'a mut self,
+        action: &'a str,
+        item: &'a ItemId,
+        started: Option<&'a Done<E>>,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+/// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
+/// ends the work.
+pub async fn once<E: Outcome>(
+    operations: &mut dyn Operations<E>,
+    action: &str,
+    item: &ItemId,
+    execute: impl Future<Output = Result<E, ActionError>> + Send,
+) -> Result<Result<Done<E>, ActionError>, StoreError> {
+    match operations.earlier(action, item) {
+        Some(Earlier::Started(done)) => return Ok(Ok(*done)),
+        Some(Earlier::Unknown) => {
+            let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it is \
+                          not executed again";
+            return Ok(Err(ActionError::Unknown { action: action.to_owned(), reason: reason.to_owned() }));
+        }
+        None => {}
+    }
+    operations.intended(action, item).await?;
+    crash::point("before-execution");
+    let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
+    crash::point("after-execution");
+    match &executed {
+        // Stays open: whoever takes this up must not try it again either.
+        Err(ActionError::Unknown { .. }) => {}
+        Ok(done) if done.executed.operation().is_some() => {
+            operations.ended(action, item, Some(done)).await?;
+        }
+        Ok(_) | Err(_) => operations.ended(action, item, None).await?,
+    }
+    crash::point("after-execution-recorded");
+    Ok(executed)
+}
+
+/// An action on an item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Execution {
+    /// Name of the action.
+    pub action: String,
+    /// The item.
+    pub item: ItemId,
+}
+
+/// The notes of one backup or restore.
+pub struct Executions<E> {
+    notes: Arc<dyn Notes>,
+    /// What was not come past again so far.
+    earlier: Mutex<HashMap<Execution, Earlier<E>>>,
+}
+
+impl<E: Outcome> Executions<E> {
+    /// Goes on from these notes; those about other things are passed over.
+    ///
+    /// # Errors
+    /// A note about actions that can't be understood: then nobody knows what was started.
+    pub fn take_over(notes: Arc<dyn Notes>, found: &[Value]) -> Result<Self, StoreError> {
+        let earlier = read(found).map_err(|error| StoreError::Corrupt {
+            url: "the private notes".to_owned(),
+            detail: format!("a note about actions on items can't be understood: {error}"),
+        })?;
+        Ok(Self { notes, earlier: Mutex::new(earlier) })
+    }
+
+    /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
+    /// each operation goes on what was started; of the rest nobody knows, as sentences for people.
+    pub fn left(&self) -> (Vec<(Execution, Done<E>)>, Vec<String>) {
+        let (mut started, mut unknown) = (Vec::new(), Vec::new());
+        for (of, earlier) in self.lock().drain() {
+            match earlier {
+                Earlier::Started(done) => started.push((of, *done)),
+                Earlier::Unknown => unknown.push(format!(
+                    "{}: it was executed on {} by an earlier try that was ended before it had answered; whether it has \
+                     started something is not known",
+                    of.action,
+                    name_of(&of.item)
+                )),
+            }
+        }
+        // In no order so far.
+        let key = |(_, done): &(Execution, Done<E>)| (done.at, done.executed.operation().map(str::to_owned));
+        started.sort_by_cached_key(key);
+        unknown.sort();
+        (started, unknown)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Execution, Earlier<E>>> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What notes say was begun, and what has come of it.
+///
+/// # Errors
+/// As of [`Executions::take_over`].
+pub fn read<E: Outcome>(notes: &[Value]) -> Result<HashMap<Execution, Earlier<E>>, serde_json::Error> {
+    let mut all = HashMap::new();
+    for note in notes {
+        if let Some(begun) = note.get(BEGUN) {
+            all.insert(serde_json::from_value(begun.clone())?, Earlier::Unknown);
+        }
+        if let Some(ended) = note.get(ENDED) {
+            let of: Execution = serde_json::from_value(ended.clone())?;
+            match serde_json::from_value::<Option<Box<Done<E>>>>(note["started"].clone())? {
+                Some(done) => all.insert(of, Earlier::Started(done)),
+                None => all.remove(&of),
+            };
+        }
+    }
+    Ok(all)
+}
+
+/// Notes may be made for many items at a time.
+impl<E: Outcome> Operations<E> for &Executions<E> {
+    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier<E>> {
+        self.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
+    }
+
+    fn intended<'a>(
+        &'a mut self,
+        action: &'a str,
+        item: &'a ItemId,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.notes.note(json!({ BEGUN: { "action": action, "item": item } }))
+    }
+
+    fn ended<'a>(
+        &'a mut self,
+        action: &'a str,
+        item: &'a ItemId,
+        started: Option<&'a Done<E>>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.notes.note(json!({ ENDED: { "action": action, "item": item }, "started": started }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::{action::Executed, hooks::fake::Kept};
+
+    fn item(name: &str) -> ItemId {
+        ItemId { group_resource: "configmaps".into(), namespace: Some("n".into()), name: name.into() }
+    }
+
+    fn done() -> Done<Executed> {
+        let executed = Executed {
+            item: Some(json!({ "metadata": { "name": "started" } })),
+            additional: vec![item("along")],
+            operation: Some("id\u{0}".into()),
+            after_operation: vec![item("later")],
+        };
+        Done { executed, at: "2026-01-01T00:00:00Z".parse().unwrap() }
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_and_what_was_started_is_found_by_whoever_comes_next() {
+        let notes = Arc::new(Kept::default());
+        let first = Executions::take_over(notes.clone(), &[]).unwrap();
+        let mut first = &first;
+        for name in ["started", "nothing", "unknown"] {
+            first.intended("x/a", &item(name)).await.unwrap();
+        }
+        first.ended("x/a", &item("started"), Some(&done())).await.unwrap();
+        first.ended("x/a", &item("nothing"), None).await.unwrap();
+        let mut found = notes.all();
+        found.insert(0, json!({ "hooksPaid": "other" }));
+
+        let next = Executions::<Executed>::take_over(notes, &found).unwrap();
+        let mut next = &next;
+        assert_eq!(next.earlier("x/a", &item("started")), Some(Earlier::Started(Box::new(done()))));
+        assert_eq!(next.earlier("x/a", &item("unknown")), Some(Earlier::Unknown));
+        assert_eq!(next.earlier("x/a", &item("nothing")), None);
+        assert_eq!(next.earlier("x/b", &item("unknown")), None);
+        assert_eq!(next.left(), (vec![], vec![]), "all was asked for");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_come_past_again_is_not_forgotten() {
+        let notes = Arc::new(Kept::default());
+        let first = Executions::take_over(notes.clone(), &[]).unwrap();
+        let mut first = &first;
+        for name in ["started", "unknown", "again"] {
+            first.intended("x/a", &item(name)).await.unwrap();
+        }
+        for name in ["started", "again"] {
+            first.ended("x/a", &item(name), Some(&done())).await.unwrap();
+        }
+        let next = Executions::<Executed>::take_over(notes.clone(), &notes.all()).unwrap();
+        let mut next = &next;
+        next.earlier("x/a", &item("again")).unwrap();
+        let (started, unknown) = next.left();
+        assert_eq!(started.iter().map(|(of, _)| of.item.name.as_str()).collect::<Vec<_>>(), ["started"]);
+        assert!(unknown.len() == 1 && unknown[0].contains("n/unknown"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_note_that_can_not_be_understood_is_an_error() {
+        for note in
+            [json!({ BEGUN: 1 }), json!({ ENDED: { "action": "x/a", "item": item("i") }, "started": 1 })]
+        {
+            assert!(Executions::<Executed>::take_over(Arc::new(Kept::default()), &[note]).is_err());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Notes in the journal of a backup or restore.
+
+use backup_store::{Journal, StoreError};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::{backup::hooks::Notes, runtime::leader::Leadership};
+
+/// How often a note looks for another place.
+const TRIES: usize = 5;
+
+/// Where notes are made.
+pub struct Notebook {
+    journal: Mutex<Journal>,
+    leadership: Leadership,
+    /// What every note says besides.
+    stamp: Option<(&'static str, String)>,
+}
+
+impl Notebook {
+    /// Notes go behind what was read of this journal.
+    pub fn new(journal: Journal, leadership: Leadership) -> Self {
+        Self { journal: Mutex::new(journal), leadership, stamp: None }
+    }
+
+    /// Every note has this member, by which its reader knows it.
+    #[must_use]
+    pub fn stamped(self, member: &'static str, value: &str) -> Self {
+        Self { stamp: Some((member, value.to_owned())), ..self }
+    }
+
+    /// Who led before may have added a note while it did not know yet that it does not lead any more. Notes do not depend on
+    /// one another, so the next place will do.
+    async fn add(&self, note: &Value) -> Result<(), StoreError> {
+        let mut journal = self.journal.lock().await;
+        let mut tries = 0;
+        loop {
+            match journal.add(note).await {
+                Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
+                    tries += 1;
+                    journal.look_again().await?;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Notes for Notebook {
+    fn note(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        if let Some((member, value)) = &self.stamp {
+            note[*member] = Value::from(value.as_str());
+        }
+        Box::pin(async move { self.add(&note).await })
+    }
+}

@@ -1,0 +1,201 @@
+//! One plugin of a binary, and how its answers and failures are understood, whatever its kind.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::operation::ResourceIdentifier;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::{
+    binary::{Binary, Call},
+    error::PluginError,
+    log::PluginLog,
+    wire,
+};
+use crate::backup::action::{ActionError, ItemId, OperationProgress};
+
+/// How long a plugin may take to say how far something is, or to tell it to stop. Who asks waits a little longer, so that a
+/// process that is dead to the world is found out.
+const ASKED: Duration = Duration::from_secs(15);
+
+/// A plugin.
+#[derive(Debug)]
+pub struct Plugin {
+    binary: Arc<Binary>,
+    /// Name, as `domain/name`.
+    pub name: String,
+}
+
+impl Plugin {
+    /// One that this binary offers.
+    pub fn new(binary: Arc<Binary>, name: String) -> Self {
+        Self { binary, name }
+    }
+
+    /// Has it work on an item.
+    pub async fn execute<Q, A>(
+        &self,
+        method: &'static str,
+        limit: Duration,
+        log: &PluginLog,
+        question: Q,
+    ) -> Result<A, PluginError>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let call = Call { plugin: &self.name, method, name: "Execute", limit, log: Some(log) };
+        self.binary.call(call, question).await
+    }
+
+    /// Asks it something that it should know at once.
+    pub async fn ask<Q, A>(
+        &self,
+        method: &'static str,
+        name: &'static str,
+        question: Q,
+    ) -> Result<A, PluginError>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let call = Call { plugin: &self.name, method, name, limit: ASKED, log: None };
+        self.binary.call(call, question).await
+    }
+
+    /// Asks it about an operation of a backup or restore, or tells it to stop that.
+    pub async fn about<A: prost::Message + Default + 'static>(
+        &self,
+        method: &'static str,
+        name: &'static str,
+        operation: &str,
+        subject: &impl serde::Serialize,
+    ) -> Result<A, PluginError> {
+        let question = wire::OperationRequest {
+            plugin: self.name.clone(),
+            operation_id: operation.to_owned(),
+            subject: self.json(subject, name)?,
+        };
+        self.ask(method, name, question).await
+    }
+
+    /// How far an operation of a backup or restore is.
+    pub async fn progress(
+        &self,
+        method: &'static str,
+        operation: &str,
+        subject: &impl serde::Serialize,
+    ) -> Result<OperationProgress, PluginError> {
+        let answer: wire::ProgressResponse = self.about(method, "Progress", operation, subject).await?;
+        match answer.progress {
+            Some(progress) => Ok(progress_of(progress)),
+            None => Err(self.nonsense("Progress", "it says nothing".to_owned())),
+        }
+    }
+
+    /// What it is sent.
+    pub fn json(&self, value: &impl serde::Serialize, call: &'static str) -> Result<Vec<u8>, PluginError> {
+        serde_json::to_vec(value).map_err(|error| {
+            self.refused(call, format!("what it is asked can not be written as JSON: {error}"))
+        })
+    }
+
+    /// Nobody needs to ask it: it starts no operations.
+    pub fn starts_none(&self, call: &'static str, operation: &str) -> PluginError {
+        self.refused(call, format!("it starts no operations, so it does not know {operation:?}"))
+    }
+
+    fn refused(&self, call: &'static str, reason: String) -> PluginError {
+        let (binary, plugin) = (self.binary.path(), self.name.clone());
+        PluginError::Refused { binary, plugin, call, reason, lasting: true }
+    }
+
+    /// Its answer makes no sense.
+    pub fn nonsense(&self, call: &'static str, reason: String) -> PluginError {
+        PluginError::Nonsense { binary: self.binary.path(), plugin: self.name.clone(), call, reason }
+    }
+
+    /// `executing`: what was asked for may have happened all the same.
+    pub fn told(&self, error: &PluginError, executing: bool) -> ActionError {
+        tracing::warn!(category = error.category(), %error, "a plugin failed");
+        let (action, reason) = (self.name.clone(), error.to_string());
+        if executing && error.leaves_outcome_unknown() {
+            ActionError::Unknown { action, reason }
+        } else if error.is_lasting() {
+            ActionError::Final { action, reason }
+        } else {
+            ActionError::Passing { action, reason }
+        }
+    }
+}
+
+/// The object that a plugin has made; none if it is what was sent as these bytes. Who changes nothing sends back what it
+/// was given. The error says what is wrong with it.
+pub fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
+    if answered.is_empty() || answered == sent {
+        return Ok(None);
+    }
+    let made: Value =
+        serde_json::from_slice(answered).map_err(|error| format!("the item is no JSON: {error}"))?;
+    match made {
+        Value::Object(made) if made.get("metadata").and_then(|data| data.get("name")?.as_str()).is_some() => {
+            Ok(Some(made))
+        }
+        _ => Err("the item is an object without a name".to_owned()),
+    }
+}
+
+/// Objects that a plugin asks for.
+pub fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
+    let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
+        if resource.is_empty() || name.is_empty() {
+            return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));
+        }
+        let id = ResourceIdentifier { group, resource, namespace, name };
+        Ok(ItemId {
+            group_resource: id.group_resource(),
+            namespace: id.namespace().map(str::to_owned),
+            name: id.name,
+        })
+    };
+    all.into_iter().map(id).collect()
+}
+
+fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
+    OperationProgress {
+        completed: progress.completed,
+        error: progress.err,
+        done: progress.n_completed,
+        total: progress.n_total,
+        units: progress.operation_units,
+        description: progress.description,
+        started: progress.started.and_then(time),
+        updated: progress.updated.and_then(time),
+    }
+}
+
+/// A time; none for Go's zero and for 1970, with which plugins say that they do not know (Velero
+/// `pkg/plugin/velero/shared.go`, v1.18), and for what is no time.
+fn time(time: wire::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(-62_135_596_800, 0, None)]
+    #[case(0, 0, None)]
+    #[case(i64::MAX, 0, None)]
+    #[case(1, 2_000_000_000, None)]
+    #[case(1_700_000_000, 0, Some("2023-11-14T22:13:20Z"))]
+    fn a_time_that_is_not_known_is_none(
+        #[case] seconds: i64,
+        #[case] nanos: i32,
+        #[case] expected: Option<&str>,
+    ) {
+        let time = time(wire::Timestamp { seconds, nanos });
+        assert_eq!(time.map(|time| time.to_string()).as_deref(), expected);
+    }
+}

@@ -1,0 +1,89 @@
+//! Messages of actions on items of a restore (Velero `pkg/plugin/proto/restoreitemaction/v2`, v1.18; of v1 they are the first
+//! fields).
+
+use prost::Message;
+
+use super::ResourceIdentifier;
+
+/// Methods.
+pub mod method {
+    /// How far an operation has come.
+    pub const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
+    /// Tells an operation to stop.
+    pub const CANCEL: &str = "/v2.RestoreItemAction/Cancel";
+    /// Whether objects that came along can be used.
+    pub const READY: &str = "/v2.RestoreItemAction/AreAdditionalItemsReady";
+}
+
+/// Has an action look at an item of a restore.
+#[derive(Clone, PartialEq, Message)]
+pub struct ExecuteRequest {
+    /// Name of the plugin.
+    #[prost(string, tag = "1")]
+    pub plugin: String,
+    /// JSON: the item as it would be created.
+    #[prost(bytes = "vec", tag = "2")]
+    pub item: Vec<u8>,
+    /// JSON.
+    #[prost(bytes = "vec", tag = "3")]
+    pub restore: Vec<u8>,
+    /// JSON: the item as the backup has it.
+    #[prost(bytes = "vec", tag = "4")]
+    pub item_from_backup: Vec<u8>,
+}
+
+/// What an action has done. v1 has only the first three.
+#[derive(Clone, PartialEq, Message)]
+pub struct ExecuteResponse {
+    /// JSON.
+    #[prost(bytes = "vec", tag = "1")]
+    pub item: Vec<u8>,
+    /// Objects that are restored before the item.
+    #[prost(message, repeated, tag = "2")]
+    pub additional_items: Vec<ResourceIdentifier>,
+    /// Whether the item is not to be restored.
+    #[prost(bool, tag = "3")]
+    pub skip_restore: bool,
+    /// Empty if nothing was started.
+    #[prost(string, tag = "4")]
+    pub operation_id: String,
+    /// Whether the item is to be restored only once those objects are ready.
+    #[prost(bool, tag = "5")]
+    pub wait_for_additional_items: bool,
+    /// How long that is waited for; nothing or none is the server's own time.
+    #[prost(message, optional, tag = "6")]
+    pub additional_items_ready_timeout: Option<Duration>,
+}
+
+/// A span of time (google.protobuf.Duration).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Duration {
+    /// Whole ones.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// Of a second.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+/// Asks whether objects that came along can be used.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReadyRequest {
+    /// Name of the plugin.
+    #[prost(string, tag = "1")]
+    pub plugin: String,
+    /// JSON.
+    #[prost(bytes = "vec", tag = "2")]
+    pub restore: Vec<u8>,
+    /// Those of them that are there.
+    #[prost(message, repeated, tag = "3")]
+    pub additional_items: Vec<ResourceIdentifier>,
+}
+
+/// Whether they can.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct ReadyResponse {
+    /// All of them.
+    #[prost(bool, tag = "1")]
+    pub ready: bool,
+}

@@ -1,0 +1,284 @@
+//! A restore whose items are done, and whose operations go on: followed to their end, then its results are completed by how
+//! they have ended.
+//!
+//! What is learned is kept in the store first and published then, so a lost patch loses nothing: counts, phase and errors are
+//! derived from what is kept, each time anew.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::{
+    api::{GoDuration, Restore, RestorePhase, restore::RestoreProgress},
+    operation::{
+        Counts as Numbers, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
+    },
+};
+use backup_store::{Location, RestoreFiles, Scope, StoreError, WaitingRestore, crash};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    action::Executed,
+    decide, finish,
+    finish::Pending,
+    halt::{Gate, Halt},
+    reconcile::{Desk, StepError, halted},
+    status::{self, Counts},
+    work::Started,
+};
+use crate::{
+    backup::prepare::whole_seconds,
+    context::Context,
+    operations::{
+        self, call,
+        decide::{Answer, Call},
+        executing::{self, Earlier},
+        following::Following,
+        keeping::{Keeper, Kept, Seen, see_to_the_end},
+        kept,
+    },
+    runtime::{
+        queue::Action,
+        retry::{self, Outcome},
+    },
+};
+
+/// Where the restore does not say (it always does once it has begun).
+const TIMEOUT: GoDuration = GoDuration::from_secs(4 * 3600);
+/// Operations that are told to stop at the same time, and how long all of it may take.
+const AT_ONCE: usize = 8;
+const STOP_BUDGET: Duration = Duration::from_mins(1);
+
+/// A restore whose operations go on.
+pub struct Operating {
+    /// The Restore.
+    pub restore: Restore,
+    /// Where its files are.
+    pub store: Location,
+    /// What they are so far.
+    pub waiting: WaitingRestore,
+}
+
+/// Operations as they are begun.
+pub fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> Vec<RestoreOperation> {
+    let mapping = &restore.spec.namespace_mapping;
+    let operation = |(of, done): Started| {
+        let source = of.item.namespace.as_deref();
+        let target = source.map(|source| mapping.get(source).map_or(source, String::as_str));
+        Some(RestoreOperation {
+            spec: RestoreOperationSpec {
+                restore_name: restore.name_any(),
+                restore_uid: restore.uid().unwrap_or_default(),
+                resource_identifier: ResourceIdentifier::new(&of.item.group_resource, target, &of.item.name),
+                restore_item_action: of.action,
+                operation_id: done.executed.operation?,
+                ..RestoreOperationSpec::default()
+            },
+            status: OperationStatus { created: Some(whole_seconds(done.at)), ..OperationStatus::default() },
+            ..RestoreOperation::default()
+        })
+    };
+    started.into_iter().filter_map(operation).collect()
+}
+
+/// Sees operations to their end; then results are stored, and the restore ends.
+pub async fn operate(
+    ctx: &Context,
+    desk: &Desk,
+    (stop, cancel): (CancellationToken, CancellationToken),
+    operating: Operating,
+) -> Result<Action, StepError> {
+    let Operating { restore, store, mut waiting } = operating;
+    let operations: Vec<RestoreOperation> = match kept::decode(&waiting.files().item_operations) {
+        Ok(operations) => operations,
+        Err(error) => {
+            let why = format!("the operations that are kept in the store can't be read: {error}");
+            return finish::block(ctx, &restore, &why, false).await;
+        }
+    };
+    let gate = Gate::new(ctx.leadership.clone(), stop);
+    let mut keeping = Keeping { ctx, gate: &gate, waiting: &mut waiting, shown: restore };
+    if !Numbers::of_all(&operations).all_ended() {
+        let followed = follow(&mut keeping, operations, &cancel).await;
+        if let Err(trouble) = followed {
+            return trouble.over();
+        }
+    }
+    let restore = keeping.shown;
+    crash::point("after-operations");
+    let pending = Arc::new(ended(&restore, store, waiting)?);
+    desk.keep(&restore, Arc::clone(&pending));
+    finish::finish(ctx, desk, &restore, &pending).await
+}
+
+async fn follow(
+    keeping: &mut Keeping<'_>,
+    operations: Vec<RestoreOperation>,
+    cancel: &CancellationToken,
+) -> Result<(), Trouble> {
+    keeping.show(&operations).await?;
+    let (ctx, gate, shown) = (keeping.ctx, keeping.gate, &keeping.shown);
+    let timeout = shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
+    let mut following = Following::new(operations::means(ctx), shown, operations, timeout.as_std());
+    if shown.is_cancelled() {
+        following.stop();
+    }
+    match see_to_the_end(&mut following, keeping, gate.stopped(), cancel.cancelled()).await? {
+        Seen::AllEnded => Ok(()),
+        Seen::Pulled => Err(Trouble::Halt(Halt::Stopped)),
+    }
+}
+
+/// Why operations are not followed any more.
+enum Trouble {
+    Halt(Halt),
+    Step(StepError),
+}
+
+impl Trouble {
+    fn over(self) -> Result<Action, StepError> {
+        match self {
+            Self::Halt(halt) => halted(halt),
+            Self::Step(error) => Err(error),
+        }
+    }
+}
+
+impl<E: Into<StepError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Step(error.into())
+    }
+}
+
+/// States of operations go into the store, what follows from them into the Restore.
+struct Keeping<'a> {
+    ctx: &'a Context,
+    gate: &'a Gate,
+    waiting: &'a mut WaitingRestore,
+    /// As it was published last.
+    shown: Restore,
+}
+
+impl Keeper<RestoreOperation> for Keeping<'_> {
+    type Trouble = Trouble;
+
+    fn check(&self) -> Result<(), Trouble> {
+        self.gate.check().map_err(Trouble::Halt)
+    }
+
+    async fn keep(&mut self, operations: &[RestoreOperation]) -> Result<Kept, Trouble> {
+        let kept = match kept::encode(operations) {
+            Ok(encoded) => self.waiting.keep_operations(encoded, Timestamp::now()).await,
+            Err(error) => {
+                Err(StoreError::Io { action: "encode operations".to_owned(), detail: error.to_string() })
+            }
+        };
+        match kept {
+            Ok(()) => {
+                crash::point("after-operations-kept");
+                Ok(Kept::Done)
+            }
+            Err(error @ StoreError::Exists { .. }) => {
+                Err(StepError::Cut(format!("another replica has kept another state: {error}")).into())
+            }
+            Err(error) => {
+                let delay =
+                    finish::tell(self.ctx, &self.shown, &error.to_string(), error.is_transient()).await?;
+                Ok(Kept::NotYet(delay))
+            }
+        }
+    }
+
+    async fn show(&mut self, operations: &[RestoreOperation]) -> Result<(), Trouble> {
+        let counts = counts(&self.shown, self.waiting.files(), operations);
+        let next = decide::operating(counts.operations, counts.errors, &self.shown.phase());
+        if status::operating(&self.shown, &next, &counts).is_none() {
+            return Ok(());
+        }
+        let patch = |now: &Restore| status::operating(now, &next, &counts);
+        match retry::status_patch(self.ctx, &self.shown, patch).await? {
+            Outcome::Written(shown) => self.shown = shown,
+            // Somebody has ended it, or says already what is to be said: seen in the next step.
+            Outcome::Gone | Outcome::Stale => return Err(Trouble::Halt(Halt::Stopped)),
+        }
+        Ok(())
+    }
+}
+
+/// The counts of a restore by its files, and by operations that are not in them yet.
+fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperation]) -> Counts {
+    let failed = i64::try_from(kept::errors(operations).len()).unwrap_or(i64::MAX);
+    let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
+    let total = restore.status.progress.as_ref().map_or(0, |progress| progress.total_items);
+    Counts {
+        warnings: files.results.warnings(),
+        errors: files.results.errors() + failed,
+        // What the status says may be from before a crash.
+        progress: RestoreProgress {
+            total_items: total.max(done),
+            items_restored: done,
+            ..RestoreProgress::default()
+        },
+        operations: Numbers::of_all(operations),
+    }
+}
+
+/// All have ended: their errors are added to the results and the log. Done again after a crash, this makes the same bytes.
+fn ended(restore: &Restore, store: Location, waiting: WaitingRestore) -> Result<Pending, StepError> {
+    let (mut files, at) = waiting.into_files();
+    let operations: Vec<RestoreOperation> = kept::decode(&files.item_operations)
+        .map_err(|error| StepError::Cut(format!("the operations can't be read: {error}")))?;
+    let at = at.unwrap_or_else(Timestamp::now);
+    for (namespace, sentence) in kept::errors(&operations) {
+        files.log.line("error", &sentence, &[], at);
+        files.results.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
+    }
+    if decide::had_failed(&restore.phase()) && files.results.errors() == 0 {
+        let sentence = "an earlier try of this restore met errors that were lost when it was taken up again";
+        files.log.line("error", sentence, &[], at);
+        files.results.error(Scope::Velero, sentence);
+    }
+    let mut counts = counts(restore, &files, &[]);
+    counts.operations = Numbers::of_all(&operations);
+    Ok(Pending::of_files(files, counts, store))
+}
+
+/// Operations of a restore that comes to nothing, as far as they are known, are told to stop. Best effort: each is told once.
+pub async fn stop(ctx: &Context, restore: &Restore, store: &Location) {
+    let told = async {
+        let operations = known(restore, store).await;
+        let running = operations.into_iter().filter(|operation| !operation.status.phase.has_ended());
+        let means = operations::means(ctx);
+        stream::iter(running)
+            .for_each_concurrent(AT_ONCE, async |operation| {
+                let (action, id) = (&operation.spec.restore_item_action, &operation.spec.operation_id);
+                let answer = call::make(&means.registry, action, id, Call::Cancel, restore).await;
+                if let Answer::Passing(reason) | Answer::Final(reason) = answer {
+                    tracing::warn!(action, operation = id, reason, "an operation could not be told to stop");
+                }
+            })
+            .await;
+    };
+    if tokio::time::timeout(STOP_BUDGET, told).await.is_err() {
+        tracing::warn!(restore = restore.name_any(), "not all operations could be told to stop");
+    }
+}
+
+/// While items are restored, operations are known by the notes about them, later by what was kept.
+async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
+    let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    match store.find_restore(&name, &uid).await {
+        Ok(Some(waiting)) => kept::decode(&waiting.files().item_operations).unwrap_or_default(),
+        Ok(None) if restore.phase() == RestorePhase::InProgress => {
+            let notes = store.restore_journal(&name, &uid).await.map(|(_, notes)| notes);
+            let read = executing::read::<Executed>(&notes.unwrap_or_default()).unwrap_or_default();
+            let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
+                Earlier::Started(done) => Some((of, *done)),
+                Earlier::Unknown => None,
+            });
+            begun(restore, started)
+        }
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}

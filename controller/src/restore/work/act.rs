@@ -1,0 +1,142 @@
+//! An item on its way through the actions: one after the other, each on what the one before it has made of the item, and what
+//! they ask for is restored before it (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
+
+use std::{sync::PoisonError, time::Duration};
+
+use backup_store::{ItemRef, Scope};
+use jiff::Timestamp;
+
+use super::{
+    Discover, Work, WorkError,
+    pass::{Kind, Pass, not_restored},
+};
+use crate::{
+    backup::action::{ActionError, ItemId},
+    operations::executing::{Done, Execution, once},
+    plugins::said::Level,
+    restore::{
+        action::{Executed, Given, RestoreItemAction},
+        halt::Halt,
+        json::Object,
+        report::About,
+    },
+};
+
+/// How long an action that is at work gets to answer when work has to stop: what it has started is better known.
+const LAST_WORD: Duration = Duration::from_secs(10);
+
+/// What has become of an item.
+pub(super) enum Acted {
+    /// It is created like this.
+    Made(Object),
+    /// It is not created; the report says why.
+    Dropped,
+}
+
+impl<D: Discover> Pass<'_, D> {
+    /// Executes the actions on an item, which the backup calls `id`.
+    pub(super) async fn act(
+        &self,
+        of: Kind<'_>,
+        about: About<'_>,
+        (item, id): (ItemRef, &ItemId),
+        from_backup: &Object,
+        mut object: Object,
+        depth: u8,
+    ) -> Result<Acted, WorkError> {
+        let Work { restore, report, .. } = self.work;
+        for resolved in self.actions.for_type(of.group_resource) {
+            if !resolved.wants(&object, about.namespace) {
+                continue;
+            }
+            self.work.calls.gate().check()?;
+            let action = &*resolved.action;
+            let given = Given { item: &object, from_backup, restore };
+            let executed = self.execute(action, id, given).await?;
+            self.work.tell_said();
+            let Done { executed, at } = match executed {
+                Ok(done) => done,
+                Err(error) => {
+                    report.item(about, not_restored(about, &error.to_string()));
+                    return Ok(Acted::Dropped);
+                }
+            };
+            if executed.operation.is_some() {
+                let of = Execution { action: action.name().to_owned(), item: id.clone() };
+                let done = Done { executed: executed.clone(), at };
+                self.started.lock().unwrap_or_else(PoisonError::into_inner).push((of, done));
+            }
+            let Executed { item: made, additional, skip, operation: _, wait } = executed;
+            if let Some(why) = skip {
+                report.left_out(about, &why);
+                return Ok(Acted::Dropped);
+            }
+            if let Some(made) = made {
+                object = made;
+            }
+            let mut there = Vec::new();
+            for along in additional {
+                if self.bring(&along, about, action.name(), item, depth).await? {
+                    there.push(along);
+                }
+            }
+            if let Some(wait) = wait
+                && let Err(why) = self.wait(action, wait, &there).await?
+            {
+                // As with Velero it is restored all the same.
+                let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+                let message =
+                    format!("{} {:?} was restored before what it needs: {why}", about.kind, about.name);
+                report.error(scope, message);
+            }
+        }
+        Ok(Acted::Made(object))
+    }
+
+    /// Executes an action on an item: one that may start what nobody could find again only once in all tries of the restore.
+    async fn execute(
+        &self,
+        action: &dyn RestoreItemAction,
+        id: &ItemId,
+        given: Given<'_>,
+    ) -> Result<Result<Done<Executed>, ActionError>, WorkError> {
+        // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
+        let _turn = if action.may_bring() { Some(self.work.acting.turn.lock().await) } else { None };
+        self.work.calls.gate().check()?;
+        let execute = async { action.execute(given).await };
+        if !action.is_executed_once() {
+            let executed = self.answer(execute).await?;
+            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
+        }
+        let mut executions = self.work.acting.executions;
+        let executed = self.answer(once(&mut executions, action.name(), id, execute)).await?;
+        executed.map_err(WorkError::Notes)
+    }
+
+    /// An answer, or the end of the work.
+    async fn answer<T>(&self, answer: impl Future<Output = T>) -> Result<T, Halt> {
+        let gate = self.work.calls.gate();
+        let given_up = async {
+            gate.stopped().await;
+            tokio::time::sleep(LAST_WORD).await;
+        };
+        tokio::select! {
+            answer = answer => Ok(answer),
+            () = given_up => Err(Halt::Stopped),
+        }
+    }
+}
+
+impl<D> Work<'_, D> {
+    /// What plugins have said, at their level: what is an error for them is one of the restore.
+    pub(super) fn tell_said(&self) {
+        for said in self.acting.log.take() {
+            match said.level {
+                Level::Debug => {}
+                Level::Info => self.report.info(&said.text),
+                Level::Warning => self.report.warn(Scope::Velero, said.text),
+                Level::Error => self.report.error(Scope::Velero, said.text),
+            }
+        }
+    }
+}

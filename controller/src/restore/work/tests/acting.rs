@@ -1,0 +1,231 @@
+//! Actions in the way of an item.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::BoxFuture;
+
+use super::*;
+use crate::{
+    backup::action::{ActionError, AppliesTo, ItemId},
+    restore::action::{Given, Wait},
+};
+
+type Act = dyn Fn(&str) -> Executed + Send + Sync;
+
+/// An action on ConfigMaps, made of a function of their names.
+struct Scripted {
+    applies_to: AppliesTo,
+    act: Box<Act>,
+    saw: Mutex<Vec<String>>,
+    asked: AtomicUsize,
+}
+
+fn action(act: impl Fn(&str) -> Executed + Send + Sync + 'static) -> Arc<Scripted> {
+    let applies_to = AppliesTo {
+        included_resources: vec!["configmaps".to_owned()],
+        included_namespaces: vec!["z".to_owned()],
+        ..AppliesTo::default()
+    };
+    Arc::new(Scripted { applies_to, act: Box::new(act), saw: Mutex::default(), asked: AtomicUsize::new(0) })
+}
+
+impl RestoreItemAction for Scripted {
+    fn name(&self) -> &'static str {
+        "x/scripted"
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies_to
+    }
+
+    fn may_bring(&self) -> bool {
+        true
+    }
+
+    fn execute<'a>(&'a self, given: Given<'a>) -> BoxFuture<'a, Result<Executed, ActionError>> {
+        let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
+        assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));
+        let executed = (self.act)(&name);
+        self.saw.lock().unwrap().push(name);
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            Ok(executed)
+        })
+    }
+
+    fn are_ready<'a>(
+        &'a self,
+        items: &'a [ItemId],
+        _: &'a Restore,
+    ) -> BoxFuture<'a, Result<bool, ActionError>> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        Box::pin(async move { Ok(items.len() == 1 && asked == 3) })
+    }
+}
+
+fn id(group_resource: &str, namespace: Option<&str>, name: &str) -> ItemId {
+    ItemId {
+        group_resource: group_resource.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+    }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "status": {}})
+}
+
+fn bringing(additional: Vec<ItemId>) -> Executed {
+    Executed { additional, ..Executed::default() }
+}
+
+/// Into the namespace `z`, with an action.
+async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<Scripted>) -> (Fake, Report) {
+    let (_folder, contents) = stored(items).await;
+    let (fake, report) = (Fake::new(), Report::new().unwrap());
+    let calls = fake.calls();
+    let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
+    restore.spec.namespace_mapping = [("a".to_owned(), "z".to_owned())].into();
+    let executions = Executions::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let plugins = vec![Arc::clone(action) as Arc<dyn RestoreItemAction>];
+    let turn = tokio::sync::Mutex::default();
+    let work = Work {
+        contents: &contents,
+        restore: &restore,
+        acting: Acting { plugins, log: PluginLog::default(), turn, executions: &executions },
+        calls: &calls,
+        report: &report,
+        discover: Cluster(fake.clone()),
+        own: "velero",
+        claimed: &Footprint::namespaces(["z"]),
+        patience: Duration::from_secs(5),
+        created: None,
+        resumed: false,
+        rules: Rules { namespaces: restore.spec.namespace_mapping.clone(), ..Rules::default() },
+    };
+    work.run().await.unwrap();
+    let progress = report.progress();
+    assert_eq!(progress.total_items, progress.items_restored);
+    (fake, report)
+}
+
+fn created(fake: &Fake, name: &str) -> Option<Value> {
+    fake.get(&format!("/api/v1/namespaces/z/configmaps/{name}"))
+}
+
+#[tokio::test]
+async fn items_that_ask_for_one_another_are_each_restored_once() {
+    let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
+    let items: Vec<_> = names.iter().map(|name| ("configmaps", Some("a"), map(name))).collect();
+    // Rings of three, and everybody wants the first.
+    let ring = action(|name| {
+        let n: usize = name[1..].parse().unwrap();
+        let next = n - n % 3 + (n + 1) % 3;
+        let wanted = [format!("n{next}"), "n0".to_owned()];
+        bringing(wanted.iter().map(|name| id("configmaps", Some("a"), name)).collect())
+    });
+    let within = tokio::time::timeout(Duration::from_secs(20), acted(&items, json!({}), &ring));
+    let (fake, report) = within.await.expect("none waits for ever");
+    assert_eq!(report.counts(), (0, 0));
+    let mut saw = ring.saw.lock().unwrap().clone();
+    saw.sort();
+    let mut expected = names.clone();
+    expected.sort();
+    assert_eq!(saw, expected);
+    assert!(names.iter().all(|name| created(&fake, name).is_some()));
+}
+
+#[tokio::test]
+async fn what_comes_along_is_there_before_its_item_whatever_its_labels_unless_filters_leave_it_out() {
+    let mut item = map("item");
+    item["metadata"]["labels"] = json!({"app": "web"});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s"}});
+    let items = [
+        ("configmaps", Some("a"), item),
+        ("configmaps", Some("a"), map("along")),
+        ("configmaps", Some("b"), map("elsewhere")),
+        ("pods", Some("a"), pod),
+        ("storageclasses.storage.k8s.io", None, class),
+    ];
+    let all = || {
+        bringing(vec![
+            id("configmaps", Some("a"), "along"),
+            id("configmaps", Some("b"), "elsewhere"),
+            id("pods", Some("a"), "p"),
+            id("storageclasses.storage.k8s.io", None, "s"),
+        ])
+    };
+    let brings = action(move |name| if name == "item" { all() } else { Executed::default() });
+    let spec = |more: Value| {
+        let mut spec = json!({
+            "labelSelector": {"matchLabels": {"app": "web"}}, "includedNamespaces": ["a"],
+            "includedResources": ["configmaps", "storageclasses.storage.k8s.io"],
+        });
+        crate::restore::fake::merge(&mut spec, &more);
+        spec
+    };
+    let (fake, report) = acted(&items, spec(json!({})), &brings).await;
+    assert_eq!(report.counts(), (0, 0));
+    assert_eq!(
+        posts(&fake),
+        [
+            "/api/v1/namespaces",
+            "/api/v1/namespaces/z/configmaps",
+            "/apis/storage.k8s.io/v1/storageclasses",
+            "/api/v1/namespaces/z/configmaps",
+        ]
+    );
+    assert!(created(&fake, "along").is_some() && created(&fake, "item").is_some());
+    // Cluster-scoped ones only if they are not left out by name.
+    let (fake, _) = acted(&items, spec(json!({"includeClusterResources": false})), &brings).await;
+    assert!(!posts(&fake).iter().any(|path| path.contains("storageclasses")));
+    // Nothing goes into a namespace that is not claimed.
+    let (fake, report) = acted(&items, spec(json!({"includedNamespaces": null})), &brings).await;
+    assert!(fake.get("/api/v1/namespaces/b/configmaps/elsewhere").is_none());
+    assert_eq!(report.counts(), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_waits_for_what_came_along_but_not_for_ever() {
+    for (limit, errors) in [(None, 0), (Some(Duration::from_secs(1)), 1)] {
+        let waits = action(move |name| match name {
+            "item" => Executed {
+                wait: Some(Wait { limit }),
+                ..bringing(vec![id("configmaps", Some("a"), "along"), id("configmaps", Some("a"), "gone")])
+            },
+            _ => Executed::default(),
+        });
+        let items = [("configmaps", Some("a"), map("item")), ("configmaps", Some("a"), map("along"))];
+        let (fake, report) = acted(&items, json!({}), &waits).await;
+        assert_eq!(report.counts(), (1, errors), "what is not in the backup is a warning");
+        assert!(created(&fake, "item").is_some(), "as with Velero it is restored all the same");
+        assert_eq!(waits.asked.load(Ordering::SeqCst), if errors == 0 { 3 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn what_actions_make_of_an_item_is_what_it_is_then_and_never_what_we_live_on() {
+    let made = |kind: &str, name: &str| {
+        let item =
+            json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "elsewhere"}});
+        Executed { item: item.as_object().cloned(), ..Executed::default() }
+    };
+    let changes = action(move |name| match name {
+        "renamed" => made("ConfigMap", "other"),
+        "pod" => made("Pod", "p"),
+        "gadget" => made("Gadget", "g"),
+        "path" => made("ConfigMap", "../x"),
+        _ => Executed {
+            skip: Some("not wanted".to_owned()),
+            ..bringing(vec![id("configmaps", Some("a"), "no")])
+        },
+    });
+    let names = ["renamed", "pod", "gadget", "path", "skipped"];
+    let items = names.map(|name| ("configmaps", Some("a"), map(name)));
+    let (fake, report) = acted(&items, json!({}), &changes).await;
+    assert_eq!(report.counts(), (0, 2), "a type that is not served, and a name that is none");
+    assert!(created(&fake, "other").is_some() && fake.get("/api/v1/namespaces/z/pods/p").is_some());
+    assert_eq!(posts(&fake).len(), 3);
+    assert_eq!(listed(report)["v1/ConfigMap"][4], "z/skipped(skipped)");
+}

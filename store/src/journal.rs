@@ -1,0 +1,86 @@
+//! What work has to remember beyond the life of a process: that something is about to be done which can't be undone or told
+//! afterwards, and what came of it.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::{Location, StoreError, layout::Numbered};
+
+/// An entry larger than this is refused (bytes).
+const MAX_ENTRY: u64 = 16 * 1024 * 1024;
+
+/// Entries of one backup or restore, each a private key of its own, create-only. From [`Location::journal`] or
+/// [`Location::restore_journal`].
+///
+/// They stay until it is finished or deleted, also when its items are gone through again.
+#[derive(Debug)]
+pub struct Journal {
+    location: Location,
+    keys: Numbered,
+    last: u64,
+}
+
+impl Location {
+    /// The journal of a backup whose folder is ours ([`Location::open_backup`]), and what is in it, in order.
+    ///
+    /// Errors: [`StoreError::Corrupt`] for an entry that can't be read.
+    pub async fn journal(&self, backup: &str) -> Result<(Journal, Vec<Value>), StoreError> {
+        self.read_journal(self.layout().backup(backup)?.journal()).await
+    }
+
+    /// The journal of the Restore of this name and uid, and what is in it, in order. Errors: as of [`Location::journal`].
+    pub async fn restore_journal(
+        &self,
+        restore: &str,
+        uid: &str,
+    ) -> Result<(Journal, Vec<Value>), StoreError> {
+        self.read_journal(self.layout().restore(restore)?.private(uid)?.journal()).await
+    }
+
+    /// The journal of a Restore that nobody has worked on before: there is nothing to read.
+    pub fn new_restore_journal(&self, restore: &str, uid: &str) -> Result<Journal, StoreError> {
+        let keys = self.layout().restore(restore)?.private(uid)?.journal();
+        Ok(Journal { location: self.clone(), keys, last: 0 })
+    }
+
+    async fn read_journal(&self, keys: Numbered) -> Result<(Journal, Vec<Value>), StoreError> {
+        let numbers = self.numbers(&keys).await?;
+        let mut entries = Vec::with_capacity(numbers.len());
+        for number in &numbers {
+            let key = keys.key(*number);
+            let bytes = self.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
+            entries.push(serde_json::from_slice(&bytes).map_err(|error| StoreError::Corrupt {
+                url: self.url_of(&key),
+                detail: format!("it is no entry of a journal: {error}"),
+            })?);
+        }
+        let last = numbers.last().copied().unwrap_or_default();
+        Ok((Journal { location: self.clone(), keys, last }, entries))
+    }
+
+    /// The numbers that are there, sorted.
+    pub(crate) async fn numbers(&self, keys: &Numbered) -> Result<Vec<u64>, StoreError> {
+        let found = self.list(keys.folder()).await?;
+        let mut numbers: Vec<u64> = found.iter().filter_map(|key| keys.number(key)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+impl Journal {
+    /// Adds an entry; once this returns, whoever comes next will find it.
+    ///
+    /// Errors: [`StoreError::Exists`] if another replica has added one meanwhile: work must not go on from what was read.
+    pub async fn add(&mut self, entry: &Value) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(entry).map_err(|error| StoreError::io("encode an entry", &error))?;
+        self.location.put_new(&self.keys.key(self.last + 1), Bytes::from(bytes)).await?;
+        self.last += 1;
+        Ok(())
+    }
+
+    /// Looks where the next entry goes: after whatever another replica has added.
+    pub async fn look_again(&mut self) -> Result<(), StoreError> {
+        self.last = self.location.numbers(&self.keys).await?.last().copied().unwrap_or_default();
+        Ok(())
+    }
+}
