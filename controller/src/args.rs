@@ -76,6 +76,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub default_backup_storage_location: String,
 
+    /// VolumeSnapshotLocations of backups that name none of a provider that has several: provider:name, with commas between
+    /// them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = provider_and_name)]
+    pub default_volume_snapshot_locations: Vec<(String, String)>,
+
     /// Objects asked for in one LIST request.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub client_page_size: u32,
@@ -101,6 +106,16 @@ pub struct Args {
     /// Folder with profiles (*.yaml) that add to those built in, or replace them.
     #[arg(long, value_name = "FOLDER")]
     pub profiles: Option<PathBuf>,
+}
+
+/// A provider, a colon, and the name of a location.
+fn provider_and_name(text: &str) -> Result<(String, String), String> {
+    match text.trim().rsplit_once(':') {
+        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => {
+            Ok((provider.to_owned(), name.to_owned()))
+        }
+        _ => Err("it has to be provider:name".to_owned()),
+    }
 }
 
 /// A duration that is more than nothing.
@@ -152,6 +167,18 @@ mod tests {
             ("/plugins".into(), "10m0s".to_owned())
         );
         assert!(Args::try_parse_from(["backup-controller", "--plugin-timeout=0"]).is_err());
+    }
+
+    #[test]
+    fn default_locations_of_snapshots_are_by_provider() {
+        let parse = |list: &str| {
+            let flag = format!("--default-volume-snapshot-locations={list}");
+            Args::try_parse_from(["backup-controller", &flag])
+                .map(|args| args.default_volume_snapshot_locations)
+        };
+        let pair = |provider: &str, name: &str| (provider.to_owned(), name.to_owned());
+        assert_eq!(parse("aws:east,x.io/y:z").unwrap(), [pair("aws", "east"), pair("x.io/y", "z")]);
+        assert!(parse("aws").unwrap_err().to_string().contains("provider:name"));
     }
 
     #[test]

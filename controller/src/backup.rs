@@ -21,6 +21,7 @@ pub(crate) mod hooks;
 mod items;
 #[cfg(test)]
 mod model;
+pub mod natives;
 mod observe;
 mod page;
 mod patches;

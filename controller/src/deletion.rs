@@ -7,6 +7,7 @@ mod act;
 mod decide;
 mod items;
 mod observe;
+mod snapshots;
 
 use std::time::Duration;
 

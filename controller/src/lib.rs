@@ -14,6 +14,7 @@ pub mod operations;
 pub mod plugins;
 pub mod restore;
 pub mod runtime;
+pub mod snapshots;
 mod startup;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};

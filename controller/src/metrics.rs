@@ -66,6 +66,7 @@ pub struct Metrics {
     last_success: Family<Schedule, Gauge>,
     last_status: Family<Schedule, Gauge>,
     durations: Family<Schedule, Histogram, fn() -> Histogram>,
+    native_snapshots: NativeSnapshots,
     snapshots: Snapshots,
     backup_total: Gauge,
     restore_total: Gauge,
@@ -81,6 +82,14 @@ struct Outcomes {
     partial_failures: PerSchedule,
     failures: PerSchedule,
     validation_failures: PerSchedule,
+}
+
+/// Snapshots of volumes that plugins take.
+#[derive(Debug, Default)]
+struct NativeSnapshots {
+    attempts: PerSchedule,
+    successes: PerSchedule,
+    failures: PerSchedule,
 }
 
 /// Snapshots of CSI volumes.
@@ -120,6 +129,7 @@ impl Default for Metrics {
             last_success: Family::default(),
             last_status: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(DURATIONS)),
+            native_snapshots: NativeSnapshots::default(),
             snapshots: Snapshots::default(),
             backup_total: Gauge::default(),
             restore_total: Gauge::default(),
@@ -165,6 +175,18 @@ impl Default for Metrics {
         r.register("restore_total", "Restores that are there", metrics.restore_total.clone());
         let durations = metrics.durations.clone();
         r.register("backup_duration_seconds", "From the start of a backup to its end", durations);
+        let snapshots = &metrics.native_snapshots;
+        for (name, help, family) in [
+            (
+                "volume_snapshot_attempt",
+                "Snapshots of volumes that plugins were asked for",
+                &snapshots.attempts,
+            ),
+            ("volume_snapshot_success", "Snapshots of volumes that plugins have taken", &snapshots.successes),
+            ("volume_snapshot_failure", "Snapshots of volumes that came to nothing", &snapshots.failures),
+        ] {
+            r.register(name, help, family.clone());
+        }
         let snapshots = &metrics.snapshots;
         for (name, help, family) in [
             ("csi_snapshot_attempt", "Snapshots of CSI volumes that were begun", &snapshots.attempts),
@@ -211,6 +233,14 @@ impl Metrics {
         if let (Some(start), Some(end)) = (&status.start_timestamp, &status.completion_timestamp) {
             let seconds = end.0.duration_since(start.0).as_secs_f64();
             self.durations.get_or_create(&labels(schedule)).observe(seconds.max(0.0));
+        }
+        let attempted = number(status.volume_snapshots_attempted);
+        if attempted > 0 {
+            let completed = number(status.volume_snapshots_completed).min(attempted);
+            let snapshots = &self.native_snapshots;
+            snapshots.attempts.get_or_create(&labels(schedule)).inc_by(attempted);
+            snapshots.successes.get_or_create(&labels(schedule)).inc_by(completed);
+            snapshots.failures.get_or_create(&labels(schedule)).inc_by(attempted - completed);
         }
         let attempted = number(status.csi_volume_snapshots_attempted);
         if attempted > 0 {
@@ -283,6 +313,7 @@ mod tests {
             "metadata": { "name": "b" },
             "status": { "phase": "Completed", "warnings": 2, "startTimestamp": "2026-01-01T00:00:00Z",
                 "completionTimestamp": "2026-01-01T00:01:30Z",
+                "volumeSnapshotsAttempted": 2, "volumeSnapshotsCompleted": 1,
                 "csiVolumeSnapshotsAttempted": 3, "csiVolumeSnapshotsCompleted": 2 } });
         serde_json::from_value(object).unwrap()
     }
@@ -365,6 +396,9 @@ mod tests {
             "csi_snapshot_attempt",
             "csi_snapshot_success",
             "csi_snapshot_failure",
+            "volume_snapshot_attempt",
+            "volume_snapshot_success",
+            "volume_snapshot_failure",
         ] {
             assert!(text.contains(&format!("# TYPE velero_{name} ")), "{name} not in\n{text}");
         }
@@ -380,6 +414,9 @@ mod tests {
             "velero_backup_duration_seconds_sum{schedule=\"nightly\"} 90.0",
             "velero_backup_duration_seconds_bucket{le=\"60.0\",schedule=\"nightly\"} 0",
             "velero_backup_duration_seconds_bucket{le=\"300.0\",schedule=\"nightly\"} 1",
+            "velero_volume_snapshot_attempt_total{schedule=\"nightly\"} 2",
+            "velero_volume_snapshot_success_total{schedule=\"nightly\"} 1",
+            "velero_volume_snapshot_failure_total{schedule=\"nightly\"} 1",
             "velero_csi_snapshot_attempt_total{schedule=\"nightly\",backupName=\"b\"} 3",
             "velero_csi_snapshot_success_total{schedule=\"nightly\",backupName=\"b\"} 2",
             "velero_csi_snapshot_failure_total{schedule=\"nightly\",backupName=\"b\"} 1",

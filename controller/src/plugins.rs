@@ -5,7 +5,8 @@
 //! items of a backup, `restore_item` on those of a restore, `delete_item` one that sees the items of a backup that is
 //! deleted, `item_block` one that says which belong together.
 //! `objects` is a bucket that a plugin serves, by calls of many messages (`streams`, `store_wire`): such plugins are told their
-//! settings first, so each set of settings has a process of its own (`configured`, `pool`).
+//! settings first, so each set of settings has a process of its own (`configured`, `pool`), as has `snapshotter`, which takes
+//! snapshots of volumes.
 //! What they write is cut into lines by `lines`, understood by `said`, and brought to the backup it belongs to by `log`.
 
 pub mod action;
@@ -28,6 +29,7 @@ mod pool;
 pub mod process;
 pub mod restore_item;
 pub mod said;
+pub mod snapshotter;
 mod store_wire;
 pub mod streams;
 pub mod wire;

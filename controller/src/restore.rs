@@ -28,6 +28,7 @@ mod reconcile;
 mod report;
 mod runner;
 mod select;
+mod snapshots;
 mod status;
 mod transform;
 mod validate;

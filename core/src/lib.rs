@@ -13,4 +13,5 @@ pub mod quantity;
 pub mod resource_policy;
 pub mod resources;
 pub mod selection;
+pub mod snapshot;
 pub mod validate;

@@ -3,7 +3,7 @@
 //! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
 //! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point, `BACKUP_PAUSE_AT=<point>`
 //! stops it there until somebody lets it go on. With `<point>#3` it is the third time. The kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`],
-//! [`EXECUTION_POINTS`] and [`REFUSAL_POINTS`].
+//! [`EXECUTION_POINTS`], [`SNAPSHOT_POINTS`], [`VOLUME_POINTS`] and [`REFUSAL_POINTS`].
 
 /// Every point of a backup without operations, in the order in which it comes past them.
 pub const POINTS: &[&str] = &[
@@ -37,6 +37,12 @@ pub const OPERATION_POINTS: &[&str] = &[
 
 /// The points around an action that may start what nobody could find again, in order.
 pub const EXECUTION_POINTS: &[&str] = &["before-execution", "after-execution", "after-execution-recorded"];
+
+/// The points around a snapshot that a plugin takes, in order.
+pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "after-snapshot-recorded"];
+
+/// The points around a volume that a plugin makes of a snapshot, in order.
+pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume"];
 
 /// The points of a backup that is refused, and of one that fails, each right before this is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];

@@ -65,7 +65,7 @@ func (d *disks) GetVolumeInfo(id, zone string) (string, *int64, error) {
 
 func (d *disks) CreateSnapshot(id, zone string, tags map[string]string) (string, error) {
 	note("snapshot", id)
-	if err := misbehave("snapshot", id); err != nil {
+	if err := diskTrouble("snapshot", id); err != nil {
 		return "", err
 	}
 	snapshot := fmt.Sprintf("snap-%s-%s-%d", d.region, id, time.Now().UnixNano())
@@ -73,12 +73,12 @@ func (d *disks) CreateSnapshot(id, zone string, tags map[string]string) (string,
 	if err := os.WriteFile(stateFile(snapshot), []byte(text), 0o644); err != nil {
 		return "", err
 	}
-	return snapshot, misbehave("after-snapshot", id)
+	return snapshot, diskTrouble("after-snapshot", id)
 }
 
 func (d *disks) CreateVolumeFromSnapshot(snapshot, kind, zone string, iops *int64) (string, error) {
 	note("create", snapshot)
-	if err := misbehave("create", snapshot); err != nil {
+	if err := diskTrouble("create", snapshot); err != nil {
 		return "", err
 	}
 	if !exists(snapshot) {
@@ -95,7 +95,7 @@ func (d *disks) CreateVolumeFromSnapshot(snapshot, kind, zone string, iops *int6
 
 func (d *disks) DeleteSnapshot(snapshot string) error {
 	note("delete", snapshot)
-	if err := misbehave("delete", snapshot); err != nil {
+	if err := diskTrouble("delete", snapshot); err != nil {
 		return err
 	}
 	if err := os.Remove(stateFile(snapshot)); err != nil && !os.IsNotExist(err) {
@@ -105,7 +105,7 @@ func (d *disks) DeleteSnapshot(snapshot string) error {
 }
 
 // Does what a file says, for every id that begins with what follows in its name.
-func misbehave(method, id string) error {
+func diskTrouble(method, id string) error {
 	folder := path.Dir(stateFile("x"))
 	entries, _ := os.ReadDir(folder)
 	for _, entry := range entries {

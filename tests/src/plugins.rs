@@ -61,6 +61,28 @@ impl Plugins {
         Ok(std::fs::write(self.state.join("released"), "")?)
     }
 
+    /// A file that a plugin has written.
+    pub fn file(&self, name: &str) -> anyhow::Result<String> {
+        std::fs::read_to_string(self.state.join(name)).with_context(|| format!("read {name} of the plugins"))
+    }
+
+    /// Names of the files that a plugin has written, of those that begin so.
+    pub fn files(&self, prefix: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.state).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    /// Tells a plugin by a file how something goes wrong.
+    pub fn tell(&self, name: &str, script: &str) -> anyhow::Result<()> {
+        Ok(std::fs::write(self.state.join(name), script)?)
+    }
+
+    /// Takes that back.
+    pub fn untell(&self, name: &str) -> anyhow::Result<()> {
+        Ok(std::fs::remove_file(self.state.join(name))?)
+    }
+
     /// All calls so far, in order.
     pub fn calls(&self) -> Vec<Called> {
         let text = std::fs::read_to_string(self.state.join("calls")).unwrap_or_default();

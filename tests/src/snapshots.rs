@@ -99,7 +99,17 @@ pub async fn claim(client: &Client, namespace: &str, name: &str, class: &str) ->
 
 /// A claim that is bound to a folder of a node.
 pub async fn host_path_claim(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
-    bound(client, namespace, name, "none", json!({ "hostPath": { "path": "/tmp" } })).await
+    host_path_claim_at(client, namespace, name, "/tmp").await
+}
+
+/// A claim that is bound to this folder of a node.
+pub async fn host_path_claim_at(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    path: &str,
+) -> anyhow::Result<()> {
+    bound(client, namespace, name, "none", json!({ "hostPath": { "path": path } })).await
 }
 
 async fn bound(

@@ -16,6 +16,7 @@ use super::{
     actions::Actions,
     halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
+    natives::Natives,
     page::Listing,
     progress::Progress,
     report::Report,
@@ -37,6 +38,7 @@ mod present;
 mod renew;
 pub mod scope;
 mod seen;
+mod snapshot;
 mod take;
 mod tell;
 pub mod walk;
@@ -125,6 +127,8 @@ pub struct Given<'a, S> {
     pub operations: &'a mut dyn Operations<Executed>,
     /// Runs commands in pods; none where they have been run.
     pub hooks: Option<&'a Hooks>,
+    /// Has plugins take snapshots of volumes; none where they have been taken.
+    pub natives: Option<&'a mut Natives>,
     /// Where items go.
     pub sink: &'a mut S,
     /// Warnings, errors, log.
@@ -144,6 +148,8 @@ pub struct Collected {
     pub operations: Vec<StartedOperation>,
     /// Number of claims for volumes.
     pub claims: u64,
+    /// How many of them are bound to one.
+    pub bound_claims: u64,
 }
 
 /// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
@@ -168,6 +174,7 @@ struct Collector<'a, S> {
     actions: &'a Actions,
     operations: &'a mut dyn Operations<Executed>,
     hooks: Option<&'a Hooks>,
+    natives: Option<&'a mut Natives>,
     sink: &'a mut S,
     report: &'a mut Report,
     progress: &'a Progress,
@@ -193,13 +200,26 @@ struct Written {
     custom_types: BTreeSet<String>,
     /// Number of claims for volumes.
     claims: u64,
+    /// How many of them are bound to one.
+    bound_claims: u64,
 }
 
 impl<'a, S: Sink> Collector<'a, S> {
     /// Has collected nothing yet.
     fn new(given: Given<'a, S>) -> Self {
-        let Given { client, backup, order, actions, operations, hooks, sink, report, progress, reins } =
-            given;
+        let Given {
+            client,
+            backup,
+            order,
+            actions,
+            operations,
+            hooks,
+            natives,
+            sink,
+            report,
+            progress,
+            reins,
+        } = given;
         Self {
             client,
             backup,
@@ -207,6 +227,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             actions,
             operations,
             hooks,
+            natives,
             sink,
             report,
             progress,
@@ -221,7 +242,8 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     fn collected(self) -> Collected {
-        Collected { list: self.list, operations: self.started, claims: self.written.claims }
+        let Written { claims, bound_claims, .. } = self.written;
+        Collected { list: self.list, operations: self.started, claims, bound_claims }
     }
 
     async fn run(&mut self) -> Result<(), CollectError> {

@@ -4,6 +4,7 @@
 use backup_core::{
     api::{Backup, backup::BackupProgress},
     labels::BLOCKED_ANNOTATION,
+    snapshot,
 };
 use backup_store::{BackupFiles, Collected, Decided, StoreError};
 use jiff::Timestamp;
@@ -67,6 +68,9 @@ impl Unfinished {
                     let metadata = made.get_or_insert_with(|| {
                         let mut metadata = metadata(backup, progress, counts, now);
                         kept::count(&mut metadata.status, &operations);
+                        let (attempted, completed) = snapshot::counts(&files.volume_snapshots);
+                        metadata.status.volume_snapshots_attempted = attempted;
+                        metadata.status.volume_snapshots_completed = completed;
                         Box::new(metadata)
                     });
                     let decided = contents.decide(files, metadata).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
+    snapshot::VolumeSnapshot,
 };
 use backup_store::{Location, Scope, StoreError};
 use serde_json::Value;
@@ -21,6 +22,7 @@ use super::{
     collect::{CollectError, Collected, Given, Sink, collect},
     halt::Reins,
     hooks::{Hooks, InCluster, Notes},
+    natives::{self, noted::Noted as NotedSnapshots},
     observe::{self, Selection},
     progress::Progress,
     report::Report,
@@ -76,10 +78,22 @@ pub struct Into<'a, S> {
     pub sink: &'a mut S,
     /// Told of what actions start.
     pub operations: &'a mut dyn Operations<Executed>,
+    /// What is noted of snapshots that plugins take.
+    pub snapshots: NotedSnapshots,
     /// Told of what could not be had.
     pub report: &'a mut Report,
     /// Counts.
     pub progress: &'a Progress,
+}
+
+/// What was gathered.
+pub struct Gathered {
+    /// Items and operations.
+    pub collected: Collected,
+    /// What became of volumes.
+    pub volumes: Arc<Volumes>,
+    /// Snapshots that plugins have taken.
+    pub snapshots: Vec<VolumeSnapshot>,
 }
 
 /// Gathers a backup, and says what became of its volumes. What could not be had is an error in the report.
@@ -89,8 +103,8 @@ pub async fn gather<S: Sink>(
     hooks: &Hooks,
     reins: &Reins,
     into: Into<'_, S>,
-) -> Result<(Collected, Arc<Volumes>), GatherError> {
-    let Into { sink, operations, report, progress } = into;
+) -> Result<Gathered, GatherError> {
+    let Into { sink, operations, snapshots, report, progress } = into;
     let client = &ctx.client;
     let selection = observe::selection(ctx, &backup.spec).await?;
     tell_what_is_missing(report, &selection);
@@ -100,6 +114,7 @@ pub async fn gather<S: Sink>(
     // Whatever its phase is: it is collected from the start.
     let mut shown = backup.clone();
     shown.status.phase = Some(BackupPhase::InProgress);
+    let mut natives = natives::open(ctx, &shown, snapshots, &volumes, report).await?;
     let given = Given {
         client,
         backup: &shown,
@@ -107,12 +122,18 @@ pub async fn gather<S: Sink>(
         actions: &actions,
         operations,
         hooks: Some(hooks),
+        natives: Some(&mut natives),
         sink,
-        report,
+        report: &mut *report,
         progress,
         reins,
     };
-    Ok((collect(given).await?, volumes))
+    let collected = collect(given).await?;
+    let (snapshots, problems) = natives.end();
+    for problem in problems {
+        report.error(Scope::Cluster, problem);
+    }
+    Ok(Gathered { collected, volumes, snapshots })
 }
 
 /// The actions of a backup; those on CSI volumes note in `volumes` what they do.

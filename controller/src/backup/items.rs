@@ -80,14 +80,20 @@ impl<'a> Item<'a> {
 
     /// Whether a Namespace is Active. True for anything without `status.phase`.
     pub fn is_active_namespace(&self) -> bool {
+        self.phase().is_none_or(|phase| phase == "Active")
+    }
+
+    /// Whether `status.phase` is this one.
+    pub fn is_in_phase(&self, phase: &str) -> bool {
+        self.phase().is_some_and(|found| found == phase)
+    }
+
+    fn phase(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Status {
             phase: Option<String>,
         }
-        self.status
-            .and_then(|status| serde_json::from_str::<Status>(status.get()).ok())
-            .and_then(|status| status.phase)
-            .is_none_or(|phase| phase == "Active")
+        serde_json::from_str::<Status>(self.status?.get()).ok()?.phase
     }
 
     /// The annotations, undecoded; empty if there are none.

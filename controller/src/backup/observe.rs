@@ -21,6 +21,7 @@ use crate::{
     context::Context,
     discovery::ServedTypes,
     runtime::{list, retry},
+    snapshots,
 };
 
 /// How long one read is tried.
@@ -47,6 +48,7 @@ pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Erro
         excluded_namespaces: excluded_namespaces(&ctx.client).await?,
         version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
         policy: policy(ctx, spec).await?,
+        snapshots: snapshots::location::facts(ctx).await?,
     })
 }
 

@@ -190,6 +190,7 @@ mod tests {
             resource_timeout: GoDuration::from_secs(60),
             location: "default".to_owned(),
             csi: false,
+            snapshot_locations: std::collections::BTreeMap::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use backup_store::tarball::FORMAT_VERSION;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::args::Args;
+use crate::{args::Args, snapshots::choose};
 
 mod location;
 pub mod policy;
@@ -37,6 +37,8 @@ pub struct Settings {
     pub location: String,
     /// Whether volumes of CSI drivers are snapshotted.
     pub csi: bool,
+    /// VolumeSnapshotLocations by provider, for providers that have several.
+    pub snapshot_locations: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -48,6 +50,7 @@ impl Settings {
             resource_timeout: args.resource_timeout,
             location: args.default_backup_storage_location.clone(),
             csi: args.csi(),
+            snapshot_locations: args.default_volume_snapshot_locations.iter().cloned().collect(),
         }
     }
 }
@@ -63,6 +66,8 @@ pub struct Facts {
     pub version: ClusterVersion,
     /// The data of the ConfigMap with the resource policy that the Backup names; none if it names none, or it does not exist.
     pub policy: Option<BTreeMap<String, String>>,
+    /// Where and by whom snapshots of volumes can be taken, besides those of CSI.
+    pub snapshots: choose::Facts,
 }
 
 /// Version of the cluster, as it tells it.
@@ -92,10 +97,13 @@ pub fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timesta
     let (name, mut location_findings) = location::choose(&backup.spec, &facts.locations, &settings.location);
     let mut findings = validate::backup(&backup.spec);
     findings.append(&mut location_findings);
-    findings.append(&mut unsupported::findings(&backup.spec, settings.csi));
+    let mut snapshots = choose::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
+    findings.append(&mut snapshots.findings);
+    findings.append(&mut unsupported::findings(&backup.spec, settings.csi, &snapshots));
     findings.append(&mut policy::findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);
+    backup.spec.volume_snapshot_locations = snapshots.names;
     backup
         .metadata
         .labels

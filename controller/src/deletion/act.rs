@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{
     LOOK_AGAIN,
     decide::{has_files, owns_files},
-    items, observe,
+    items, observe, snapshots,
 };
 use crate::{
     backup::actions::csi,
@@ -173,33 +173,36 @@ async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Resul
 
 /// What is outside of cluster and bucket, of which only the contents know: what plugins have made, and snapshots of volumes.
 /// Contents that are gone, or can't be read, keep nothing from being deleted: that is what people delete a broken backup for.
+/// Snapshots by plugins are named by a file beside them.
 async fn delete_outside(
     ctx: &Context,
     backup: &Backup,
     store: &Location,
     errors: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let snapshots = backup.status.csi_volume_snapshots_attempted > 0 && ctx.args.csi();
+    let by_csi = backup.status.csi_volume_snapshots_attempted > 0 && ctx.args.csi();
     let actions = items::actions(ctx, errors).await?;
-    if !errors.is_empty() || actions.is_empty() && !snapshots {
-        return Ok(());
-    }
-    ctx.leadership.check()?;
-    let name = backup.name_any();
-    let contents = match store.read_contents(&name).await {
-        Ok(contents) => contents,
-        Err(error) if error.is_transient() => return Err(Error::Store(error)),
-        Err(error) => {
-            tracing::warn!(backup = name, %error, "its snapshots are not known, and may stay in the storage system");
-            return Ok(());
+    if errors.is_empty() && (by_csi || !actions.is_empty()) {
+        ctx.leadership.check()?;
+        let name = backup.name_any();
+        match store.read_contents(&name).await {
+            Ok(contents) => {
+                items::execute(ctx, backup, &contents, &actions, errors).await?;
+                if by_csi && errors.is_empty() {
+                    let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
+                    errors
+                        .append(&mut csi::delete::snapshots(&api, backup, &contents, DRIVER_PATIENCE).await);
+                }
+            }
+            Err(error) if error.is_transient() => return Err(Error::Store(error)),
+            Err(error) => {
+                tracing::warn!(backup = name, %error, "its snapshots are not known, and may stay in the storage system");
+            }
         }
-    };
-    items::execute(ctx, backup, &contents, &actions, errors).await?;
-    if !snapshots || !errors.is_empty() {
-        return Ok(());
     }
-    let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
-    errors.append(&mut csi::delete::snapshots(&api, backup, &contents, DRIVER_PATIENCE).await);
+    if errors.is_empty() {
+        snapshots::delete(ctx, backup, store, errors).await?;
+    }
     Ok(())
 }
 

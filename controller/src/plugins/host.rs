@@ -19,6 +19,7 @@ use super::{
     pool::Pool,
     process::Setup,
     restore_item::RestoreAction,
+    snapshotter::{Snapshotter, VolumeSnapshotter},
 };
 use crate::{
     Args,
@@ -234,6 +235,39 @@ impl Host {
             let _ = write!(reason, "; {problem}");
         }
         reason
+    }
+
+    /// Names of the plugins that can take snapshots of volumes, and why others are not run.
+    pub async fn volume_snapshotters(&self) -> (BTreeSet<String>, Vec<String>) {
+        let listed = self.listed().await;
+        let chosen = choose(&listed.offers(&[Kind::VolumeSnapshotter]), &BTreeSet::new());
+        let names = chosen.used.into_iter().map(|(_, offer)| offer.name).collect();
+        (names, chosen.problems.into_iter().chain(listed.problems).collect())
+    }
+
+    /// The plugin of this name that takes snapshots, with these settings.
+    ///
+    /// # Errors
+    /// There is none; why others are not run.
+    pub async fn volume_snapshotter(
+        &self,
+        plugin: &str,
+        settings: Settings,
+    ) -> Result<Arc<dyn VolumeSnapshotter>, Vec<String>> {
+        let listed = self.listed().await;
+        let Chosen { used, mut problems } =
+            choose(&listed.offers(&[Kind::VolumeSnapshotter]), &BTreeSet::new());
+        problems.extend(listed.problems);
+        let Some((index, offer)) = used.iter().find(|(_, offer)| offer.name == plugin) else {
+            return Err(problems);
+        };
+        let path = listed.binaries.get(*index).map(|(binary, _)| binary.path()).unwrap_or_default();
+        let make = |settings| {
+            let setup = self.0.setup.clone();
+            Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
+        };
+        let plugin = self.0.configured.get(&path, plugin, settings, make);
+        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit)))
     }
 
     async fn end_all(&self, plugins: Vec<Arc<Configured>>) {

@@ -21,6 +21,8 @@ pub enum Kind {
     ItemBlockAction,
     /// `ObjectStore`: serves locations.
     ObjectStore,
+    /// `VolumeSnapshotter`: takes snapshots of volumes.
+    VolumeSnapshotter,
 }
 
 impl Kind {
@@ -34,6 +36,7 @@ impl Kind {
             "DeleteItemAction" => Some(Self::DeleteItemAction),
             "ItemBlockAction" => Some(Self::ItemBlockAction),
             "ObjectStore" => Some(Self::ObjectStore),
+            "VolumeSnapshotter" => Some(Self::VolumeSnapshotter),
             _ => None,
         }
     }
@@ -47,7 +50,7 @@ impl Kind {
             Self::RestoreItemActionV2 => Some("/v2.RestoreItemAction/AppliesTo"),
             Self::DeleteItemAction => Some("/generated.DeleteItemAction/AppliesTo"),
             Self::ItemBlockAction => Some("/v1.ItemBlockAction/AppliesTo"),
-            Self::ObjectStore => None,
+            Self::ObjectStore | Self::VolumeSnapshotter => None,
         }
     }
 
@@ -62,6 +65,7 @@ impl Kind {
             Self::DeleteItemAction => "/generated.DeleteItemAction/Execute",
             Self::ItemBlockAction => "/v1.ItemBlockAction/GetRelatedItems",
             Self::ObjectStore => "/generated.ObjectStore/Init",
+            Self::VolumeSnapshotter => "/generated.VolumeSnapshotter/Init",
         }
     }
 }

@@ -29,6 +29,7 @@ use super::{
     reconcile::{Desk, Next, StepError, halted},
     report::Report,
     select::Served,
+    snapshots::{self, Snapshots},
     status,
     transform::Rules,
     work::{Acting, Discover, Started, Work, WorkError},
@@ -122,6 +123,20 @@ pub async fn run(
     if contents.is_empty() {
         report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
     }
+    let loaded = snapshots::load(ctx, (&store, &name), restore, job.resumed).await;
+    let (snapshots, failed) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
+        Err(error) => {
+            let why = format!("backup {name:?} can not be read, so nothing was restored: {error}");
+            return finish::fail(ctx, desk, restore, &why, Some(store)).await.map(Next::Done);
+        }
+    };
+    for volume in failed {
+        let message =
+            format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
+        report.warn(Scope::Cluster, message);
+    }
     let uid = restore.uid().unwrap_or_default();
     let executions = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
         Ok(executions) => executions,
@@ -131,7 +146,8 @@ pub async fn run(
                 .map(Next::Done);
         }
     };
-    let started = match work(ctx, &job, (&contents, &report), gate.clone(), &executions).await {
+    let done = work(ctx, &job, (&contents, &report), gate.clone(), &executions, snapshots).await;
+    let started = match done {
         Ok(started) => started,
         Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),
         Err(WorkError::Notes(error)) => {
@@ -230,6 +246,7 @@ async fn work(
     (contents, report): (&Contents, &Report),
     gate: Gate,
     executions: &Executions<Executed>,
+    snapshots: Snapshots,
 ) -> Result<Vec<Started>, WorkError> {
     let Job { restore, backup, claimed, resumed } = job;
     let patience = ctx.args.resource_timeout.as_std();
@@ -262,6 +279,7 @@ async fn work(
             preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
             kept_volumes: std::collections::BTreeSet::new(),
         },
+        snapshots,
     };
     tokio::select! {
         done = work.run() => done,

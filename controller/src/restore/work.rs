@@ -21,6 +21,7 @@ use super::{
     namespaces::{How, Namespaces},
     report::{About, Report},
     select::{self, Batch, Selection, Served},
+    snapshots::Snapshots,
     transform::Rules,
 };
 use crate::{operations::executing::Executions, plugins::PluginLog};
@@ -94,6 +95,8 @@ pub struct Work<'a, D> {
     pub resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub rules: Rules,
+    /// What volumes come back from.
+    pub snapshots: Snapshots,
 }
 
 /// What all items have in common.

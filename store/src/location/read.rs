@@ -1,12 +1,18 @@
 //! Reading what is stored.
 
+use std::io::Read as _;
+
 use backup_core::api::Backup;
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
 
 use super::Location;
 use crate::StoreError;
 
 /// Metadata larger than this is refused (bytes).
 const MAX_METADATA: u64 = 16 * 1024 * 1024;
+/// A list of snapshots larger than this is refused (bytes, before and after it is decompressed).
+const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
 
 impl Location {
     /// Names of all folders that may hold a backup, sorted. One listing.
@@ -50,11 +56,42 @@ impl Location {
             ))),
         }
     }
+
+    /// The snapshots of volumes that plugins have taken for a backup; none if there is no such file, which is as good as an
+    /// empty list.
+    ///
+    /// Errors: [`StoreError::Corrupt`] for a file that is no list.
+    pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
+        let key = self.layout().backup(backup)?.volume_snapshots();
+        let Some(bytes) = self.get_small(&key, MAX_SNAPSHOTS).await? else { return Ok(None) };
+        let reader = MultiGzDecoder::new(&bytes[..]).take(MAX_SNAPSHOTS);
+        // Go writes an empty list as null in some places.
+        let list: Option<Vec<Value>> = serde_json::from_reader(reader).map_err(|error| {
+            let detail = format!("it is no list of snapshots: {error}");
+            StoreError::Corrupt { url: self.url_of(&key), detail }
+        })?;
+        Ok(Some(list.unwrap_or_default()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::{memory, put};
+
+    #[tokio::test]
+    async fn snapshots_of_a_backup_are_a_list_or_nothing_and_what_is_no_list_is_told() {
+        let location = memory("p");
+        assert_eq!(location.read_volume_snapshots("b").await.unwrap(), None);
+        for (text, expected) in [("null\n", Some(0)), ("[{}, {\"a\":1}]", Some(2)), ("{}", None)] {
+            let bytes = crate::gzip::member(text.as_bytes()).unwrap();
+            let name = format!("b{}", text.len());
+            put(&location, &format!("p/backups/{name}/{name}-volumesnapshots.json.gz"), &bytes).await;
+            match location.read_volume_snapshots(&name).await {
+                Ok(list) => assert_eq!(list.map(|list| list.len()), expected),
+                Err(error) => assert!(expected.is_none() && error.category() == "corrupt", "{error}"),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn metadata_that_is_not_this_backup_is_refused() {

@@ -20,6 +20,7 @@ mod locks;
 mod main_job;
 mod metrics;
 mod moving_lists;
+mod native_snapshots;
 mod object_plugins;
 mod operation_crashes;
 mod operations_in_flight;
@@ -126,6 +127,7 @@ async fn main() -> ExitCode {
                 blocks::TESTS,
                 object_plugins::TESTS,
                 restore_plugins::TESTS,
+                native_snapshots::TESTS,
             ]
             .concat(),
             World::builder().webhooks(1).plugins().controller_args(&[

@@ -108,6 +108,10 @@ impl<S: Sink> Collector<'_, S> {
         item: &Item<'_>,
         text: &str,
     ) -> Result<bool, CollectError> {
+        if of.group_resource == "persistentvolumes" {
+            // Boxed, as below.
+            Box::pin(self.snapshot(of, item, text)).await?;
+        }
         let path = ItemPath {
             group_resource: &of.group_resource,
             version: &of.resource.version,
@@ -149,7 +153,10 @@ impl<S: Sink> Collector<'_, S> {
             written.custom_types.insert(of.group_resource.clone());
         }
         match of.group_resource.as_str() {
-            "persistentvolumeclaims" => written.claims += 1,
+            "persistentvolumeclaims" => {
+                written.claims += 1;
+                written.bound_claims += u64::from(item.is_in_phase("Bound"));
+            }
             "pods" => self.tell_wishes(item, text),
             _ => {}
         }

@@ -11,6 +11,7 @@ mod actions;
 mod blocks;
 mod harness;
 mod hooks;
+mod snapshots;
 
 use harness::{Kept, cluster, collect, collect_with, item, namespace};
 

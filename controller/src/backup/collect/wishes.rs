@@ -70,6 +70,12 @@ impl<S: Sink> Collector<'_, S> {
         let Some(policy) = order.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
         let csi = of.actions.iter().any(|one| one.action.name().starts_with(csi::PREFIX));
         let object: Value = serde_json::from_str(text).unwrap_or_default();
+        // A plugin was asked for its snapshot.
+        if text_of(&object, "/spec/volumeName")
+            .is_some_and(|volume| self.natives.as_ref().is_some_and(|natives| natives.has(volume)))
+        {
+            return;
+        }
         let reason = match self.volume_of(&object).await {
             Ok(None) => return, // it has no data
             Ok(Some(volume)) => {
@@ -122,12 +128,13 @@ fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bo
         }
         VolumePlan::Snapshot if policy.action_for(volume).is_none() => None,
         VolumePlan::Snapshot if !csi => Some(
-            "the resource policy asks for a snapshot, and snapshots are only taken where --features has EnableCSI",
+            "the resource policy asks for a snapshot, no plugin takes one, and those of CSI volumes are only taken where \
+             --features has EnableCSI",
         ),
         // The Backup asks for it, too: then it is an error already.
-        VolumePlan::Snapshot if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => {
-            Some("the resource policy asks for a snapshot, and its volume is not one of CSI")
-        }
+        VolumePlan::Snapshot if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => Some(
+            "the resource policy asks for a snapshot, its volume is not one of CSI, and no plugin takes one",
+        ),
         VolumePlan::Snapshot | VolumePlan::Skip { .. } => None,
     }
 }

@@ -14,6 +14,7 @@ fn settings() -> Settings {
         resource_timeout: GoDuration::from_secs(600),
         location: "default".to_owned(),
         csi: false,
+        snapshot_locations: BTreeMap::new(),
     }
 }
 
@@ -30,6 +31,7 @@ fn facts() -> Facts {
         excluded_namespaces: vec![],
         version: ClusterVersion { git: "v1.34.4".into(), major: "1".into(), minor: "34".into() },
         policy: None,
+        snapshots: choose::Facts::default(),
     }
 }
 

@@ -10,13 +10,14 @@ use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
         actions::csi::Volumes,
-        collect::CollectError,
+        collect::{CollectError, Collected as Items},
         decide::{self, Stored},
         executions::{Executions, operation},
         finish::Unfinished,
-        gather::{self, GatherError, gather},
+        gather::{self, GatherError, Gathered, gather},
         halt::Halt,
         hooks::{Hooks, TakenOver},
+        natives::noted::Noted as NotedSnapshots,
         patches,
         progress::Progress,
         report::Report,
@@ -57,9 +58,10 @@ impl Worker {
         let progress = Progress::default();
         let taken_up = async {
             let noted = gather::noted(&self.ctx, location, &self.name, &self.uid, &progress).await?;
-            let executions = Executions::take_over(noted.notebook, &noted.notes)?;
+            let executions = Executions::take_over(Arc::clone(&noted.notebook), &noted.notes)?;
+            let snapshots = NotedSnapshots::take_over(noted.notebook, &noted.notes)?;
             let told = noted.hooks.take_over(&noted.notes).await?;
-            Ok((noted.hooks, executions, told))
+            Ok((noted.hooks, (executions, snapshots), told))
         };
         let taken_up = tokio::select! {
             taken_up = taken_up => taken_up,
@@ -68,7 +70,7 @@ impl Worker {
                 return Err(self.halt());
             }
         };
-        let (hooks, executions, taken_over) = match taken_up {
+        let (hooks, (executions, snapshots), taken_over) = match taken_up {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
@@ -76,7 +78,7 @@ impl Worker {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(&backup, (&mut writer, &executions), &progress, &hooks, taken_over) => collected,
+            collected = self.fill(&backup, (&mut writer, &executions, snapshots), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             () = self.reins.pulled() => Err(self.halt()),
@@ -164,7 +166,7 @@ impl Worker {
     async fn fill(
         &self,
         backup: &Backup,
-        (writer, executions): (&mut BackupWriter, &Executions),
+        (writer, executions, snapshots): (&mut BackupWriter, &Executions, NotedSnapshots),
         progress: &Progress,
         hooks: &Hooks,
         taken_over: TakenOver,
@@ -181,10 +183,11 @@ impl Worker {
             report.warn(Scope::Velero, again);
         }
         let mut noting = executions;
-        let into = gather::Into { sink: writer, operations: &mut noting, report: &mut report, progress };
+        let into =
+            gather::Into { sink: writer, operations: &mut noting, snapshots, report: &mut report, progress };
         let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
-        let (mut collected, volumes) = match gathered {
-            Ok(collected) => collected,
+        let Gathered { mut collected, volumes, snapshots } = match gathered {
+            Ok(gathered) => gathered,
             Err(GatherError::Api(error)) => return Err(error.into()),
             Err(GatherError::Collect(CollectError::Halt(halt))) => return Err(halt.into()),
             Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
@@ -198,13 +201,14 @@ impl Worker {
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
-        let csi = self.ctx.args.csi();
-        tell_missing_data(&mut report, backup, csi.then_some(&volumes), collected.claims);
-        let operations = kept::encode(&kept::begun(backup, &collected.operations));
-        let operations = operations.map_err(|error| Trouble::Blocked {
-            reason: format!("operations can't be encoded: {error}"),
+        tell_missing_data(&mut report, backup, &volumes, self.ctx.args.csi(), &collected);
+        let unencoded = |error: serde_json::Error| Trouble::Blocked {
+            reason: format!("operations or snapshots can't be encoded: {error}"),
             passing: false,
-        })?;
+        };
+        let operations = kept::encode(&kept::begun(backup, &collected.operations)).map_err(unencoded)?;
+        let volume_snapshots =
+            snapshots.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(unencoded)?;
         remember_failure(&mut report, backup);
         report.info(&format!(
             "collected {} items, {} warnings, {} errors",
@@ -219,7 +223,7 @@ impl Worker {
             resource_list: collected.list,
             volume_info: volumes.info(),
             item_operations: operations,
-            volume_snapshots: vec![],
+            volume_snapshots,
             pod_volume_backups: vec![],
         }))
     }
@@ -264,19 +268,23 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
     }
 }
 
-/// Claims whose data is not in the backup. Where snapshots are asked for, each is an error.
-fn tell_missing_data(report: &mut Report, backup: &Backup, volumes: Option<&Volumes>, claims: u64) {
+/// Claims whose data is not in the backup. Where snapshots are asked for, each is an error. Without CSI, nothing is known of those
+/// whose volumes no plugin was shown.
+fn tell_missing_data(report: &mut Report, backup: &Backup, volumes: &Volumes, csi: bool, collected: &Items) {
     let asked = backup.spec.snapshot_volumes == Some(true);
-    let Some(volumes) = volumes else {
-        if claims > 0 && backup.spec.snapshot_volumes != Some(false) {
-            let message = format!(
-                "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
-                 --features has EnableCSI"
-            );
+    let claims = if asked { collected.bound_claims } else { collected.claims };
+    let claims = claims.saturating_sub(volumes.claims());
+    if !csi && claims > 0 && backup.spec.snapshot_volumes != Some(false) {
+        let message = format!(
+            "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
+             --features has EnableCSI, others by plugins"
+        );
+        if asked {
+            report.error(Scope::Velero, message);
+        } else {
             report.warn(Scope::Velero, message);
         }
-        return;
-    };
+    }
     for (namespace, message) in volumes.missing() {
         if asked {
             report.error(Scope::Namespace(&namespace), message);

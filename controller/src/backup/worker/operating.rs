@@ -151,6 +151,7 @@ impl Worker {
                 actions: &actions,
                 operations: &mut InMemory,
                 hooks: None,
+                natives: None,
                 sink: writer,
                 report: &mut report,
                 progress: &Progress::default(),

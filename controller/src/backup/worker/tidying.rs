@@ -12,6 +12,8 @@ use crate::{
     backup::{
         actions::csi::{SnapshotApi, tidy},
         executions, gather,
+        halt::Halt,
+        natives,
         progress::Progress,
     },
     operations::{
@@ -47,8 +49,9 @@ impl Worker {
 
     /// It comes to nothing: what runs is told to stop, and its snapshots are removed.
     pub(super) async fn abandon(&self, backup: &Backup) -> Result<(), Trouble> {
-        self.ctx.leadership.check().map_err(crate::backup::halt::Halt::from)?;
+        self.ctx.leadership.check().map_err(Halt::from)?;
         self.stop_operations(backup).await;
+        self.remove_snapshots(backup).await?;
         if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
             return Ok(());
         }
@@ -74,6 +77,34 @@ impl Worker {
                 tracing::warn!(backup = self.name, note, "snapshots could not be taken out of the cluster");
                 self.ctx.events.warning(backup, "SnapshotsLeft", &note);
             }
+        }
+        Ok(())
+    }
+
+    /// Snapshots that plugins have taken, by the notes about them: nobody else knows of them. What is left is told, and waited for
+    /// no more.
+    async fn remove_snapshots(&self, backup: &Backup) -> Result<(), Trouble> {
+        if backup.spec.volume_snapshot_locations.is_empty() || backup.status.start_timestamp.is_none() {
+            return Ok(());
+        }
+        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let Ok((_, location)) = self.ctx.locations.open(location).await else { return Ok(()) };
+        let noted = gather::noted(&self.ctx, &location, &self.name, &self.uid, &Progress::default()).await;
+        let Some(earlier) = noted.ok().and_then(|noted| natives::noted::read(&noted.notes).ok()) else {
+            return Ok(());
+        };
+        let (taken, open): (Vec<_>, Vec<_>) =
+            earlier.into_values().partition(|snapshot| snapshot.usable().is_some());
+        let mut problems = natives::remove(&self.ctx, &taken).await.map_err(Halt::from)?;
+        problems.extend(open.iter().map(|snapshot| {
+            format!(
+                "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
+                snapshot.spec.persistent_volume_name, snapshot.spec.location
+            )
+        }));
+        for problem in problems {
+            tracing::warn!(backup = self.name, problem, "a snapshot of a backup that came to nothing");
+            self.ctx.events.warning(backup, "SnapshotsLeft", &problem);
         }
         Ok(())
     }

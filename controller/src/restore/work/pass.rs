@@ -6,7 +6,9 @@ use backup_core::resources::{ResourceType, group_resource};
 use backup_store::ItemRef;
 use futures::{StreamExt as _, future::BoxFuture, stream};
 
-use super::{Discover, IN_FLIGHT, Work, WorkError, act::Acted, misplaced, turns::Begun, turns::Turns};
+use super::{
+    Discover, IN_FLIGHT, Work, WorkError, act::Acted, misplaced, turns::Begun, turns::Turns, volumes,
+};
 use crate::{
     backup::action::ItemId,
     operations::executing::{Done, Execution},
@@ -142,11 +144,24 @@ impl<D: Discover> Pass<'_, D> {
             name: name.to_owned(),
         };
         let mut object = from_backup.clone();
+        if group_resource == volumes::VOLUMES {
+            let collection = path::collection(api_version, &resource.plural, namespace);
+            match self.work.volume(&collection, object).await? {
+                Ok(volume) => object = volume,
+                Err(why) => {
+                    report.item(about, not_restored(about, &why));
+                    return Ok(false);
+                }
+            }
+        }
         transform::strip(&mut object);
-        let object = match self.act(of, about, (item, &id), &from_backup, object, depth).await? {
+        let mut object = match self.act(of, about, (item, &id), &from_backup, object, depth).await? {
             Acted::Dropped => return Ok(false),
             Acted::Made(object) => object,
         };
+        if group_resource == volumes::CLAIMS {
+            self.work.snapshots.follow(&mut object);
+        }
         let applied = self.create(of, about, object).await?;
         let there = applied.outcome != Outcome::Failed;
         report.item(about, applied);

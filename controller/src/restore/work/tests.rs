@@ -106,6 +106,7 @@ async fn restored_with(
             namespaces: spec.namespace_mapping.clone(),
             ..Rules::default()
         },
+        snapshots: Snapshots::new(vec![], BTreeMap::new(), "uid", false),
     };
     let done = work.run().await.map(drop);
     (report, done)
@@ -425,6 +426,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
         created: None,
         resumed: false,
         rules: Rules::default(),
+        snapshots: Snapshots::new(vec![], BTreeMap::new(), "uid", false),
     };
     assert!(matches!(work.run().await, Err(WorkError::Halt(Halt::Stopped))));
     assert!(fake.log().is_empty());

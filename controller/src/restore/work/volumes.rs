@@ -1,4 +1,4 @@
-//! Volumes that come back as they are, with the claims that were bound to them.
+//! Volumes that come back, as they are or from a snapshot, with the claims that were bound to them.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,23 @@ use backup_store::StoreError;
 
 use super::{Discover, Work};
 use crate::restore::{
-    actions, json,
+    actions,
+    halt::Halt,
+    json,
     select::{self, Batch, Selection, Served},
+    snapshots,
 };
 
-const VOLUMES: &str = "persistentvolumes";
-const CLAIMS: &str = "persistentvolumeclaims";
+pub(super) const VOLUMES: &str = "persistentvolumes";
+pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 
 impl<D: Discover> Work<'_, D> {
-    /// Finds the volumes that are restored as they are, and those that selected claims were bound to.
+    /// Finds the volumes that are restored, and those that selected claims were bound to.
     pub(super) fn learn_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
         for item in self.contents.items(VOLUMES) {
             if let Ok(volume) = select::read(self.contents, item)
-                && actions::volume_is_kept(&volume)
                 && let Some(name) = json::text(&volume, &["metadata"], "name")
+                && (actions::volume_is_kept(&volume) || self.snapshots.has(name))
             {
                 self.rules.kept_volumes.insert(name.to_owned());
             }
@@ -37,6 +40,16 @@ impl<D: Discover> Work<'_, D> {
             }
         }
         Ok(claimed)
+    }
+
+    /// A volume as it is to be created: on a new one made of its snapshot, if there is one. The inner error is a sentence.
+    pub(super) async fn volume(
+        &self,
+        collection: &str,
+        volume: json::Object,
+    ) -> Result<Result<json::Object, String>, Halt> {
+        let how = snapshots::How { rules: &self.rules, created: self.created, patience: self.patience };
+        self.snapshots.restore(self.calls, collection, volume, how).await
     }
 
     /// Adds kept volumes of selected claims where volumes are not selected themselves.

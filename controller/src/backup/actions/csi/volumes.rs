@@ -10,6 +10,7 @@ use std::{
 use backup_core::{
     api::Backup,
     operation::{BackupOperation, OperationPhase},
+    snapshot::{SnapshotPhase, VolumeSnapshot},
 };
 use serde_json::{Map, Value, json};
 
@@ -44,6 +45,16 @@ impl Volume {
         Self {
             claim: owned(claim, "/metadata/name"),
             namespace: owned(claim, "/metadata/namespace"),
+            ..Self::of_volume(volume)
+        }
+    }
+
+    /// From the volume, which names the claim that it is bound to, if there is one.
+    pub fn of_volume(volume: &Value) -> Self {
+        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        Self {
+            claim: owned(volume, "/spec/claimRef/name"),
+            namespace: owned(volume, "/spec/claimRef/namespace"),
             name: owned(volume, "/metadata/name"),
             reclaim_policy: owned(volume, "/spec/persistentVolumeReclaimPolicy"),
             labels: volume
@@ -80,17 +91,22 @@ enum Outcome {
         name: String,
         detail: Detail,
     },
+    /// A plugin was asked for a snapshot.
+    Native(Box<VolumeSnapshot>),
     /// Nobody asked for its data, or somebody asked to leave it.
     Skipped(String),
     /// Its data should be there, and there is no way.
     Left(String),
 }
 
+/// Namespace and name of a claim; without one, the name of the volume.
+type Key = (String, String, String);
+
 /// The volumes of one backup.
 #[derive(Default)]
 pub struct Volumes {
     policy: Option<Box<Policy>>,
-    seen: Mutex<BTreeMap<(String, String), (Volume, Outcome)>>,
+    seen: Mutex<BTreeMap<Key, (Volume, Outcome)>>,
 }
 
 impl Volumes {
@@ -114,6 +130,11 @@ impl Volumes {
     pub fn snapshot(&self, volume: Volume, driver: &str, name: &str) {
         let detail = Detail { driver: driver.to_owned(), ..Detail::default() };
         self.note(volume, Outcome::Snapshot { name: name.to_owned(), detail });
+    }
+
+    /// A plugin was asked for a snapshot of it. Whatever else is said of it counts no more.
+    pub fn native(&self, volume: Volume, snapshot: VolumeSnapshot) {
+        self.note(volume, Outcome::Native(Box::new(snapshot)));
     }
 
     /// It was left out because somebody wants that.
@@ -144,7 +165,8 @@ impl Volumes {
     pub fn missing(&self) -> Vec<(String, String)> {
         let seen = self.lock();
         let left = seen.values().filter_map(|(volume, outcome)| match outcome {
-            Outcome::Left(reason) => Some((
+            // Nobody misses the data of a volume without a claim.
+            Outcome::Left(reason) if !volume.claim.is_empty() => Some((
                 volume.namespace.clone(),
                 format!(
                     "the data of PersistentVolumeClaim {}/{} is not in this backup: {reason}",
@@ -161,11 +183,23 @@ impl Volumes {
         self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
     }
 
-    fn note(&self, volume: Volume, outcome: Outcome) {
-        self.lock().insert((volume.namespace.clone(), volume.claim.clone()), (volume, outcome));
+    /// How many claims something is known of.
+    pub fn claims(&self) -> u64 {
+        self.lock().values().filter(|(volume, _)| !volume.claim.is_empty()).count() as u64
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), (Volume, Outcome)>> {
+    fn note(&self, volume: Volume, outcome: Outcome) {
+        let of_volume = if volume.claim.is_empty() { volume.name.clone() } else { String::new() };
+        let key = (volume.namespace.clone(), volume.claim.clone(), of_volume);
+        let mut seen = self.lock();
+        // A volume comes by before its claim.
+        let is_native = matches!(seen.get(&key), Some((_, Outcome::Native(_))));
+        if !is_native || matches!(outcome, Outcome::Native(_)) {
+            seen.insert(key, (volume, outcome));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (Volume, Outcome)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,6 +212,13 @@ fn entry(volume: &Volume, outcome: &Outcome) -> Value {
     });
     match outcome {
         Outcome::Skipped(reason) | Outcome::Left(reason) => entry["skippedReason"] = json!(reason),
+        Outcome::Native(snapshot) => {
+            let completed = snapshot.status.phase == SnapshotPhase::Completed;
+            entry["backupMethod"] = json!("NativeSnapshot");
+            entry["skipped"] = json!(false);
+            entry["result"] = json!(if completed { "succeeded" } else { "failed" });
+            entry["nativeSnapshotInfo"] = snapshot.info();
+        }
         Outcome::Snapshot { detail, .. } => {
             entry["backupMethod"] = json!("CSISnapshot");
             entry["preserveLocalSnapshot"] = json!(true);
@@ -218,6 +259,8 @@ pub fn ended(info: &mut [Value], operations: &[BackupOperation]) {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::snapshot::VolumeSnapshotSpec;
+
     use super::*;
 
     fn claim(name: &str) -> (Value, Value) {
@@ -280,6 +323,31 @@ mod tests {
         assert_eq!(info[0]["result"], "succeeded");
         assert_eq!(info[0]["completionTimestamp"], "2026-01-01T00:00:05Z");
         assert_eq!(info[0]["csiSnapshotInfo"]["ReadyToUse"], true);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_plugin_is_told_as_velero_does_and_nothing_said_later_hides_it() {
+        let spec = VolumeSnapshotSpec { volume_type: "gp3".into(), ..VolumeSnapshotSpec::default() };
+        let (volumes, taken) = (Volumes::default(), VolumeSnapshot::new(spec));
+        volumes.left(volume("a"), "not yet");
+        volumes.native(volume("a"), taken.clone().completed("snap-1".into()));
+        volumes.left(volume("a"), "its volume is not one of CSI");
+        let released = json!({ "metadata": { "name": "pv-x" }, "spec": {} });
+        volumes.native(Volume::of_volume(&released), taken.failed());
+        let info = volumes.info();
+        assert_eq!(
+            info[1],
+            json!({
+                "pvcName": "a", "pvcNamespace": "shop", "pvName": "pv-a", "backupMethod": "NativeSnapshot",
+                "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
+                "nativeSnapshotInfo": { "snapshotHandle": "snap-1", "volumeType": "gp3", "volumeAZ": "", "iops": "0",
+                    "Phase": "Completed" },
+                "pvInfo": { "reclaimPolicy": "Delete", "labels": { "zone": "a" } },
+            })
+        );
+        assert_eq!((&info[0]["pvName"], &info[0]["result"]), (&json!("pv-x"), &json!("failed")));
+        assert!(volumes.missing().is_empty());
+        assert_eq!(volumes.claims(), 1);
     }
 
     #[test]

@@ -135,6 +135,8 @@ pub struct Setup {
     pub actions: Vec<Arc<dyn BackupItemAction>>,
     /// Actions on blocks besides those that are built in; none is none at all.
     pub blocks: Option<Vec<Arc<dyn ItemBlockAction>>>,
+    /// Takes snapshots.
+    pub natives: Option<Natives>,
     pub policy: Option<ResourcePolicy>,
     pub pods: Arc<FakePods>,
     pub notes: Notebook,
@@ -147,8 +149,20 @@ pub struct Setup {
 
 impl Setup {
     pub async fn collect(self, reins: &Reins) -> Outcome {
-        let Self { spec, api, mut sink, actions, blocks, policy, pods, notes, mut live, page_size, earlier } =
-            self;
+        let Self {
+            spec,
+            api,
+            mut sink,
+            actions,
+            blocks,
+            mut natives,
+            policy,
+            pods,
+            notes,
+            mut live,
+            page_size,
+            earlier,
+        } = self;
         if live.is_empty() {
             live = ["a", "b", "empty"].map(str::to_owned).to_vec();
         }
@@ -187,6 +201,7 @@ impl Setup {
             actions: &actions,
             operations: &mut operations,
             hooks: Some(&hooks),
+            natives: natives.as_mut(),
             sink: &mut sink,
             report: &mut report,
             progress: &progress,

@@ -1,0 +1,99 @@
+//! A storage system in memory, for tests.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, ready};
+use serde_json::{Value, json};
+
+use crate::plugins::{
+    error::PluginError,
+    snapshotter::{From, VolumeSnapshotter},
+};
+
+/// Knows volumes with a hostPath below its folder, and does what it is told.
+#[derive(Default)]
+pub struct Disks {
+    /// Of the paths that it knows.
+    pub folder: &'static str,
+    /// How the next calls that change something go wrong; with `true` nobody knows how.
+    pub wrong: Mutex<Vec<bool>>,
+    /// Everything that it was asked to change.
+    pub asked: Mutex<Vec<String>>,
+}
+
+impl Disks {
+    /// In a folder.
+    pub fn new(folder: &'static str) -> Self {
+        Self { folder, ..Self::default() }
+    }
+
+    /// Everything that it was asked to change.
+    pub fn asked(&self) -> Vec<String> {
+        lock(&self.asked).clone()
+    }
+
+    fn change(&self, what: String, made: String) -> Result<String, PluginError> {
+        lock(&self.asked).push(what);
+        let (binary, plugin, call) = ("/plugins/disks".to_owned(), "x/disks".to_owned(), "Change");
+        match lock(&self.wrong).pop() {
+            None => Ok(made),
+            Some(true) => Err(PluginError::Late { binary, plugin, call, limit: Duration::from_secs(1) }),
+            Some(false) => {
+                Err(PluginError::Refused { binary, plugin, call, reason: "no space".into(), lasting: false })
+            }
+        }
+    }
+}
+
+impl VolumeSnapshotter for Disks {
+    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>> {
+        let path = volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
+        Box::pin(ready(Ok(path.strip_prefix(self.folder).map(str::to_owned))))
+    }
+
+    fn volume_info<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>> {
+        Box::pin(ready(Ok(("fast".to_owned(), Some(3000)))))
+    }
+
+    fn snapshot<'a>(
+        &'a self,
+        id: &'a str,
+        zone: &'a str,
+        tags: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<String, PluginError>> {
+        let tags = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect::<String>();
+        Box::pin(ready(self.change(format!("snapshot {id}@{zone}{tags}"), format!("snap-{id}"))))
+    }
+
+    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>> {
+        Box::pin(ready(self.change(format!("delete {snapshot}"), String::new()).map(|_| ())))
+    }
+
+    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>> {
+        let From { snapshot, kind, zone, iops } = from;
+        let what = format!("create from {snapshot} {kind}@{zone} {}", iops.unwrap_or_default());
+        Box::pin(ready(self.change(what, format!("new-of-{snapshot}"))))
+    }
+
+    fn set_volume_id<'a>(
+        &'a self,
+        volume: &'a Value,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Value, PluginError>> {
+        let mut volume = volume.clone();
+        volume["spec"]["hostPath"]["path"] = json!(format!("{}{id}", self.folder));
+        Box::pin(ready(Ok(volume)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}

@@ -1,0 +1,136 @@
+use std::sync::Mutex;
+
+use backup_core::{api::BackupSpec, snapshot::SnapshotPhase};
+use serde_json::json;
+
+use super::{fake::Disks, *};
+use crate::backup::hooks::fake::Kept;
+
+fn volume(name: &str, path: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": { "topology.kubernetes.io/zone": "z" } },
+        "spec": { "hostPath": { "path": path }, "claimRef": { "namespace": "shop", "name": format!("of-{name}") } },
+    })
+}
+
+fn backup() -> Backup {
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some("u".to_owned());
+    backup.metadata.labels = Some([("team".to_owned(), "db".to_owned())].into());
+    backup
+}
+
+/// One try of a backup that goes on from these notes.
+fn attempt(kept: &Kept, places: &[(&str, &Arc<Disks>)]) -> Natives {
+    let noted = Noted::take_over(Arc::new(kept.clone()), &kept.all()).unwrap();
+    let place = |(name, by): &(&str, &Arc<Disks>)| Place {
+        name: (*name).to_owned(),
+        by: Arc::clone(by) as Arc<dyn VolumeSnapshotter>,
+    };
+    Natives::new(places.iter().map(place).collect(), noted, true, Arc::default())
+}
+
+#[tokio::test]
+async fn a_volume_is_snapshotted_where_it_is_known_and_noted_before_and_after() {
+    let (east, west) = (Arc::new(Disks::new("/east/")), Arc::new(Disks::new("/west/")));
+    let notes = Kept::default();
+    let mut natives = attempt(&notes, &[("east", &east), ("west", &west)]);
+    let problems = natives.take(&volume("pv", "/west/disk"), &Value::Null, &backup()).await.unwrap();
+    assert_eq!((problems.len(), east.asked().len()), (0, 0));
+    assert_eq!(west.asked(), ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]);
+    assert!(natives.has("pv"));
+    let info = natives.volumes.info();
+    assert_eq!((&info[0]["pvcName"], &info[0]["result"]), (&json!("of-pv"), &json!("succeeded")));
+    let (taken, problems) = natives.end();
+    assert!(problems.is_empty());
+    assert_eq!(
+        serde_json::to_value(&taken).unwrap(),
+        json!([{
+            "spec": { "backupName": "b", "backupUID": "u", "location": "west", "persistentVolumeName": "pv",
+                "providerVolumeID": "disk", "volumeType": "fast", "volumeAZ": "z", "volumeIOPS": 3000 },
+            "status": { "providerSnapshotID": "snap-disk", "phase": "Completed" },
+        }])
+    );
+    let notes = notes.all();
+    assert_eq!(notes[0]["snapshotBegun"]["status"], json!({ "phase": "New" }));
+    assert_eq!(notes[1]["snapshotEnded"], serde_json::to_value(&taken[0]).unwrap());
+}
+
+#[tokio::test]
+async fn what_nobody_knows_is_left_and_named_and_what_csi_does_is_not_touched() {
+    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
+    let mut natives = attempt(&notes, &[("only", &disks)]);
+    let mut csi = volume("csi", "/disks/a");
+    csi["spec"]["csi"] = json!({ "driver": "d" });
+    for volume in [volume("other", "/elsewhere"), csi] {
+        assert!(natives.take(&volume, &Value::Null, &backup()).await.unwrap().is_empty());
+    }
+    let missing = natives.volumes.missing();
+    assert_eq!(missing.len(), 1);
+    assert!(missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"), "{missing:?}");
+    assert!(disks.asked().is_empty() && notes.all().is_empty());
+}
+
+#[tokio::test]
+async fn a_snapshot_that_fails_is_recorded_and_told_and_may_be_taken_by_the_next_try() {
+    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
+    *disks.wrong.lock().unwrap() = vec![false];
+    let mut natives = attempt(&notes, &[("only", &disks)]);
+    let problems = natives.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+    assert!(problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"), "{problems:?}");
+    let (taken, _) = natives.end();
+    assert_eq!((&taken[0].status.phase, taken[0].usable()), (&SnapshotPhase::Failed, None));
+
+    let mut next = attempt(&notes, &[("only", &disks)]);
+    assert!(next.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap().is_empty());
+    assert_eq!(disks.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_is_not_taken_again() {
+    let disks = Arc::new(Disks { wrong: Mutex::new(vec![true]), ..Disks::new("/disks/") });
+    let notes = Kept::default();
+    let mut natives = attempt(&notes, &[("only", &disks)]);
+    let problems = natives.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+    for word in ["is not known", "VolumeSnapshotLocation only", "velero.io/backup=b", "one of a "] {
+        assert!(problems[0].contains(word), "nothing of {word}: {problems:?}");
+    }
+    // Also not by whoever takes the backup up, whether it meets the volume or not.
+    for meets in [true, false] {
+        let mut next = attempt(&notes, &[("only", &disks)]);
+        let mut problems = Vec::new();
+        if meets {
+            problems = next.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+        }
+        let (taken, more) = next.end();
+        problems.extend(more);
+        assert_eq!((taken.len(), problems.len()), (1, 1));
+        assert_eq!(taken[0].status.phase, SnapshotPhase::Failed);
+        assert!(problems[0].contains("is not known"), "{problems:?}");
+    }
+    assert_eq!(disks.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn what_an_earlier_try_has_taken_is_used_or_kept_to_be_deleted() {
+    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
+    let mut natives = attempt(&notes, &[("only", &disks)]);
+    for name in ["stays", "goes"] {
+        let taken = natives.take(&volume(name, &format!("/disks/{name}")), &Value::Null, &backup()).await;
+        assert!(taken.unwrap().is_empty());
+    }
+    let mut next = attempt(&notes, &[("only", &disks)]);
+    assert!(next.take(&volume("stays", "/disks/stays"), &Value::Null, &backup()).await.unwrap().is_empty());
+    let (taken, problems) = next.end();
+    let ids: Vec<_> = taken.iter().filter_map(VolumeSnapshot::usable).collect();
+    assert_eq!(ids, ["snap-stays", "snap-goes"]);
+    assert!(problems[0].contains("goes") && problems.len() == 1, "{problems:?}");
+    assert_eq!(disks.asked().len(), 2);
+}
+
+#[test]
+fn a_note_that_can_not_be_understood_is_an_error() {
+    let found = [json!({ "snapshotBegun": { "spec": 1 } })];
+    assert!(Noted::take_over(Arc::new(Kept::default()), &found).is_err());
+    assert!(noted::read(&[json!({ "hooksPaid": "x" })]).unwrap().is_empty());
+}

@@ -1,0 +1,309 @@
+//! A plugin that takes snapshots of volumes, and makes volumes of them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use prost::Message;
+use serde_json::Value;
+
+use super::{configured::Configured, error::PluginError};
+
+/// Takes snapshots of volumes. What may be done twice without harm is said of each.
+pub trait VolumeSnapshotter: Send + Sync {
+    /// What the storage system calls the volume; none if it is not of this storage system. Only looks.
+    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>>;
+
+    /// The kind of a volume, and operations per second if a number was asked for. Only looks.
+    fn volume_info<'a>(
+        &'a self,
+        id: &'a str,
+        zone: &'a str,
+    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>>;
+
+    /// Takes a snapshot; its id. Done twice, there are two.
+    fn snapshot<'a>(
+        &'a self,
+        id: &'a str,
+        zone: &'a str,
+        tags: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<String, PluginError>>;
+
+    /// Deletes a snapshot. May be done again.
+    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>>;
+
+    /// Makes a volume from a snapshot; its id. Done twice, there are two.
+    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>>;
+
+    /// The object with another volume behind it. Only computes.
+    fn set_volume_id<'a>(
+        &'a self,
+        volume: &'a Value,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Value, PluginError>>;
+}
+
+/// What a volume is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct From<'a> {
+    /// The snapshot.
+    pub snapshot: &'a str,
+    /// The kind of volume.
+    pub kind: &'a str,
+    /// The zone; may be empty.
+    pub zone: &'a str,
+    /// Operations per second.
+    pub iops: Option<i64>,
+}
+
+/// One that a plugin binary offers, with the settings of a location.
+#[derive(Debug)]
+pub struct Snapshotter {
+    plugin: Arc<Configured>,
+    limit: Duration,
+}
+
+impl Snapshotter {
+    /// A plugin that knows its settings, and how long it may take for an answer.
+    pub fn new(plugin: Arc<Configured>, limit: Duration) -> Self {
+        Self { plugin, limit }
+    }
+
+    async fn ask<Q, A>(
+        &self,
+        (method, call): (&'static str, &'static str),
+        question: Q,
+    ) -> Result<A, PluginError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let process = self.plugin.process().await.map_err(not_asked)?;
+        match process.ask(method, question, self.limit).await {
+            Ok(answer) => {
+                process.was_useful();
+                Ok(answer)
+            }
+            Err(failure) => Err(self.plugin.error(call, self.limit, failure)),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.plugin.name().to_owned()
+    }
+
+    fn json(&self, value: &Value, call: &'static str) -> Result<Vec<u8>, PluginError> {
+        serde_json::to_vec(value).map_err(|error| PluginError::Refused {
+            binary: self.plugin.binary(),
+            plugin: self.name(),
+            call,
+            reason: format!("what it is asked can not be written as JSON: {error}"),
+            lasting: true,
+        })
+    }
+
+    fn nonsense(&self, call: &'static str, reason: &str) -> PluginError {
+        let (binary, plugin) = (self.plugin.binary(), self.name());
+        PluginError::Nonsense { binary, plugin, call, reason: reason.to_owned() }
+    }
+
+    /// An id of something that was made. Without one, it was made and nobody can name it.
+    fn id(&self, call: &'static str, id: String) -> Result<String, PluginError> {
+        if id.is_empty() { Err(self.nonsense(call, "it gives no id of what it has made")) } else { Ok(id) }
+    }
+}
+
+const GET_VOLUME_ID: (&str, &str) = ("/generated.VolumeSnapshotter/GetVolumeID", "GetVolumeID");
+const SET_VOLUME_ID: (&str, &str) = ("/generated.VolumeSnapshotter/SetVolumeID", "SetVolumeID");
+const GET_VOLUME_INFO: (&str, &str) = ("/generated.VolumeSnapshotter/GetVolumeInfo", "GetVolumeInfo");
+const CREATE_SNAPSHOT: (&str, &str) = ("/generated.VolumeSnapshotter/CreateSnapshot", "CreateSnapshot");
+const DELETE_SNAPSHOT: (&str, &str) = ("/generated.VolumeSnapshotter/DeleteSnapshot", "DeleteSnapshot");
+const CREATE_VOLUME: (&str, &str) =
+    ("/generated.VolumeSnapshotter/CreateVolumeFromSnapshot", "CreateVolumeFromSnapshot");
+
+impl VolumeSnapshotter for Snapshotter {
+    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>> {
+        Box::pin(async move {
+            let persistent_volume = self.json(volume, GET_VOLUME_ID.1)?;
+            let question = GetVolumeId { plugin: self.name(), persistent_volume };
+            let answer: VolumeId = self.ask(GET_VOLUME_ID, question).await?;
+            Ok(Some(answer.volume_id).filter(|id| !id.is_empty()))
+        })
+    }
+
+    fn volume_info<'a>(
+        &'a self,
+        id: &'a str,
+        zone: &'a str,
+    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>> {
+        Box::pin(async move {
+            let question =
+                GetVolumeInfo { plugin: self.name(), volume_id: id.to_owned(), volume_az: zone.to_owned() };
+            let answer: VolumeInfo = self.ask(GET_VOLUME_INFO, question).await?;
+            // Zero is "no number" (Velero `framework/volume_snapshotter_client.go`, v1.18).
+            Ok((answer.volume_type, Some(answer.iops).filter(|iops| *iops != 0)))
+        })
+    }
+
+    fn snapshot<'a>(
+        &'a self,
+        id: &'a str,
+        zone: &'a str,
+        tags: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<String, PluginError>> {
+        Box::pin(async move {
+            let question = CreateSnapshot {
+                plugin: self.name(),
+                volume_id: id.to_owned(),
+                volume_az: zone.to_owned(),
+                tags: tags.into_iter().collect(),
+            };
+            let answer: SnapshotId = self.ask(CREATE_SNAPSHOT, question).await?;
+            self.id(CREATE_SNAPSHOT.1, answer.snapshot_id)
+        })
+    }
+
+    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>> {
+        Box::pin(async move {
+            let question = DeleteSnapshot { plugin: self.name(), snapshot_id: snapshot.to_owned() };
+            self.ask(DELETE_SNAPSHOT, question).await
+        })
+    }
+
+    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>> {
+        Box::pin(async move {
+            let question = CreateVolume {
+                plugin: self.name(),
+                snapshot_id: from.snapshot.to_owned(),
+                volume_type: from.kind.to_owned(),
+                volume_az: from.zone.to_owned(),
+                iops: from.iops.unwrap_or_default(),
+            };
+            let answer: VolumeId = self.ask(CREATE_VOLUME, question).await?;
+            self.id(CREATE_VOLUME.1, answer.volume_id)
+        })
+    }
+
+    fn set_volume_id<'a>(
+        &'a self,
+        volume: &'a Value,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Value, PluginError>> {
+        Box::pin(async move {
+            let question = SetVolumeId {
+                plugin: self.name(),
+                persistent_volume: self.json(volume, SET_VOLUME_ID.1)?,
+                volume_id: id.to_owned(),
+            };
+            let answer: PersistentVolume = self.ask(SET_VOLUME_ID, question).await?;
+            let made: Value = serde_json::from_slice(&answer.persistent_volume)
+                .map_err(|error| self.nonsense(SET_VOLUME_ID.1, &format!("it is no JSON: {error}")))?;
+            match made.pointer("/metadata/name").and_then(Value::as_str) {
+                Some(name) if !name.is_empty() => Ok(made),
+                _ => Err(self.nonsense(SET_VOLUME_ID.1, "it is an object without a name")),
+            }
+        })
+    }
+}
+
+/// A plugin that did not understand its settings, or did not get to it, was asked nothing: that leaves nothing open.
+fn not_asked(error: PluginError) -> PluginError {
+    let reason = error.to_string();
+    match error {
+        PluginError::Ended { binary, .. } | PluginError::Late { binary, .. } => {
+            PluginError::Down { binary, reason }
+        }
+        error => error,
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GetVolumeId {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(bytes = "vec", tag = "2")]
+    persistent_volume: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SetVolumeId {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(bytes = "vec", tag = "2")]
+    persistent_volume: Vec<u8>,
+    #[prost(string, tag = "3")]
+    volume_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GetVolumeInfo {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(string, tag = "2")]
+    volume_id: String,
+    #[prost(string, tag = "3")]
+    volume_az: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VolumeInfo {
+    #[prost(string, tag = "1")]
+    volume_type: String,
+    #[prost(int64, tag = "2")]
+    iops: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CreateSnapshot {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(string, tag = "2")]
+    volume_id: String,
+    #[prost(string, tag = "3")]
+    volume_az: String,
+    #[prost(map = "string, string", tag = "4")]
+    tags: HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SnapshotId {
+    #[prost(string, tag = "1")]
+    snapshot_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DeleteSnapshot {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(string, tag = "2")]
+    snapshot_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CreateVolume {
+    #[prost(string, tag = "1")]
+    plugin: String,
+    #[prost(string, tag = "2")]
+    snapshot_id: String,
+    #[prost(string, tag = "3")]
+    volume_type: String,
+    #[prost(string, tag = "4")]
+    volume_az: String,
+    #[prost(int64, tag = "5")]
+    iops: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VolumeId {
+    #[prost(string, tag = "1")]
+    volume_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PersistentVolume {
+    #[prost(bytes = "vec", tag = "1")]
+    persistent_volume: Vec<u8>,
+}

@@ -1,0 +1,219 @@
+//! Volumes that come back from snapshots which plugins have taken (Velero `pkg/restore/restore.go`,
+//! `handlePVHasNativeSnapshot`, and `pv_restorer.go`, v1.18).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use backup_core::{names, snapshot::VolumeSnapshot};
+use backup_store::crash;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    calls::{CallError, Calls},
+    existing,
+    halt::Halt,
+    json::{self, Object},
+    transform::Rules,
+};
+use crate::{
+    plugins::{
+        error::PluginError,
+        snapshotter::{From, VolumeSnapshotter},
+    },
+    runtime::queue::backoff::Steps,
+};
+
+mod load;
+#[cfg(test)]
+mod tests;
+
+pub use load::load;
+
+/// What a volume was called in the backup, if it is called otherwise now.
+const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
+/// Between looks at a volume that is going away.
+const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+
+/// Who takes snapshots in each location; the error says why nobody does.
+pub type Places = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter>, String>>;
+
+/// The snapshots of the backup that is restored.
+pub struct Snapshots {
+    by_volume: BTreeMap<String, VolumeSnapshot>,
+    places: Places,
+    /// Uid of the Restore.
+    uid: String,
+    /// Whether an earlier run may have made volumes that nobody knows of.
+    resumed: bool,
+    /// Volumes that have another name here, by the name that they have in the backup.
+    renamed: Mutex<BTreeMap<String, String>>,
+}
+
+/// What the restore of a volume depends on.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    /// How names of namespaces change, and by what our objects are known.
+    pub rules: &'a Rules,
+    /// `metadata.creationTimestamp` of the Restore.
+    pub created: Option<&'a str>,
+    /// How long a volume that is going away is waited for.
+    pub patience: Duration,
+}
+
+impl Snapshots {
+    /// Those that a volume can be made of; others are as if they had not been taken.
+    pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, resumed: bool) -> Self {
+        let usable = all.into_iter().filter(|snapshot| snapshot.usable().is_some());
+        let by_volume = usable.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect();
+        Self { by_volume, places, uid: uid.to_owned(), resumed, renamed: Mutex::default() }
+    }
+
+    /// Whether there is one of this volume.
+    pub fn has(&self, volume: &str) -> bool {
+        self.by_volume.contains_key(volume)
+    }
+
+    /// Makes a volume from the snapshot of one in the backup, unless the volume is there; then it is left to be compared. What
+    /// is to be created; the inner error is a sentence.
+    pub async fn restore(
+        &self,
+        calls: &Calls,
+        collection: &str,
+        mut volume: Object,
+        how: How<'_>,
+    ) -> Result<Result<Object, String>, Halt> {
+        let name = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
+        let Some(snapshot) = self.by_volume.get(&name) else { return Ok(Ok(volume)) };
+        let claimed_in = json::text(&volume, &["spec", "claimRef"], "namespace");
+        let moved = claimed_in.is_some_and(|namespace| how.rules.target(namespace) != namespace);
+        match self.there(calls, collection, &name, how).await? {
+            Ok(None) => {}
+            Ok(Some(found)) if !moved || existing::is_ours(&found, how.rules, how.created) => {
+                return Ok(Ok(volume));
+            }
+            // The one that is there stays with its own claim.
+            Ok(Some(_)) => {
+                let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
+                self.rename(&mut volume, &name, &clone);
+                match self.there(calls, collection, &clone, how).await? {
+                    Ok(None) => {}
+                    Ok(Some(_)) => return Ok(Ok(volume)),
+                    Err(reason) => return Ok(Err(reason)),
+                }
+            }
+            Err(reason) => return Ok(Err(reason)),
+        }
+        let by = match self.places.get(&snapshot.spec.location) {
+            Some(Ok(by)) => by,
+            Some(Err(reason)) => return Ok(Err(reason.clone())),
+            None => {
+                return Ok(Err(format!("nobody serves VolumeSnapshotLocation {}", snapshot.spec.location)));
+            }
+        };
+        calls.gate().check()?;
+        let id = match self.make(&**by, snapshot).await {
+            Ok(id) => id,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let renamed = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
+        let made = match by.set_volume_id(&Value::Object(volume), &id).await {
+            Ok(Value::Object(made)) => Ok(made),
+            Ok(_) => Err("the plugin made something of it that is no object".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut made = match made {
+            Ok(made) => made,
+            Err(reason) => {
+                return Ok(Err(format!(
+                    "volume {id}, which was made of its snapshot, is of no use: {reason}"
+                )));
+            }
+        };
+        // Plugins may rename what they are given.
+        let given = json::text(&made, &["metadata"], "name").unwrap_or_default().to_owned();
+        if given != renamed {
+            self.rename(&mut made, &name, &given);
+        }
+        Ok(Ok(made))
+    }
+
+    /// Has a claim follow its volume to another name.
+    pub fn follow(&self, claim: &mut Object) {
+        let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = json::text(claim, &["spec"], "volumeName").and_then(|name| renamed.get(name));
+        if let Some(name) = name.cloned() {
+            json::set(claim, &["spec"], "volumeName", Value::from(name));
+        }
+    }
+
+    fn rename(&self, volume: &mut Object, from: &str, to: &str) {
+        json::set(volume, &["metadata"], "name", Value::from(to));
+        json::set(volume, &["metadata", "annotations"], ORIGINAL_NAME, Value::from(from));
+        let mut renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
+        renamed.insert(from.to_owned(), to.to_owned());
+    }
+
+    /// The volume of this name in the cluster; one that is going away is waited for. The inner error is a sentence.
+    async fn there(
+        &self,
+        calls: &Calls,
+        collection: &str,
+        name: &str,
+        how: How<'_>,
+    ) -> Result<Result<Option<Object>, String>, Halt> {
+        let (started, mut looks) = (Instant::now(), 0);
+        loop {
+            let found = match calls.get(collection, name).await {
+                Ok(found) => found,
+                Err(CallError::Halt(halt)) => return Err(halt),
+                Err(error) => {
+                    return Ok(Err(format!("whether it is in the cluster could not be read: {error}")));
+                }
+            };
+            let Some(found) = found else { return Ok(Ok(None)) };
+            if json::text(&found, &["metadata"], "deletionTimestamp").is_none() {
+                return Ok(Ok(Some(found)));
+            }
+            if started.elapsed() >= how.patience {
+                let reason = format!(
+                    "one of this name has been going away for longer than {:?}: see its finalizers, and restore again",
+                    how.patience
+                );
+                return Ok(Err(reason));
+            }
+            looks += 1;
+            calls.gate().sleep(STEPS.delay(looks, 1.0)).await?;
+        }
+    }
+
+    /// Makes a volume of a snapshot; its id. The error is a sentence. An earlier run that was ended may have done so, and nobody can
+    /// tell: then it is not done again.
+    async fn make(&self, by: &dyn VolumeSnapshotter, snapshot: &VolumeSnapshot) -> Result<String, String> {
+        let spec = &snapshot.spec;
+        let id = snapshot.usable().unwrap_or_default();
+        let open = |reason: &str| {
+            format!(
+                "{reason}; whether there is a new volume is not known: look in VolumeSnapshotLocation {} for one made of snapshot {id}, \
+                 delete it, and restore again",
+                spec.location
+            )
+        };
+        if self.resumed {
+            let reason = "an earlier run of this restore was ended before this volume was there, so it is not made of its snapshot now";
+            return Err(open(reason));
+        }
+        crash::point("before-volume");
+        let from =
+            From { snapshot: id, kind: &spec.volume_type, zone: &spec.volume_az, iops: spec.volume_iops };
+        let made = by.create_volume(from).await;
+        crash::point("after-volume");
+        made.map_err(|error| {
+            let unknown = error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. });
+            if unknown { open(&error.to_string()) } else { error.to_string() }
+        })
+    }
+}

@@ -1,0 +1,117 @@
+use backup_core::snapshot::VolumeSnapshotSpec;
+use serde_json::json;
+
+use super::*;
+use crate::{backup::natives::fake::Disks, restore::fake::Fake};
+
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+
+fn snapshot(volume: &str) -> VolumeSnapshot {
+    let spec = VolumeSnapshotSpec {
+        location: "only".into(),
+        persistent_volume_name: volume.into(),
+        volume_type: "fast".into(),
+        volume_az: "z".into(),
+        volume_iops: Some(3000),
+        ..VolumeSnapshotSpec::default()
+    };
+    VolumeSnapshot::new(spec).completed(format!("snap-{volume}"))
+}
+
+fn of(disks: &Arc<Disks>, resumed: bool) -> Snapshots {
+    let places = Places::from([("only".to_owned(), Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>))]);
+    Snapshots::new(vec![snapshot("pv"), snapshot("failed").failed()], places, "uid", resumed)
+}
+
+fn volume(name: &str) -> Object {
+    let volume = json!({ "metadata": { "name": name }, "spec": { "hostPath": { "path": "/disks/old" },
+        "claimRef": { "namespace": "shop", "name": "data" } } });
+    volume.as_object().unwrap().clone()
+}
+
+fn rules(moved: bool) -> Rules {
+    let namespaces = if moved { [("shop".to_owned(), "copy".to_owned())].into() } else { BTreeMap::new() };
+    Rules { namespaces, restore_label: "r".into(), ..Rules::default() }
+}
+
+async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &Rules) -> Result<Object, String> {
+    let how = How { rules, created: Some("2026-01-01T00:00:00Z"), patience: Duration::from_millis(50) };
+    snapshots.restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_volume_is_made_of_its_snapshot() {
+    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let snapshots = of(&disks, false);
+    assert!(snapshots.has("pv") && !snapshots.has("failed"), "one that failed is as if it were not there");
+    let made = restored(&snapshots, &fake, &rules(false)).await.unwrap();
+    assert_eq!(made["spec"]["hostPath"]["path"], "/disks/new-of-snap-pv");
+    assert_eq!(made["metadata"], json!({ "name": "pv" }));
+    assert_eq!(disks.asked(), ["create from snap-pv fast@z 3000"]);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets_a_name_of_its_own() {
+    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    fake.put(&format!("{VOLUMES}/pv"), json!({ "metadata": { "name": "pv" } }));
+    let same = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap();
+    assert_eq!((same, disks.asked().len()), (volume("pv"), 0));
+
+    let snapshots = of(&disks, false);
+    let copy = restored(&snapshots, &fake, &rules(true)).await.unwrap();
+    let name = copy["metadata"]["name"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("velero-clone-pv-"), "{name}");
+    assert_eq!(copy["metadata"]["annotations"], json!({ "velero.io/original-pv-name": "pv" }));
+    assert_eq!(disks.asked().len(), 1);
+    let mut claim = json!({ "spec": { "volumeName": "pv" } }).as_object().unwrap().clone();
+    snapshots.follow(&mut claim);
+    assert_eq!(claim["spec"]["volumeName"], name);
+
+    // What an earlier run has created is there under that name.
+    fake.put(&format!("{VOLUMES}/{name}"), json!({ "metadata": { "name": name } }));
+    let again = restored(&of(&disks, true), &fake, &rules(true)).await.unwrap();
+    assert_eq!((again["metadata"]["name"].as_str(), disks.asked().len()), (Some(name.as_str()), 1));
+    // Or under its own, if nothing was in the way.
+    let ours = json!({ "metadata": { "name": "pv", "labels": { "velero.io/restore-name": "r" },
+        "creationTimestamp": "2026-01-01T00:00:01Z" } });
+    fake.put(&format!("{VOLUMES}/pv"), ours);
+    let again = restored(&of(&disks, true), &fake, &rules(true)).await.unwrap();
+    assert_eq!((again, disks.asked().len()), (volume("pv"), 1));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
+    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    *disks.wrong.lock().unwrap() = vec![true, false];
+    let refused = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap_err();
+    assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
+    for resumed in [false, true] {
+        let unknown = restored(&of(&disks, resumed), &fake, &rules(false)).await.unwrap_err();
+        assert!(unknown.contains("is not known") && unknown.contains("snap-pv"), "{unknown}");
+    }
+    assert_eq!(disks.asked().len(), 2, "a run that is taken up asks for nothing");
+
+    let places = Places::from([("only".to_owned(), Err("no plugin".to_owned()))]);
+    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", false);
+    assert_eq!(restored(&nobody, &fake, &rules(false)).await.unwrap_err(), "no plugin");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_going_away_is_waited_for() {
+    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let going = json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    fake.put(&format!("{VOLUMES}/pv"), going);
+    let stays = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap_err();
+    assert!(stays.contains("finalizers") && disks.asked().is_empty(), "{stays}");
+    let gone = {
+        let fake = fake.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            fake.remove(&format!("{VOLUMES}/pv"));
+        })
+    };
+    let how = How { rules: &rules(false), created: None, patience: Duration::from_secs(20) };
+    let made = of(&disks, false).restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap();
+    gone.await.unwrap();
+    assert!(made.is_ok() && disks.asked().len() == 1);
+}

@@ -1,0 +1,197 @@
+//! Which VolumeSnapshotLocations a backup uses: those that it names, and for each other provider the only one, or the
+//! default one (Velero `pkg/controller/backup_controller.go`, `validateAndGetSnapshotLocations`, v1.18). Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use backup_core::{
+    api::{BackupSpec, VolumeSnapshotLocation},
+    validate::Finding,
+};
+use kube::ResourceExt as _;
+
+const FIELD: &str = "spec.volumeSnapshotLocations";
+
+/// What there is to choose from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The locations of the installation.
+    pub locations: Vec<VolumeSnapshotLocation>,
+    /// Names of the plugins that can take snapshots.
+    pub plugins: BTreeSet<String>,
+    /// Why others are not run.
+    pub problems: Vec<String>,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Names of locations: those that were asked for in their order, then the others by name. At most one for each provider.
+    pub names: Vec<String>,
+    /// What keeps the backup from running.
+    pub findings: Vec<Finding>,
+    /// Locations that nobody has asked for and that can't be used, and why.
+    pub unusable: Vec<String>,
+}
+
+/// The name of the plugin of a provider: what has no domain is one of Velero's own (Velero `pkg/plugin/clientmgmt`, v1.18).
+pub fn plugin_of(provider: &str) -> String {
+    if provider.contains('/') { provider.to_owned() } else { format!("velero.io/{provider}") }
+}
+
+/// Chooses. `defaults` is from providers to names. A location that nobody names and no plugin serves is as if it were not
+/// there; so are all that nobody names where no snapshots are wanted.
+pub fn choose(spec: &BackupSpec, facts: &Facts, defaults: &BTreeMap<String, String>) -> Chosen {
+    let mut chosen = Chosen::default();
+    let mut by_provider: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut asked: Vec<&str> = spec.volume_snapshot_locations.iter().map(String::as_str).collect();
+    let mut seen = BTreeSet::new();
+    asked.retain(|name| seen.insert(*name));
+    for name in asked {
+        let Some(location) = facts.locations.iter().find(|location| location.name_any() == name) else {
+            chosen.refuse(format!(
+                "VolumeSnapshotLocation {name:?} does not exist; existing ones: {}",
+                names(facts.locations.iter())
+            ));
+            continue;
+        };
+        let provider = location.spec.provider.as_str();
+        if let Some(reason) = unserved(location, facts) {
+            chosen.refuse(reason);
+        } else if let Some(other) = by_provider.get(provider) {
+            chosen.refuse(format!("{other} and {name} are both of provider {provider}; name one of them"));
+        } else {
+            by_provider.insert(provider, name);
+            chosen.names.push(name.to_owned());
+        }
+    }
+    if spec.snapshot_volumes == Some(false) {
+        return chosen;
+    }
+    let mut others: BTreeMap<&str, Vec<&VolumeSnapshotLocation>> = BTreeMap::new();
+    for location in &facts.locations {
+        if by_provider.contains_key(location.spec.provider.as_str()) {
+            continue;
+        }
+        match unserved(location, facts) {
+            Some(reason) => chosen.unusable.push(reason),
+            None => others.entry(&location.spec.provider).or_default().push(location),
+        }
+    }
+    let mut found = Vec::new();
+    for (provider, locations) in others {
+        let default = defaults.get(provider);
+        match (locations.as_slice(), default) {
+            ([only], _) => found.push(only.name_any()),
+            (many, Some(default)) if many.iter().any(|one| one.name_any() == *default) => {
+                found.push(default.clone());
+            }
+            (many, default) => {
+                let why = default.map_or_else(
+                    || "none of them is the default".to_owned(),
+                    |default| format!("the default, {default}, does not exist"),
+                );
+                chosen.refuse(format!(
+                    "there is more than one VolumeSnapshotLocation of provider {provider} ({}), and {why}: name one, or start \
+                     the controller with --default-volume-snapshot-locations={provider}:NAME",
+                    names(many.iter().copied())
+                ));
+            }
+        }
+    }
+    found.sort_unstable();
+    chosen.names.extend(found);
+    chosen
+}
+
+impl Chosen {
+    fn refuse(&mut self, message: String) {
+        self.findings.push(Finding::new(FIELD, message));
+    }
+}
+
+/// Why no plugin serves a location; none if one does.
+pub fn unserved(location: &VolumeSnapshotLocation, facts: &Facts) -> Option<String> {
+    let plugin = plugin_of(&location.spec.provider);
+    (!facts.plugins.contains(&plugin)).then(|| missing(&location.name_any(), &plugin, &facts.problems))
+}
+
+/// That a plugin is missing.
+pub(super) fn missing(location: &str, plugin: &str, problems: &[String]) -> String {
+    let mut sentence = format!(
+        "VolumeSnapshotLocation {location} needs the plugin {plugin} (a VolumeSnapshotter), which no binary in --plugin-dir \
+         offers"
+    );
+    for problem in problems {
+        sentence.push_str("; ");
+        sentence.push_str(problem);
+    }
+    sentence
+}
+
+fn names<'a>(locations: impl Iterator<Item = &'a VolumeSnapshotLocation>) -> String {
+    let names: Vec<_> = locations.map(kube::ResourceExt::name_any).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::volume_snapshot_location::VolumeSnapshotLocationSpec;
+
+    use super::*;
+
+    fn facts(locations: &[(&str, &str)], plugins: &[&str]) -> Facts {
+        let location = |(name, provider): &(&str, &str)| {
+            let spec = VolumeSnapshotLocationSpec { provider: (*provider).to_owned(), ..Default::default() };
+            VolumeSnapshotLocation::new(name, spec)
+        };
+        Facts {
+            locations: locations.iter().map(location).collect(),
+            plugins: plugins.iter().map(ToString::to_string).collect(),
+            problems: vec![],
+        }
+    }
+
+    fn chosen(facts: &Facts, asked: &[&str], snapshots: Option<bool>, default: &[(&str, &str)]) -> Chosen {
+        let spec = BackupSpec {
+            volume_snapshot_locations: asked.iter().map(ToString::to_string).collect(),
+            snapshot_volumes: snapshots,
+            ..BackupSpec::default()
+        };
+        let defaults = default.iter().map(|(of, name)| ((*of).to_owned(), (*name).to_owned())).collect();
+        choose(&spec, facts, &defaults)
+    }
+
+    #[test]
+    fn those_that_are_named_come_first_and_then_the_only_one_or_the_default_of_each_other_provider() {
+        let there = [("b", "x.io/x"), ("a", "x.io/x"), ("only", "aws"), ("idle", "gcp")];
+        let facts = facts(&there, &["x.io/x", "velero.io/aws"]);
+        let named = chosen(&facts, &["b", "b"], None, &[]);
+        assert_eq!(
+            (named.names.as_slice(), named.findings.len()),
+            (&["b".to_owned(), "only".to_owned()][..], 0)
+        );
+        assert!(named.unusable[0].contains("velero.io/gcp"), "{named:?}");
+        let default = chosen(&facts, &[], None, &[("x.io/x", "a")]);
+        assert_eq!(default.names, ["a", "only"]);
+        assert!(chosen(&facts, &[], Some(false), &[]).names.is_empty());
+        assert_eq!(chosen(&facts, &["a"], Some(false), &[]).names, ["a"]);
+    }
+
+    #[rstest::rstest]
+    #[case(&["ghost"], &[("aws", "a")], "\"ghost\" does not exist; existing ones: a, b, idle")]
+    #[case(&["a", "b"], &[], "a and b are both of provider aws")]
+    #[case(&["a", "idle"], &[], "needs the plugin velero.io/gcp")]
+    #[case(&[], &[], "more than one VolumeSnapshotLocation of provider aws (a, b), and none of them is the default")]
+    #[case(&[], &[("aws", "c")], "the default, c, does not exist")]
+    fn what_can_not_be_chosen_is_refused_with_what_to_do(
+        #[case] asked: &[&str],
+        #[case] default: &[(&str, &str)],
+        #[case] expected: &str,
+    ) {
+        let facts = facts(&[("a", "aws"), ("b", "aws"), ("idle", "gcp")], &["velero.io/aws"]);
+        let chosen = chosen(&facts, asked, None, default);
+        let [finding] = chosen.findings.as_slice() else { panic!("{chosen:?}") };
+        assert_eq!(finding.field, FIELD);
+        assert!(finding.message.contains(expected), "{}", finding.message);
+    }
+}

@@ -1,0 +1,180 @@
+//! Snapshots of volumes that plugins take ("native" ones): what is recorded of them.
+//!
+//! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`, v1.18) and of the entries
+//! of `-volumeinfo.json.gz` that tell of them (`internal/volume/volumes_information.go`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::{Extra, kind::string_enum};
+
+string_enum! {
+    /// How far a snapshot has come.
+    SnapshotPhase {
+        /// It was about to be taken.
+        New = "New",
+        /// It is there.
+        Completed = "Completed",
+        /// It is not, as far as anybody knows.
+        Failed = "Failed",
+    }
+}
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSnapshot {
+    /// Of what.
+    pub spec: VolumeSnapshotSpec,
+    /// What came of it.
+    pub status: VolumeSnapshotStatus,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// What was snapshotted, and where.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeSnapshotSpec {
+    /// Name of the backup.
+    pub backup_name: String,
+    /// Uid of the backup.
+    #[serde(rename = "backupUID")]
+    pub backup_uid: String,
+    /// Name of the VolumeSnapshotLocation.
+    pub location: String,
+    /// Name of the PersistentVolume.
+    pub persistent_volume_name: String,
+    /// What the storage system calls the volume.
+    #[serde(rename = "providerVolumeID")]
+    pub provider_volume_id: String,
+    /// The kind of volume, in the words of the storage system.
+    pub volume_type: String,
+    /// The zone that the volume is in; may be empty.
+    #[serde(rename = "volumeAZ", skip_serializing_if = "String::is_empty")]
+    pub volume_az: String,
+    /// Operations per second, if a number was asked for.
+    #[serde(rename = "volumeIOPS", skip_serializing_if = "Option::is_none")]
+    pub volume_iops: Option<i64>,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// What came of a snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotStatus {
+    /// What the storage system calls it; empty if there is none.
+    #[serde(rename = "providerSnapshotID", default, skip_serializing_if = "String::is_empty")]
+    pub provider_snapshot_id: String,
+    /// How far it has come.
+    #[serde(default = "new")]
+    pub phase: SnapshotPhase,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+fn new() -> SnapshotPhase {
+    SnapshotPhase::New
+}
+
+impl VolumeSnapshot {
+    /// One that is about to be taken.
+    pub fn new(spec: VolumeSnapshotSpec) -> Self {
+        let status = VolumeSnapshotStatus {
+            provider_snapshot_id: String::new(),
+            phase: SnapshotPhase::New,
+            extra: Extra::default(),
+        };
+        Self { spec, status, extra: Extra::default() }
+    }
+
+    /// It is there, under this name.
+    #[must_use]
+    pub fn completed(mut self, id: String) -> Self {
+        self.status.provider_snapshot_id = id;
+        self.status.phase = SnapshotPhase::Completed;
+        self
+    }
+
+    /// It came to nothing.
+    #[must_use]
+    pub fn failed(mut self) -> Self {
+        self.status.phase = SnapshotPhase::Failed;
+        self
+    }
+
+    /// The id that a volume can be made from; none if there is none.
+    pub fn usable(&self) -> Option<&str> {
+        let id = self.status.provider_snapshot_id.as_str();
+        (self.status.phase == SnapshotPhase::Completed && !id.is_empty()).then_some(id)
+    }
+
+    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without looking whether it is there.
+    pub fn info(&self) -> Value {
+        json!({
+            "snapshotHandle": self.status.provider_snapshot_id,
+            "volumeType": self.spec.volume_type,
+            "volumeAZ": self.spec.volume_az,
+            "iops": self.spec.volume_iops.unwrap_or_default().to_string(),
+            "Phase": self.status.phase,
+        })
+    }
+}
+
+/// How many snapshots of a list were attempted, and have completed.
+pub fn counts(snapshots: &[Value]) -> (i64, i64) {
+    let completed =
+        snapshots.iter().filter(|one| one["status"]["phase"] == SnapshotPhase::Completed.as_str()).count();
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    (number(snapshots.len()), number(completed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> VolumeSnapshotSpec {
+        VolumeSnapshotSpec {
+            backup_name: "b".into(),
+            backup_uid: "u".into(),
+            location: "default".into(),
+            persistent_volume_name: "pv".into(),
+            provider_volume_id: "vol-1".into(),
+            volume_type: "gp3".into(),
+            ..VolumeSnapshotSpec::default()
+        }
+    }
+
+    #[test]
+    fn the_json_is_byte_by_byte_that_of_velero() {
+        let whole = VolumeSnapshotSpec { volume_az: "a".into(), volume_iops: Some(3000), ..spec() };
+        assert_eq!(
+            serde_json::to_string(&VolumeSnapshot::new(whole).completed("snap-1".into())).unwrap(),
+            r#"{"spec":{"backupName":"b","backupUID":"u","location":"default","persistentVolumeName":"pv","providerVolumeID":"vol-1","volumeType":"gp3","volumeAZ":"a","volumeIOPS":3000},"status":{"providerSnapshotID":"snap-1","phase":"Completed"}}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&VolumeSnapshot::new(spec()).failed()).unwrap(),
+            r#"{"spec":{"backupName":"b","backupUID":"u","location":"default","persistentVolumeName":"pv","providerVolumeID":"vol-1","volumeType":"gp3"},"status":{"phase":"Failed"}}"#
+        );
+    }
+
+    #[test]
+    fn only_a_completed_one_with_an_id_is_usable_and_odd_ones_are_read() {
+        assert_eq!(VolumeSnapshot::new(spec()).completed("s".into()).usable(), Some("s"));
+        assert_eq!(VolumeSnapshot::new(spec()).completed(String::new()).usable(), None);
+        let odd = r#"{"spec":{"persistentVolumeName":"pv","later":1},"status":{"providerSnapshotID":"s","phase":"Frozen"}}"#;
+        let odd: VolumeSnapshot = serde_json::from_str(odd).unwrap();
+        assert_eq!((odd.usable(), odd.spec.persistent_volume_name.as_str()), (None, "pv"));
+        assert_eq!(serde_json::to_value(&odd).unwrap()["spec"]["later"], 1);
+    }
+
+    #[test]
+    fn counts_are_those_of_the_list() {
+        let list = [VolumeSnapshot::new(spec()).completed("s".into()), VolumeSnapshot::new(spec()).failed()]
+            .map(|one| serde_json::to_value(one).unwrap());
+        assert_eq!(counts(&list), (2, 1));
+    }
+}

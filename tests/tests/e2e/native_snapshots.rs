@@ -1,0 +1,320 @@
+//! Snapshots of volumes that a plugin of Velero's kind takes (`tests/plugins/disks.go`): disks and snapshots are files beside
+//! those of the plugin.
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{
+    Backup, BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
+    RestoreSpec, VolumeSnapshotLocation, delete_backup_request::DeleteBackupRequestSpec,
+};
+use backup_store::crash;
+use backup_tests::{
+    World,
+    install::{NAMESPACE, ensure_secret},
+    plugins::Plugins,
+    snapshots,
+    wait::{Probe, eventually, when},
+    world::BUCKET,
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use object_store::ObjectStoreExt as _;
+use serde_json::{Value, json};
+
+use crate::{
+    crash_points::{REACHED, debug_build},
+    csi::{item, side_file},
+    main_job::{backups, create_backup, of_namespaces, restore, restores, s3},
+};
+
+crate::tests! {
+    a_volume_is_snapshotted_and_restored_from_its_snapshot_and_this_goes_with_the_backup,
+    a_snapshot_that_fails_is_told_with_its_text_and_one_that_stays_keeps_its_backup,
+    a_controller_that_is_killed_around_a_snapshot_takes_none_twice_and_says_what_nobody_knows,
+    a_deleted_backup_takes_the_snapshots_along_that_plugins_have_taken,
+    a_controller_that_is_killed_while_a_volume_is_made_says_what_nobody_knows_and_makes_none_twice,
+    a_location_without_its_plugin_is_refused_by_the_name_of_the_plugin,
+}
+
+/// The plugins, and a location that `example.io/disks` serves, with credentials of its own.
+async fn ready(world: &World) -> anyhow::Result<Plugins> {
+    let plugins = world.plugins.clone().ok_or(crate::Skip("the plugins are built with Go"))?;
+    ensure_secret(&world.client, NAMESPACE, "disks", "cloud", "open-sesame").await?;
+    let spec = json!({ "provider": "example.io/disks", "config": { "region": "east" },
+        "credential": { "name": "disks", "key": "cloud" } });
+    location(world, "disks", spec).await?;
+    Ok(plugins)
+}
+
+async fn location(world: &World, name: &str, spec: Value) -> anyhow::Result<()> {
+    let api: Api<VolumeSnapshotLocation> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let object = VolumeSnapshotLocation::new(name, serde_json::from_value(spec)?);
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        made => Ok(made.map(|_| ())?),
+    }
+}
+
+/// A claim that is bound to a disk.
+async fn disk(world: &World, namespace: &str, name: &str, id: &str) -> anyhow::Result<()> {
+    snapshots::host_path_claim_at(&world.client, namespace, name, &format!("/disks/{id}")).await?;
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let zone = json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "z1" } } });
+    volumes.patch(&format!("pv-{namespace}-{name}"), &PatchParams::default(), &Patch::Merge(zone)).await?;
+    Ok(())
+}
+
+async fn ended(world: &World, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == phase, "{} with {:?}", backup.phase(), backup.status);
+    Ok(backup)
+}
+
+async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Result<Vec<String>> {
+    let requests: Api<DeleteBackupRequest> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
+    requests.create(&PostParams::default(), &DeleteBackupRequest::new(request, spec)).await?;
+    eventually("the backup is gone, or stays with an answer", REACHED, async || {
+        if backups(world).get_opt(backup).await?.is_none() {
+            return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
+        }
+        let status = requests.get_opt(request).await?.map(|request| request.status).unwrap_or_default();
+        Ok(match status.phase {
+            Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
+            other => Probe::NotYet(format!("{other:?}")),
+        })
+    })
+    .await
+}
+
+/// Where the disk of a PersistentVolume is.
+async fn path_of(world: &World, volume: &str) -> anyhow::Result<String> {
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let spec = volumes.get(volume).await?.spec.context("no spec")?;
+    Ok(spec.host_path.context("it is no folder")?.path)
+}
+
+async fn a_volume_is_snapshotted_and_restored_from_its_snapshot_and_this_goes_with_the_backup(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let plugins = ready(world).await?;
+    let (name, volume) = ("native-good", "pv-native-good-data");
+    disk(world, name, "data", "good-fast").await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    let backup = ended(world, name, BackupPhase::Completed).await?;
+    let status = &backup.status;
+    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (1, 1), "{status:?}");
+    ensure!(status.warnings == 0, "its data is there: {status:?}");
+    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    ensure!(plugins.file("credentials-east")? == "open-sesame");
+
+    let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
+    ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
+    let key = format!("backups/{name}/{name}-volumesnapshots.json.gz");
+    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+    let text = std::io::read_to_string(flate2::read::GzDecoder::new(bytes.as_ref()))?;
+    let recorded: Value = serde_json::from_str(&text)?;
+    let expected = json!([{
+        "spec": { "backupName": name, "backupUID": backup.metadata.uid, "location": "disks",
+            "persistentVolumeName": volume, "providerVolumeID": "good-fast", "volumeType": "fast", "volumeAZ": "z1",
+            "volumeIOPS": 3000 },
+        "status": { "providerSnapshotID": snapshot, "phase": "Completed" },
+    }]);
+    ensure!(recorded == expected && text.ends_with("]\n"), "{text}\n{expected}");
+    let info = side_file(world, name, "volumeinfo.json.gz").await?;
+    ensure!(
+        info == json!([{ "pvcName": "data", "pvcNamespace": name, "pvName": volume, "backupMethod": "NativeSnapshot",
+            "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
+            "nativeSnapshotInfo": { "snapshotHandle": snapshot, "volumeType": "fast", "volumeAZ": "z1", "iops": "3000",
+                "Phase": "Completed" },
+            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }]),
+        "{info}"
+    );
+
+    // Beside the one that is there: a volume of another name, and its claim follows it.
+    let spec = RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        namespace_mapping: [(name.to_owned(), "native-copy".to_owned())].into(),
+        ..RestoreSpec::default()
+    };
+    let copied = restore(world, "native-copy", spec).await?;
+    ensure!(copied.phase() == RestorePhase::Completed, "{:?}", copied.status);
+    let claims = |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
+    let claim = claims("native-copy").get("data").await?;
+    let copy = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+    ensure!(copy.starts_with("velero-clone-"), "{copy}");
+    let disk = path_of(world, &copy).await?;
+    let made = plugins.file(disk.trim_start_matches("/disks/"))?;
+    ensure!(made == format!("from {snapshot}, fast in z1, 3000"), "{made}");
+    ensure!(path_of(world, volume).await? == "/disks/good-fast", "the one that was there was touched");
+
+    // Where it is lost: under its own name.
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    claims(name).patch("data", &PatchParams::default(), &free).await?;
+    claims(name).delete("data", &DeleteParams::default()).await?;
+    volumes.patch(volume, &PatchParams::default(), &free).await?;
+    volumes.delete(volume, &DeleteParams::default()).await?;
+    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
+    let back = restore(world, "native-back", spec).await?;
+    ensure!(back.phase() == RestorePhase::Completed, "{:?}", back.status);
+    let disk = path_of(world, volume).await?;
+    ensure!(
+        plugins.file(disk.trim_start_matches("/disks/"))?.starts_with(&format!("from {snapshot}")),
+        "{disk}"
+    );
+    let claim = claims(name).get("data").await?;
+    ensure!(claim.spec.and_then(|spec| spec.volume_name).as_deref() == Some(volume));
+
+    let errors = delete_backup(world, name, "native-good").await?;
+    ensure!(errors.is_empty(), "{errors:?}");
+    ensure!(plugins.files("snap-east-good-fast").is_empty(), "the snapshot is still there");
+    Ok(())
+}
+
+async fn a_snapshot_that_fails_is_told_with_its_text_and_one_that_stays_keeps_its_backup(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let plugins = ready(world).await?;
+    let name = "native-bad";
+    for disk_name in ["burns", "hangs", "works"] {
+        disk(world, name, disk_name, &format!("bad-{disk_name}")).await?;
+    }
+    plugins.tell("do-snapshot-bad-burns", "fail=array-on-fire")?;
+    plugins.tell("do-snapshot-bad-hangs", "hang")?;
+    let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&[name]) };
+    create_backup(world, name, spec).await?;
+    let backup = ended(world, name, BackupPhase::PartiallyFailed).await?;
+    let status = &backup.status;
+    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (3, 1), "{status:?}");
+    let errors = side_file(world, name, "results.gz").await?["errors"].to_string();
+    ensure!(status.errors == 2, "{errors}");
+    for words in [
+        ["pv-native-bad-burns", "array-on-fire", "example.io/disks"],
+        [
+            "pv-native-bad-hangs",
+            "has not answered CreateSnapshot",
+            "whether there is a snapshot is not known",
+        ],
+    ] {
+        ensure!(words.iter().all(|word| errors.contains(word)), "nothing of {words:?}: {errors}");
+    }
+    item(world, name, "persistentvolumes/cluster/pv-native-bad-burns.json").await?;
+    let calls = |id: &str| plugins.processes("snapshot", &format!("bad-{id}")).len();
+    ensure!((calls("burns"), calls("hangs"), calls("works")) == (1, 1, 1), "{:?}", plugins.calls());
+
+    plugins.tell("do-delete-bad-works", "fail=still-in-use")?;
+    let errors = delete_backup(world, name, "native-bad").await?;
+    ensure!(errors.len() == 1 && errors[0].contains("still-in-use"), "{errors:?}");
+    ensure!(errors[0].contains("pv-native-bad-works"), "{errors:?}");
+    side_file(world, name, "volumesnapshots.json.gz").await.context("its files are there")?;
+    plugins.untell("do-delete-bad-works")?;
+    let errors = delete_backup(world, name, "native-bad-again").await?;
+    ensure!(errors.is_empty() && plugins.files("snap-east-bad").is_empty(), "{errors:?}");
+    Ok(())
+}
+
+async fn a_controller_that_is_killed_around_a_snapshot_takes_none_twice_and_says_what_nobody_knows(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let plugins = ready(world).await?;
+    for (point, taken, known) in
+        [("before-snapshot", 0, false), ("after-snapshot", 1, false), ("after-snapshot-recorded", 1, true)]
+    {
+        ensure!(crash::SNAPSHOT_POINTS.contains(&point), "{point}");
+        let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
+        disk(world, &name, "data", &id).await?;
+        world.controllers[0].restart_with("BACKUP_CRASH_AT", point).await?;
+        create_backup(world, &name, of_namespaces(&[&name])).await?;
+        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        world.controllers[0].restart().await?;
+        let phase = if known { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
+        let backup = ended(world, &name, phase).await.with_context(|| format!("killed at {point}"))?;
+        ensure!(plugins.processes("snapshot", &id).len() == taken, "{point}: {:?}", plugins.calls());
+        let status = &backup.status;
+        let counts = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
+        ensure!(counts == (1, i64::from(known)), "killed at {point}: {status:?}");
+        if !known {
+            let errors = side_file(world, &name, "results.gz").await?["errors"].to_string();
+            ensure!(errors.contains(&id) && errors.contains("is not known"), "killed at {point}: {errors}");
+        }
+    }
+    Ok(())
+}
+
+async fn a_deleted_backup_takes_the_snapshots_along_that_plugins_have_taken(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let plugins = ready(world).await?;
+    let name = "native-deleted";
+    disk(world, name, "data", "deleted").await?;
+    world.controllers[0].restart_with("BACKUP_CRASH_AT", "after-snapshot-recorded").await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    world.controllers[0].killed(REACHED).await?;
+    ensure!(plugins.files("snap-east-deleted").len() == 1, "no snapshot was taken");
+    backups(world).delete(name, &DeleteParams::default()).await?;
+    world.controllers[0].restart().await?;
+    eventually("the backup is gone", REACHED, async || {
+        let left = backups(world).get_opt(name).await?;
+        Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
+    })
+    .await?;
+    ensure!(plugins.files("snap-east-deleted").is_empty(), "its snapshot is still there");
+    Ok(())
+}
+
+async fn a_controller_that_is_killed_while_a_volume_is_made_says_what_nobody_knows_and_makes_none_twice(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let plugins = ready(world).await?;
+    let name = "native-killed";
+    disk(world, name, "data", "remade").await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    ended(world, name, BackupPhase::Completed).await?;
+    let snapshot = plugins.files("snap-east-remade").pop().context("no snapshot was taken")?;
+    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash::VOLUME_POINTS[1]).await?;
+    let spec = RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        namespace_mapping: [(name.to_owned(), "native-remade".to_owned())].into(),
+        ..RestoreSpec::default()
+    };
+    restores(world).create(&PostParams::default(), &Restore::new(name, spec)).await?;
+    world.controllers[0].killed(REACHED).await?;
+    world.controllers[0].restart().await?;
+    let restored = world.restore_ended(name).await?;
+    ensure!(restored.phase() == RestorePhase::PartiallyFailed, "{:?}", restored.status);
+    ensure!(plugins.processes("create", &snapshot).len() == 1, "{:?}", plugins.calls());
+    let key = format!("restores/{name}/restore-{name}-results.gz");
+    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+    let results = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
+    ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
+    Ok(())
+}
+
+async fn a_location_without_its_plugin_is_refused_by_the_name_of_the_plugin(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    ready(world).await?;
+    location(world, "clouds", json!({ "provider": "aws" })).await?;
+    let spec = BackupSpec {
+        volume_snapshot_locations: vec!["clouds".to_owned(), "ghost".to_owned()],
+        ..of_namespaces(&["default"])
+    };
+    create_backup(world, "native-refused", spec).await?;
+    let backup = ended(world, "native-refused", BackupPhase::FailedValidation).await?;
+    let errors = backup.status.validation_errors.join("\n");
+    for word in ["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"]
+    {
+        ensure!(errors.contains(word), "nothing of {word}: {errors}");
+    }
+    // Nobody has to name it: then it is as if it were not there.
+    create_backup(world, "native-without", of_namespaces(&["default"])).await?;
+    let backup = ended(world, "native-without", BackupPhase::Completed).await?;
+    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    Ok(())
+}
