@@ -364,6 +364,8 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         let [inside, outside]: [_; 2] = results.try_into().map_err(|_| anyhow::anyhow!("not two"))?;
         let (inside, outside) = (inside?, outside?);
         ensure!(inside == outside, "inside {inside:?}, outside {outside:?}");
+        // To the byte: the members of an object in the same order.
+        ensure!(serde_json::to_vec(&inside)? == serde_json::to_vec(&outside)?);
         ensure!(inside.additional.len() == if name == "default" { 4 } else { 0 }, "{inside:?}");
     }
     stop.cancel();

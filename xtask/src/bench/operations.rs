@@ -33,6 +33,8 @@ const ROUNDS: u32 = 2;
 const LONGER: f64 = 1.1;
 /// At most so much memory (MiB).
 const MEMORY: u32 = 128;
+/// Between two looks at what the plugin notes; they cost something, too.
+const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// What to measure.
@@ -188,7 +190,7 @@ async fn asked(plugins: &Plugins, times: u32) -> anyhow::Result<()> {
     let until = count() + usize::try_from(times)?;
     let all = async {
         while count() < until {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(LOOK).await;
         }
     };
     tokio::time::timeout(PATIENCE, all).await.context("the plugin is not asked any more")
