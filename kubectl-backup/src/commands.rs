@@ -6,6 +6,7 @@ pub mod delete;
 pub mod describe;
 pub mod get;
 pub mod locks;
+pub mod names;
 pub mod pause;
 pub mod restore;
 pub mod subject;

@@ -47,7 +47,8 @@ impl PluginAction {
             item: sent.clone(),
             backup: plugin.json(backup, "Execute")?,
         };
-        let answer = plugin.execute(self.kind.execute(), self.limit, &self.log, question).await?;
+        let answer =
+            plugin.execute((self.kind.execute(), "Execute"), self.limit, Some(&self.log), question).await?;
         read(&sent, item, answer).map_err(|reason| plugin.nonsense("Execute", reason))
     }
 

@@ -32,19 +32,19 @@ impl Plugin {
         Self { binary, name }
     }
 
-    /// Has it work on an item.
+    /// Has it work on an item, by a method that people know under this name.
     pub async fn execute<Q, A>(
         &self,
-        method: &'static str,
+        (method, name): (&'static str, &'static str),
         limit: Duration,
-        log: &PluginLog,
+        log: Option<&PluginLog>,
         question: Q,
     ) -> Result<A, PluginError>
     where
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let call = Call { plugin: &self.name, method, name: "Execute", limit, log: Some(log) };
+        let call = Call { plugin: &self.name, method, name, limit, log };
         self.binary.call(call, question).await
     }
 

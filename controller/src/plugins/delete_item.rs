@@ -6,7 +6,8 @@ use backup_core::api::Backup;
 use serde_json::Value;
 
 use super::{
-    binary::{Binary, Call},
+    asking::Plugin,
+    binary::Binary,
     error::PluginError,
     offers::{Kind, Offer},
     wire,
@@ -16,8 +17,7 @@ use crate::backup::action::AppliesTo;
 /// An action that a plugin binary offers.
 #[derive(Debug)]
 pub struct DeleteAction {
-    binary: Arc<Binary>,
-    name: String,
+    plugin: Plugin,
     applies_to: AppliesTo,
     limit: Duration,
 }
@@ -25,12 +25,13 @@ pub struct DeleteAction {
 impl DeleteAction {
     /// What a binary offers; none if nobody knows which items it wants to see.
     pub fn new(binary: Arc<Binary>, offer: Offer, limit: Duration) -> Option<Self> {
-        Some(Self { binary, name: offer.name, applies_to: offer.applies_to.ok()?, limit })
+        let plugin = Plugin::new(binary, offer.name);
+        Some(Self { plugin, applies_to: offer.applies_to.ok()?, limit })
     }
 
     /// Its name, as `domain/name`.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.plugin.name
     }
 
     /// Which items it wants to see.
@@ -43,27 +44,12 @@ impl DeleteAction {
     /// # Errors
     /// The item may still have something outside of the cluster.
     pub async fn execute(&self, item: &Value, backup: &Backup) -> Result<(), PluginError> {
-        let call = Call {
-            plugin: &self.name,
-            method: Kind::DeleteItemAction.execute(),
-            name: "Execute",
-            limit: self.limit,
-            log: None,
-        };
-        let json = |value: serde_json::Result<Vec<u8>>| {
-            value.map_err(|error| PluginError::Refused {
-                binary: self.binary.path(),
-                plugin: self.name.clone(),
-                call: call.name,
-                reason: format!("what it is asked can not be written as JSON: {error}"),
-                lasting: true,
-            })
-        };
+        let (plugin, name) = (&self.plugin, "Execute");
         let question = wire::ExecuteRequest {
-            plugin: self.name.clone(),
-            item: json(serde_json::to_vec(item))?,
-            backup: json(serde_json::to_vec(backup))?,
+            plugin: plugin.name.clone(),
+            item: plugin.json(item, name)?,
+            backup: plugin.json(backup, name)?,
         };
-        self.binary.call(call, question).await
+        plugin.execute((Kind::DeleteItemAction.execute(), name), self.limit, None, question).await
     }
 }

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    asking::ids,
-    binary::{Binary, Call},
+    asking::{Plugin, ids},
+    binary::Binary,
     error::PluginError,
     log::PluginLog,
     offers::{Kind, Offer},
@@ -30,8 +30,7 @@ pub struct RelatedItems {
 /// An action on blocks that a plugin binary offers.
 #[derive(Debug)]
 pub struct BlockAction {
-    binary: Arc<Binary>,
-    name: String,
+    plugin: Plugin,
     applies_to: AppliesTo,
     limit: Duration,
     log: PluginLog,
@@ -40,45 +39,26 @@ pub struct BlockAction {
 impl BlockAction {
     /// What a binary offers; none if nobody knows which items it wants to see.
     pub fn new(binary: Arc<Binary>, offer: Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
-        Some(Self { binary, name: offer.name, applies_to: offer.applies_to.ok()?, limit, log: log.clone() })
+        let plugin = Plugin::new(binary, offer.name);
+        Some(Self { plugin, applies_to: offer.applies_to.ok()?, limit, log: log.clone() })
     }
 
     async fn ask(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, PluginError> {
-        let call = Call {
-            plugin: &self.name,
-            method: Kind::ItemBlockAction.execute(),
-            name: "GetRelatedItems",
-            limit: self.limit,
-            log: Some(&self.log),
-        };
-        let (binary, plugin) = (self.binary.path(), self.name.clone());
-        let json = |value: serde_json::Result<Vec<u8>>| {
-            value.map_err(|error| PluginError::Refused {
-                binary: binary.clone(),
-                plugin: plugin.clone(),
-                call: call.name,
-                reason: format!("what it is asked can not be written as JSON: {error}"),
-                lasting: true,
-            })
-        };
+        let (plugin, name) = (&self.plugin, "GetRelatedItems");
         let question = wire::ExecuteRequest {
-            plugin: self.name.clone(),
-            item: json(serde_json::to_vec(item))?,
-            backup: json(serde_json::to_vec(backup))?,
+            plugin: plugin.name.clone(),
+            item: plugin.json(item, name)?,
+            backup: plugin.json(backup, name)?,
         };
-        let answer: RelatedItems = self.binary.call(call, question).await?;
-        ids(answer.related_items).map_err(|reason| PluginError::Nonsense {
-            binary,
-            plugin,
-            call: call.name,
-            reason,
-        })
+        let method = (Kind::ItemBlockAction.execute(), name);
+        let answer: RelatedItems = plugin.execute(method, self.limit, Some(&self.log), question).await?;
+        ids(answer.related_items).map_err(|reason| plugin.nonsense(name, reason))
     }
 }
 
 impl ItemBlockAction for BlockAction {
     fn name(&self) -> &str {
-        &self.name
+        &self.plugin.name
     }
 
     fn applies_to(&self) -> &AppliesTo {
@@ -94,7 +74,7 @@ impl ItemBlockAction for BlockAction {
             let asked = self.ask(item, backup).await;
             // It changes nothing, so nothing is left open by a call without an answer.
             asked.map_err(|error| ActionError::Passing {
-                action: self.name.clone(),
+                action: self.plugin.name.clone(),
                 reason: error.to_string(),
             })
         })

@@ -49,7 +49,8 @@ impl RestoreAction {
             restore: plugin.json(given.restore, "Execute")?,
             item_from_backup: plugin.json(given.from_backup, "Execute")?,
         };
-        let answer = plugin.execute(self.kind.execute(), self.limit, &self.log, question).await?;
+        let answer =
+            plugin.execute((self.kind.execute(), "Execute"), self.limit, Some(&self.log), question).await?;
         read(&plugin.name, &sent, given.item, answer).map_err(|reason| plugin.nonsense("Execute", reason))
     }
 

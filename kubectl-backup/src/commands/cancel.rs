@@ -7,7 +7,7 @@ use backup_core::{
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::{subject::Subject, wait::until_ended};
+use super::{names, subject::Subject, wait::until_ended};
 use crate::{
     Terminal,
     cli::{CancelArgs, GlobalArgs},
@@ -15,21 +15,17 @@ use crate::{
     error::{Exit, Problem},
 };
 
-/// `cancel`. A name for which it fails does not keep the others from being tried.
+/// `cancel`
 pub async fn run(global: &GlobalArgs, args: CancelArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let mut worst = Ok(Exit::Done);
-    for name in &args.names {
-        match one(&session, name, &args, terminal).await {
-            Ok(exit) => worst = worst.map(|before: Exit| before.max(exit)),
-            Err(problem) => {
-                if let Err(before) = std::mem::replace(&mut worst, Err(problem)) {
-                    terminal.say(&format!("error: {before}"));
-                }
-            }
-        }
-    }
-    worst
+    names::each(
+        global,
+        &args.names,
+        terminal,
+        async |session: &Session, name: &str, terminal: &mut Terminal| {
+            one(session, name, &args, terminal).await
+        },
+    )
+    .await
 }
 
 async fn one(

@@ -13,6 +13,7 @@ use kube::{
 };
 
 use super::{
+    names,
     subject::Subject,
     wait::{Look, Waited, poll},
 };
@@ -95,13 +96,13 @@ pub async fn restores(
     .await
 }
 
-/// Asks a person, then does it for each name; a failure does not keep the others from being tried.
+/// Asks a person, then does it for each name.
 async fn each<F>(
     global: &GlobalArgs,
     args: &DeleteArgs,
     what: &str,
     terminal: &mut Terminal,
-    mut delete: F,
+    delete: F,
 ) -> Result<Exit, Problem>
 where
     F: AsyncFnMut(&Session, &str, &mut Terminal) -> Result<Exit, Problem>,
@@ -123,19 +124,7 @@ where
             }
         }
     }
-    let session = Session::connect(global, terminal).await?;
-    let mut worst = Ok(Exit::Done);
-    for name in &args.names {
-        match delete(&session, name, terminal).await {
-            Ok(exit) => worst = worst.map(|before: Exit| before.max(exit)),
-            Err(problem) => {
-                if let Err(before) = std::mem::replace(&mut worst, Err(problem)) {
-                    terminal.say(&format!("error: {before}"));
-                }
-            }
-        }
-    }
-    worst
+    names::each(global, &args.names, terminal, delete).await
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.

@@ -64,7 +64,7 @@ async fn two_pods_that_share_a_claim_are_held_still_together(world: &mut World) 
 async fn what_a_plugin_says_belongs_to_an_item_is_held_still_around_it(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let plugins = world.plugins.clone().ok_or(crate::Skip("the plugins are built with Go"))?;
+    let plugins = crate::velero_plugins::plugins(world)?;
     let (kubelet, name) = (Kubelet::start(world).await?, "block-named");
     ensure_namespace(&world.client, name).await?;
     let annotations = json!({ PRE: r#"["say", "freeze"]"#, POST: r#"["say", "thaw"]"# });

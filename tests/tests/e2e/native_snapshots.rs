@@ -40,7 +40,7 @@ crate::tests! {
 
 /// The plugins, and a location that `example.io/disks` serves, with credentials of its own.
 async fn ready(world: &World) -> anyhow::Result<Plugins> {
-    let plugins = world.plugins.clone().ok_or(crate::Skip("the plugins are built with Go"))?;
+    let plugins = crate::velero_plugins::plugins(world)?;
     ensure_secret(&world.client, NAMESPACE, "disks", "cloud", "open-sesame").await?;
     let spec = json!({ "provider": "example.io/disks", "config": { "region": "east" },
         "credential": { "name": "disks", "key": "cloud" } });

@@ -57,7 +57,7 @@ struct Place {
 impl Place {
     /// A location with a bucket of its name, in a folder of its own.
     async fn make(world: &World, name: &str) -> anyhow::Result<Self> {
-        let plugins = world.plugins.clone().ok_or(crate::Skip("the plugins are built with Go"))?;
+        let plugins = crate::velero_plugins::plugins(world)?;
         let folder = world.folder().join("objects").join(name);
         std::fs::create_dir_all(folder.join(name))?;
         let spec = json!({
@@ -318,7 +318,7 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(world: &mut Wor
 }
 
 async fn a_provider_that_nobody_serves_is_told_with_those_there_are(world: &mut World) -> anyhow::Result<()> {
-    world.plugins.clone().ok_or(crate::Skip("the plugins are built with Go"))?;
+    crate::velero_plugins::plugins(world)?;
     for (provider, config, words) in [
         (
             "nobody",

@@ -8,7 +8,6 @@ use backup_store::crash;
 use backup_tests::{
     World,
     install::ensure_namespace,
-    plugins::Plugins,
     wait::{Probe, eventually, when},
     world::BUCKET,
 };
@@ -24,6 +23,7 @@ use serde_json::{Value, json};
 use crate::{
     crash_points::{REACHED, debug_build},
     main_job::{create_backup, of_namespaces, restores, s3},
+    velero_plugins::plugins,
 };
 
 crate::tests! {
@@ -39,10 +39,6 @@ crate::tests! {
 }
 
 const SOON: Duration = Duration::from_mins(1);
-
-fn plugins(world: &World) -> anyhow::Result<Plugins> {
-    world.plugins.clone().ok_or_else(|| crate::Skip("the plugins are built with Go").into())
-}
 
 /// ConfigMaps in a namespace of their own, in a backup of its name: name, label `example.io/restored-by`, and what is to be
 /// done. Those without a plugin are not selected by [`into`].
