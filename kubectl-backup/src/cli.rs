@@ -62,9 +62,10 @@ pub enum Command {
     Get(GetArgs),
     /// Show one backup: is it safe, what went wrong, what now
     Describe(DescribeArgs),
-    /// Restore from a backup; and list, show and delete restores
+    /// Restore from a backup; and list, show, cancel and delete restores
     Restore(Box<RestoreArgs>),
     /// End running backups early; what they have is stored, and says what is missing
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", backup::CANCEL_EXAMPLES))]
     Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),

@@ -27,7 +27,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Create(args) => Box::pin(create::run(&global, *args, terminal)).await,
         Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
-        Command::Cancel(args) => cancel::run(&global, args, terminal).await,
+        Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(&global, args.list, terminal)).await,
@@ -51,6 +51,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                 }
                 RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
+                RestoreCommand::Cancel(args) => cancel::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
             }
         }

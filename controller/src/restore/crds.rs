@@ -65,7 +65,7 @@ pub async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result
                 "definition {name:?} was not ready within --resource-timeout ({last}); its resources may be missing"
             )));
         }
-        calls.gate().sleep(pause).await?;
+        calls.gate().wait(pause).await?;
         pause = (pause * 2).min(LOOK.1);
     }
 }

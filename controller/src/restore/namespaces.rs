@@ -124,7 +124,7 @@ async fn create(calls: &Calls, body: Option<&Object>, name: &str, how: &How<'_>)
                 ),
             ));
         }
-        calls.gate().sleep(LOOK).await?;
+        calls.gate().wait(LOOK).await?;
     }
 }
 

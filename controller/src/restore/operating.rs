@@ -23,7 +23,7 @@ use super::{
     decide, finish,
     finish::Pending,
     halt::{Gate, Halt},
-    reconcile::{Desk, StepError, halted},
+    reconcile::{Desk, Reins, StepError, halted},
     status::{self, Counts},
     work::Started,
 };
@@ -86,7 +86,7 @@ pub fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> V
 pub async fn operate(
     ctx: &Context,
     desk: &Desk,
-    (stop, cancel): (CancellationToken, CancellationToken),
+    (stop, cancel): Reins,
     operating: Operating,
 ) -> Result<Action, StepError> {
     let Operating { restore, store, mut waiting } = operating;

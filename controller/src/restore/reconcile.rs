@@ -40,6 +40,12 @@ const AT_WORK: usize = 2;
 /// Look again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
+/// Why a restore fails that a person has cancelled in time.
+pub(super) const CANCELLED_BEFORE: &str = "it was cancelled by a person before anything was restored";
+
+/// What a worker is told to stop by, and what has it come to an early end.
+pub type Reins = (CancellationToken, CancellationToken);
+
 /// Why a step did not succeed; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
@@ -96,7 +102,7 @@ pub struct Desk {
     /// One for each Restore that is worked on.
     places: Semaphore,
     /// Cancelled to stop the worker of a name, and to have it stop operations.
-    workers: Mutex<HashMap<Key, (CancellationToken, CancellationToken)>>,
+    workers: Mutex<HashMap<Key, Reins>>,
     /// Results that could not be stored yet, with the uid that they are of.
     pending: Mutex<HashMap<Key, (String, Arc<Pending>)>>,
 }
@@ -115,14 +121,14 @@ impl Desk {
         }
     }
 
-    /// Tells the worker of a name, if there is one, that a person wants its operations to stop. Work goes on to an honest end.
+    /// Tells the worker of a name, if there is one, that a person wants an early end. What is under way comes to its own.
     pub fn cancel(&self, key: &Key) {
         if let Some((_, cancel)) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             cancel.cancel();
         }
     }
 
-    fn hire(&self, key: &Key, tokens: (CancellationToken, CancellationToken)) -> Hired<'_> {
+    fn hire(&self, key: &Key, tokens: Reins) -> Hired<'_> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), tokens);
         Hired { desk: self, key: key.clone() }
     }
@@ -161,16 +167,16 @@ pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action
     // Before the read: a deletion that comes later than what is read finds somebody to stop.
     let (stop, cancel) = (ctx.stop.child_token(), CancellationToken::new());
     let _hired = desk.hire(&key, (stop.clone(), cancel.clone()));
-    match step(&ctx, &desk, stop.clone(), &key).await? {
+    let reins = (stop, cancel);
+    match step(&ctx, &desk, &reins, &key).await? {
         Next::Done(action) => Ok(action),
-        Next::Operate(operating) => {
-            Box::pin(operating::operate(&ctx, &desk, (stop, cancel), *operating)).await
-        }
+        Next::Operate(operating) => Box::pin(operating::operate(&ctx, &desk, reins, *operating)).await,
     }
 }
 
 /// One look, one decision, one step. Items are only worked on in one of the places; all else never waits for one.
-async fn step(ctx: &Context, desk: &Desk, stop: CancellationToken, key: &Key) -> Result<Next, StepError> {
+async fn step(ctx: &Context, desk: &Desk, reins: &Reins, key: &Key) -> Result<Next, StepError> {
+    let (stop, cancel) = reins;
     let mut place = None;
     loop {
         let restore = match observe::restore(ctx, &key.name).await? {
@@ -193,21 +199,27 @@ async fn step(ctx: &Context, desk: &Desk, stop: CancellationToken, key: &Key) ->
             guarded: holds(WORK_FINALIZER) || (deleting && holds(VELERO_FINALIZER)),
         };
         let next = decide::next(seen);
-        let works = matches!(next, Step::Start | Step::Resume) && !decide::waits(&phase);
+        if restore.is_cancelled() {
+            cancel.cancel();
+        }
+        // Who is cancelled does not wait for a place to come to an end.
+        let works =
+            matches!(next, Step::Start | Step::Resume) && !decide::waits(&phase) && !cancel.is_cancelled();
         if works && place.is_none() {
             place = desk.places.try_acquire().ok();
             if place.is_none() {
                 place = tokio::select! {
                     place = desk.places.acquire() => place.ok(),
                     () = stop.cancelled() => return Ok(Next::Done(AT_ONCE)),
+                    () = cancel.cancelled() => None,
                 };
                 // It may have changed meanwhile.
                 continue;
             }
         }
         return match next {
-            Step::Start => Box::pin(start(ctx, desk, stop, restore)).await,
-            Step::Resume => Box::pin(resume(ctx, desk, stop, restore)).await,
+            Step::Start => Box::pin(start(ctx, desk, reins, restore)).await,
+            Step::Resume => Box::pin(resume(ctx, desk, reins, restore)).await,
             Step::Free => free(ctx, desk, &restore).await.map(Next::Done),
             Step::Rest => {
                 desk.forget(key);
@@ -217,12 +229,10 @@ async fn step(ctx: &Context, desk: &Desk, stop: CancellationToken, key: &Key) ->
     }
 }
 
-async fn start(
-    ctx: &Context,
-    desk: &Desk,
-    stop: CancellationToken,
-    restore: Restore,
-) -> Result<Next, StepError> {
+async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> Result<Next, StepError> {
+    if restore.is_cancelled() {
+        return finish::fail(ctx, desk, &restore, CANCELLED_BEFORE, None).await.map(Next::Done);
+    }
     let claimed = match claim(ctx, &restore).await? {
         Right::Granted(claimed) => claimed,
         Right::Refused(action) => return Ok(Next::Done(action)),
@@ -255,7 +265,7 @@ async fn start(
             }
             let claimed = claimed.footprint;
             let job = Job { restore: started, backup: &backup, claimed, resumed: false };
-            Box::pin(runner::run(ctx, desk, stop, job)).await
+            Box::pin(runner::run(ctx, desk, reins, job)).await
         }
         Outcome::Gone => {
             release(ctx, &restore).await;
@@ -265,12 +275,7 @@ async fn start(
     }
 }
 
-async fn resume(
-    ctx: &Context,
-    desk: &Desk,
-    stop: CancellationToken,
-    mut restore: Restore,
-) -> Result<Next, StepError> {
+async fn resume(ctx: &Context, desk: &Desk, reins: &Reins, mut restore: Restore) -> Result<Next, StepError> {
     if let Some(pending) = desk.pending(&restore) {
         return finish::finish(ctx, desk, &restore, &pending).await.map(Next::Done);
     }
@@ -318,7 +323,7 @@ async fn resume(
     let claimed = claimed.footprint;
     tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
     let job = Job { restore, backup: &backup, claimed, resumed: true };
-    Box::pin(runner::run(ctx, desk, stop, job)).await
+    Box::pin(runner::run(ctx, desk, reins, job)).await
 }
 
 /// What was kept of a restore whose operations go on; the error says whether it may pass.
@@ -394,7 +399,7 @@ pub(super) fn schedule_label(restore: &Restore) -> &str {
 pub(super) fn halted(halt: Halt) -> Result<Action, StepError> {
     match halt {
         // Asked to: a deletion goes on in the next step.
-        Halt::Stopped => Ok(AT_ONCE),
+        Halt::Stopped | Halt::Cancelled => Ok(AT_ONCE),
         Halt::NotLeading(error) => Err(error.into()),
     }
 }

@@ -84,6 +84,21 @@ impl Report {
         });
     }
 
+    /// A person has ended the work early; whether an earlier try may have done some of it.
+    pub fn cancelled(&self, resumed: bool) {
+        let RestoreProgress { total_items, items_restored, .. } = self.progress();
+        let earlier = if resumed {
+            ", besides those that were restored before it was taken up again, which are not listed"
+        } else {
+            ""
+        };
+        let message = format!(
+            "the restore was cancelled by a person: {items_restored} of at least {total_items} items were looked at{earlier}; \
+             what is restored stays"
+        );
+        self.error(Scope::Velero, message);
+    }
+
     /// One item is done.
     pub fn item(&self, about: About<'_>, applied: Applied) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);

@@ -16,7 +16,6 @@ use backup_core::{
 use backup_lock::Footprint;
 use backup_store::{Contents, Location, RestoreFiles, Scope, StoreError, crash};
 use kube::{Client, ResourceExt as _};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     action::{Executed, RestoreItemAction},
@@ -26,7 +25,7 @@ use super::{
     finish::Pending,
     halt::{Gate, Halt},
     operating::{self, Operating},
-    reconcile::{Desk, Next, StepError, halted},
+    reconcile::{CANCELLED_BEFORE, Desk, Next, Reins, StepError, halted},
     report::Report,
     select::Served,
     snapshots::{self, Snapshots},
@@ -84,7 +83,7 @@ pub struct Job<'a> {
 pub async fn run(
     ctx: &Context,
     desk: &Desk,
-    stop: CancellationToken,
+    (stop, cancel): &Reins,
     job: Job<'_>,
 ) -> Result<Next, StepError> {
     let Job { restore, backup, .. } = &job;
@@ -105,6 +104,10 @@ pub async fn run(
     }
     let contents = tokio::select! {
         () = stop.cancelled() => return halted(Halt::Stopped).map(Next::Done),
+        // What an earlier try has started is only found on the way.
+        () = cancel.cancelled(), if !job.resumed => {
+            return finish::fail(ctx, desk, restore, CANCELLED_BEFORE, Some(store)).await.map(Next::Done);
+        }
         contents = store.read_contents(&name) => contents,
     };
     let contents = match contents {
@@ -146,7 +149,8 @@ pub async fn run(
                 .map(Next::Done);
         }
     };
-    let done = work(ctx, &job, (&contents, &report), gate.clone(), &executions, snapshots).await;
+    let working = gate.clone().cancelled_by(cancel.clone());
+    let done = work(ctx, &job, (&contents, &report), working, &executions, snapshots).await;
     let started = match done {
         Ok(started) => started,
         Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),

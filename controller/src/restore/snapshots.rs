@@ -186,7 +186,7 @@ impl Snapshots {
                 return Ok(Err(reason));
             }
             looks += 1;
-            calls.gate().sleep(STEPS.delay(looks, 1.0)).await?;
+            calls.gate().wait(STEPS.delay(looks, 1.0)).await?;
         }
     }
 

@@ -100,23 +100,35 @@ pub struct Work<'a, D> {
 }
 
 /// What all items have in common.
-struct Common {
+struct Common<'a> {
     rules: Arc<Rules>,
     namespaces: Namespaces,
     turns: Turns,
-    started: Mutex<Vec<Started>>,
+    started: &'a Mutex<Vec<Started>>,
 }
 
 impl<D: Discover> Work<'_, D> {
-    /// Restores everything that is selected; what actions have started meanwhile. Running it again is idempotent.
+    /// Restores everything that is selected, or what there was time for before a person has cancelled it; what actions have
+    /// started meanwhile. Running it again is idempotent.
     pub async fn run(mut self) -> Result<Vec<Started>, WorkError> {
+        let started = Mutex::default();
+        match self.everything(&started).await {
+            Err(WorkError::Halt(Halt::Cancelled)) => self.report.cancelled(self.resumed),
+            other => other?,
+        }
+        self.acting.log.settle().await;
+        self.tell_said();
+        Ok(started.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
         let spec = &self.restore.spec;
         let served = self.discover.load().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served);
         let claimed = self.learn_volumes(&selection)?;
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection);
-        let common = Common { rules, namespaces, turns: Turns::default(), started: Mutex::default() };
+        let common = Common { rules, namespaces, turns: Turns::default(), started };
         let definitions = selection.definitions(self.contents, &served)?;
         self.report.expect(definitions.len());
         let again = if definitions.is_empty() {
@@ -140,12 +152,15 @@ impl<D: Discover> Work<'_, D> {
         for batch in &batches {
             self.batch(batch, &pass).await?;
         }
-        self.acting.log.settle().await;
-        self.tell_said();
-        Ok(common.started.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(())
     }
 
-    fn pass<'p>(&'p self, common: &'p Common, served: &'p D::Found, selection: &'p Selection) -> Pass<'p, D> {
+    fn pass<'p>(
+        &'p self,
+        common: &'p Common<'_>,
+        served: &'p D::Found,
+        selection: &'p Selection,
+    ) -> Pass<'p, D> {
         let built_in = actions::all(&common.rules);
         let actions = Actions::of(built_in, &self.acting.plugins, &|name| served.complete(name));
         let turns = actions.may_bring().then_some(&common.turns);

@@ -32,7 +32,7 @@ impl Restore {
         self.status.phase.clone().unwrap_or(RestorePhase::New)
     }
 
-    /// Whether somebody has asked by annotation for its operations to be stopped.
+    /// Whether somebody has asked by annotation for an early end.
     pub fn is_cancelled(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
         annotations.is_some_and(|all| all.contains_key(crate::labels::CANCEL_ANNOTATION))

@@ -149,7 +149,7 @@ impl From<DocumentOutput> for Output {
     }
 }
 
-const CANCEL_EXAMPLES: &str = "\
+pub(super) const CANCEL_EXAMPLES: &str = "\
 Examples:
   # End a backup early: nothing more is collected, and its operations are told to stop
   kubectl backup cancel before-upgrade
@@ -157,9 +157,8 @@ Examples:
   # In a script: wait until it has ended
   kubectl backup cancel before-upgrade --wait --timeout=10m";
 
-/// `cancel`
+/// `cancel` and `restore cancel`
 #[derive(Args, Debug)]
-#[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct CancelArgs {
     /// Names
     #[arg(required = true)]

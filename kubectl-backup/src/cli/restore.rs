@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs, duration, key_value,
-    selector,
+    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs, duration,
+    key_value, selector,
 };
 
 const EXAMPLES: &str = "\
@@ -53,6 +53,9 @@ pub enum RestoreCommand {
     /// Show one restore: is it done, what went wrong, what now
     #[command(after_help = DESCRIBE_EXAMPLES)]
     Describe(DescribeArgs),
+    /// End running restores early; what they have restored stays, and they say what is missing
+    #[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Cancel(CancelArgs),
     /// Delete restores; what they restored stays
     #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Delete(DeleteArgs),
@@ -81,6 +84,14 @@ Examples:
 
   # The same for a program: a versioned document
   kubectl backup restore describe back-again -o json";
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  # End a restore early: nothing more is restored, and its operations are told to stop
+  kubectl backup restore cancel back-again
+
+  # In a script: wait until it has ended
+  kubectl backup restore cancel back-again --wait --timeout=10m";
 
 const DELETE_EXAMPLES: &str = "\
 Examples:

@@ -1,9 +1,6 @@
-//! `cancel`: asks for an early end, by the annotation that the controller looks for.
+//! `cancel` and `restore cancel`: ask for an early end, by the annotation that the controller looks for.
 
-use backup_core::{
-    api::{Backup, BackupPhase},
-    labels::CANCEL_ANNOTATION,
-};
+use backup_core::labels::CANCEL_ANNOTATION;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
@@ -15,52 +12,55 @@ use crate::{
     error::{Exit, Problem},
 };
 
-/// `cancel`
-pub async fn run(global: &GlobalArgs, args: CancelArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+/// `cancel` and `restore cancel`.
+pub async fn run<K: Subject>(
+    global: &GlobalArgs,
+    args: CancelArgs,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
     names::each(
         global,
         &args.names,
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
-            one(session, name, &args, terminal).await
+            one::<K>(session, name, &args, terminal).await
         },
     )
     .await
 }
 
-async fn one(
+async fn one<K: Subject>(
     session: &Session,
     name: &str,
     args: &CancelArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let api = session.api::<Backup>();
-    let backup = session.call(Backup::about("get", name), api.get(name)).await?;
-    let phase = backup.phase();
-    if let Some((why, remedy)) = too_late(&phase, name) {
+    let api = session.api::<K>();
+    let object = session.call(K::about("get", name), api.get(name)).await?;
+    if let Some(why) = object.too_late() {
         return Err(Problem::Other {
-            message: format!("backup {name:?} can not be cancelled: {why} ({})", backup.phase_name()),
-            remedy: Some(remedy),
+            message: format!("{} {name:?} can not be cancelled: {why} ({})", K::KIND, object.phase_name()),
+            remedy: Some(format!("If it is not wanted, delete it: {} {name}", K::DELETE)),
         });
     }
     // Idempotent, and for this very object only: the API server refuses a patch with another uid.
     let patch = json!({ "metadata": {
-        "uid": backup.metadata.uid,
+        "uid": object.meta().uid,
         "annotations": { CANCEL_ANNOTATION: terminal.now().to_string() },
     } });
-    let asked = if backup.is_cancelled() {
-        terminal.data(&format!("backup.velero.io/{name} was cancelled before\n"))?;
-        backup
+    let asked = if object.is_cancelled() {
+        terminal.data(&format!("{}.velero.io/{name} was cancelled before\n", K::KIND))?;
+        object
     } else {
         let params =
             PatchParams { field_manager: Some("kubectl-backup".to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
-        let patched = session.call(Backup::about("patch", name), api.patch(name, &params, &patch)).await?;
-        terminal.data(&format!("backup.velero.io/{name} cancelled\n"))?;
+        let patched = session.call(K::about("patch", name), api.patch(name, &params, &patch)).await?;
+        terminal.data(&format!("{}.velero.io/{name} cancelled\n", K::KIND))?;
         patched
     };
     if !args.wait {
-        terminal.say(&format!("It ends soon. Follow it with: kubectl backup describe {name}"));
+        terminal.say(&format!("It ends soon. Follow it with: {} {name}", K::DESCRIBE));
         return Ok(Exit::Done);
     }
     // Any end is the one that was asked for.
@@ -68,14 +68,4 @@ async fn one(
         (Exit::NotCompleted, _) => Exit::Done,
         (exit, _) => exit,
     })
-}
-
-/// Why there is nothing to be cancelled any more, and what can be done instead.
-fn too_late(phase: &BackupPhase, name: &str) -> Option<(&'static str, String)> {
-    let delete = format!("If it is not wanted, delete it: kubectl backup delete {name}");
-    if phase.is_terminal() {
-        return Some(("it has ended", delete));
-    }
-    matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
-        .then_some(("everything is collected, and it is being stored", delete))
 }

@@ -30,6 +30,8 @@ pub trait Subject:
     const PLURAL: &'static str;
     /// The command that describes one, without the name.
     const DESCRIBE: &'static str;
+    /// The command that deletes one, without the name.
+    const DELETE: &'static str;
     /// Headers of `get`, wide.
     const HEADERS: &'static [&'static str];
     /// How many of them are shown unless wide.
@@ -43,6 +45,10 @@ pub trait Subject:
     fn phase_name(&self) -> String;
     /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
     fn ended(&self) -> Option<bool>;
+    /// Whether somebody has asked for an early end.
+    fn is_cancelled(&self) -> bool;
+    /// Why there is nothing to be cancelled any more.
+    fn too_late(&self) -> Option<&'static str>;
     /// Items done, of how many.
     fn progress(&self) -> Option<(i64, i64)>;
     /// How it stands.
@@ -60,6 +66,7 @@ impl Subject for Backup {
     const KIND: &'static str = "backup";
     const PLURAL: &'static str = "backups";
     const DESCRIBE: &'static str = "kubectl backup describe";
+    const DELETE: &'static str = "kubectl backup delete";
     const HEADERS: &'static [&'static str] = &list::BACKUP_HEADERS;
     const NARROW: usize = list::BACKUP_NARROW;
     const STATUS_COLUMN: usize = 1;
@@ -75,6 +82,20 @@ impl Subject for Backup {
     fn ended(&self) -> Option<bool> {
         let phase = self.phase();
         phase.is_terminal().then_some(phase == BackupPhase::Completed)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Self::is_cancelled(self)
+    }
+
+    fn too_late(&self) -> Option<&'static str> {
+        let phase = self.phase();
+        let storing = matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed);
+        match (phase.is_terminal(), storing) {
+            (true, _) => Some("it has ended"),
+            (_, true) => Some("everything is collected, and it is being stored"),
+            _ => None,
+        }
     }
 
     fn progress(&self) -> Option<(i64, i64)> {
@@ -94,6 +115,7 @@ impl Subject for Restore {
     const KIND: &'static str = "restore";
     const PLURAL: &'static str = "restores";
     const DESCRIBE: &'static str = "kubectl backup restore describe";
+    const DELETE: &'static str = "kubectl backup restore delete";
     const HEADERS: &'static [&'static str] = &list::RESTORE_HEADERS;
     const NARROW: usize = list::RESTORE_NARROW;
     const STATUS_COLUMN: usize = 2;
@@ -109,6 +131,20 @@ impl Subject for Restore {
     fn ended(&self) -> Option<bool> {
         let phase = self.phase();
         phase.is_terminal().then_some(phase == RestorePhase::Completed)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Self::is_cancelled(self)
+    }
+
+    fn too_late(&self) -> Option<&'static str> {
+        let phase = self.phase();
+        let storing = matches!(phase, RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed);
+        match (phase.is_terminal(), storing) {
+            (true, _) => Some("it has ended"),
+            (_, true) => Some("everything is restored, and its results are being stored"),
+            _ => None,
+        }
     }
 
     fn progress(&self) -> Option<(i64, i64)> {

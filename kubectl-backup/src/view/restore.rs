@@ -40,7 +40,15 @@ pub fn verdict(restore: &Restore, now: Timestamp) -> Verdict {
     if restore.metadata.deletion_timestamp.is_some() {
         return Verdict::new(Tone::Busy, "It is being deleted; what it restored stays.");
     }
-    match restore.phase() {
+    let phase = restore.phase();
+    let storing = matches!(phase, RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed);
+    if restore.is_cancelled() && phase.is_active() && !storing {
+        return Verdict::new(
+            Tone::Busy,
+            with_trouble("It was cancelled, and is coming to its end".to_owned()),
+        );
+    }
+    match phase {
         RestorePhase::New => {
             waiting_for_controller(restore.metadata.creation_timestamp.as_ref().map(|time| time.0), now)
         }
@@ -73,7 +81,8 @@ pub fn verdict(restore: &Restore, now: Timestamp) -> Verdict {
         RestorePhase::PartiallyFailed => {
             let troubles = troubles(status.errors, status.warnings);
             let troubles = if troubles.is_empty() { String::new() } else { format!(" ({troubles})") };
-            Verdict::new(Tone::Bad, format!("Something was not restored{troubles}."))
+            let cancelled = if restore.is_cancelled() { "It was cancelled. " } else { "" };
+            Verdict::new(Tone::Bad, format!("{cancelled}Something was not restored{troubles}."))
                 .because(status.failure_reason.as_deref().map(plain))
         }
         RestorePhase::Failed => Verdict::new(Tone::Bad, "It failed; what it had restored by then stays.")

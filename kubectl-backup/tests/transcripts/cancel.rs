@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_api::{FakeApi, Fault},
     person::Person,
-    samples::{completed_backup, new_backup, with},
+    samples::{completed_backup, completed_restore, new_backup, with},
 };
 
 fn backup(name: &str, phase: &str) -> Value {
@@ -46,4 +46,19 @@ async fn waiting_for_a_cancelled_backup_ends_well_in_whichever_way_it_ends() {
     api.next(Method::GET, "/backups/nightly", Fault::Becomes(backup("nightly", "InProgress")));
     api.next(Method::GET, "/backups/nightly", Fault::Becomes(ended));
     assert_snapshot!(Person::at(&api).types("kubectl backup cancel nightly --wait").await);
+}
+
+#[tokio::test]
+async fn cancelling_restores_marks_those_that_are_not_over() {
+    let api = FakeApi::start().await;
+    let phase = |phase: &str| json!({ "status": { "phase": phase } });
+    for (name, at) in [("running", "InProgress"), ("late", "FinalizingPartiallyFailed")] {
+        api.has("restores", with(completed_restore(name, "nightly"), &phase(at)));
+    }
+    api.has("restores", completed_restore("done", "nightly"));
+    let person = Person::at(&api);
+    assert_snapshot!(person.types("kubectl backup restore cancel done late running").await);
+    let stored = api.stored("restores", "running").unwrap();
+    assert!(stored["metadata"]["annotations"][CANCEL_ANNOTATION].is_string(), "{stored}");
+    assert_snapshot!(person.types("kubectl backup restore describe running").await);
 }

@@ -16,6 +16,7 @@ async fn help_of_every_command() {
         "restore create",
         "restore get",
         "restore describe",
+        "restore cancel",
         "restore delete",
         "locks",
         "locks release",

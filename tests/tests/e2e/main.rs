@@ -63,7 +63,8 @@ pub(crate) use tests;
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let (mut passed, mut failed) = (0, 0);
+    let mut passed = 0;
+    let mut failures: Vec<String> = Vec::new();
     let shared = [
         deploy::TESTS,
         main_job::TESTS,
@@ -192,7 +193,7 @@ async fn main() -> ExitCode {
             Ok(world) => world,
             Err(error) => {
                 println!("FAILED to start: {error:#}");
-                failed += chosen.len();
+                failures.extend(chosen.iter().map(|(name, _)| format!("{name}: its world did not start")));
                 continue;
             }
         };
@@ -209,12 +210,25 @@ async fn main() -> ExitCode {
                 }
                 Err(error) if error.is::<Skip>() => println!("test {name} ... skipped: {error}"),
                 Err(error) => {
-                    failed += 1;
                     println!("test {name} ... FAILED\n{error:?}\n{}", world.logs(12));
+                    failures.push(told(name, &error));
                 }
             }
         }
     }
-    println!("test result: {}. {passed} passed; {failed} failed", if failed == 0 { "ok" } else { "FAILED" });
-    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // Once more in the end, where whoever gets no more than the end of the output sees it.
+    for failure in &failures {
+        println!("FAILED {failure}");
+    }
+    let verdict = if failures.is_empty() { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {passed} passed; {} failed", failures.len());
+    if failures.is_empty() && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What failed and why, without the logs that an error may carry: a few lines.
+fn told(name: &str, error: &anyhow::Error) -> String {
+    const LONGEST: usize = 2000;
+    let causes: Vec<String> =
+        error.chain().map(ToString::to_string).filter(|cause| !cause.starts_with("--- ")).collect();
+    format!("{name}: {}", causes.join(": ").chars().take(LONGEST).collect::<String>())
 }

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, GoDuration, Restore, RestorePhase, RestoreSpec};
+use backup_core::{
+    api::{BackupPhase, GoDuration, Restore, RestorePhase, RestoreSpec},
+    labels::CANCEL_ANNOTATION,
+};
 use backup_store::crash;
 use backup_tests::{
     World,
     install::ensure_namespace,
+    plugins::Plugins,
     wait::{Probe, eventually, when},
     world::BUCKET,
 };
@@ -36,6 +40,8 @@ crate::tests! {
     a_controller_that_is_killed_around_an_execution_of_a_restore_starts_nothing_twice,
     a_controller_that_is_killed_around_operations_of_a_restore_goes_on_with_the_same_ones,
     what_a_deleted_or_cancelled_restore_has_started_is_told_to_stop,
+    a_cancelled_restore_ends_early_and_honestly_wherever_it_is,
+    a_cancelled_restore_whose_controller_was_killed_forgets_no_operation,
 }
 
 const SOON: Duration = Duration::from_mins(1);
@@ -423,5 +429,74 @@ async fn what_a_deleted_or_cancelled_restore_has_started_is_told_to_stop(
     let keys = s3(world)?.keys(BUCKET).await?;
     let left = keys.iter().find(|key| key.contains("restores/ria-deleted/"));
     ensure!(left.is_none(), "{left:?} is left");
+    Ok(())
+}
+
+/// A restore that has started an operation on one item and hangs at the next one.
+async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<()> {
+    let items = [("a", "move", "start=never"), ("b", "move", "hang"), ("c", "alter", "mark")];
+    backed_up(world, name, &items).await?;
+    create(world, name, into(name)).await?;
+    eventually("the plugin hangs", SOON, async || {
+        let calls = plugins.processes("move", &format!("{name}/b")).len();
+        Ok::<_, anyhow::Error>(when(calls == 1, format!("{calls} calls")))
+    })
+    .await
+}
+
+/// The end of a cancelled restore: its operation was told to stop once, of the item that hung nobody knows, and nothing else
+/// was begun.
+async fn cancelled(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<String> {
+    let restore = ended(world, name, RestorePhase::PartiallyFailed).await?;
+    let status = &restore.status;
+    let counts = (status.restore_item_operations_attempted, status.restore_item_operations_failed);
+    ensure!(counts == (1, 1), "{status:?}");
+    let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
+    let calls = (times("move", "a"), times("cancel", "a"), times("move", "b"), times("alter", "c"));
+    ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
+    let errors = results(world, name).await?["errors"].to_string();
+    for words in ["cancelled by a person", "cancelled: it was told to stop", "is not known"] {
+        ensure!(errors.contains(words), "nothing of {words}: {errors}");
+    }
+    let made = made(world, name);
+    ensure!(made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(), "something was begun");
+    Ok(errors)
+}
+
+async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(world: &mut World) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "ria-cancel";
+    hanging(world, &plugins, name).await?;
+    let cancel = ["restore", "cancel", name, "--wait", "--timeout=12s"];
+    world.plugin().run(&cancel).await?.expect_code(0)?;
+    let errors = cancelled(world, &plugins, name).await?;
+    ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
+    ensure!(made(world, name).get_opt("a").await?.is_some(), "what was on its way came to its end");
+    let described = world.plugin().run(&["restore", "describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("It was cancelled"), "{described}");
+    let again = world.plugin().run(&["restore", "cancel", name]).await?.expect_code(1)?;
+    ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
+
+    let mut early = Restore::new("ria-cancelled-before", into(name));
+    early.metadata.annotations = Some([(CANCEL_ANNOTATION.to_owned(), "at once".to_owned())].into());
+    restores(world).create(&PostParams::default(), &early).await?;
+    let early = world.restore_ended("ria-cancelled-before").await?;
+    let reason = early.status.failure_reason.clone().unwrap_or_default();
+    ensure!(early.phase() == RestorePhase::Failed && reason.contains("before anything"), "{early:?}");
+    ensure!(plugins.processes("move", &format!("{name}/a")).len() == 1, "it was restored all the same");
+    Ok(())
+}
+
+async fn a_cancelled_restore_whose_controller_was_killed_forgets_no_operation(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "ria-cancel-killed";
+    hanging(world, &plugins, name).await?;
+    world.controllers[0].kill().await?;
+    world.plugin().run(&["restore", "cancel", name]).await?.expect_code(0)?;
+    world.controllers[0].restart().await?;
+    let errors = cancelled(world, &plugins, name).await?;
+    ensure!(errors.contains("by an earlier try"), "{errors}");
     Ok(())
 }

@@ -49,7 +49,7 @@ impl<D: Discover> Pass<'_, D> {
             if !resolved.wants(&object, about.namespace) {
                 continue;
             }
-            self.work.calls.gate().check()?;
+            self.work.calls.gate().check_going_on()?;
             let action = &*resolved.action;
             let given = Given { item: &object, from_backup, restore };
             let executed = self.execute(action, id, given).await?;
@@ -102,8 +102,15 @@ impl<D: Discover> Pass<'_, D> {
     ) -> Result<Result<Done<Executed>, ActionError>, WorkError> {
         // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
         let _turn = if action.may_bring() { Some(self.work.acting.turn.lock().await) } else { None };
-        self.work.calls.gate().check()?;
-        let execute = async { action.execute(given).await };
+        let gate = self.work.calls.gate();
+        gate.check_going_on()?;
+        let execute = async {
+            // A plugin may take its time.
+            gate.unless_cancelled(action.execute(given)).await.unwrap_or_else(|halt| {
+                let reason = format!("{halt} while it was at this item; what it did is not known");
+                Err(ActionError::Unknown { action: action.name().to_owned(), reason })
+            })
+        };
         if !action.is_executed_once() {
             let executed = self.answer(execute).await?;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));

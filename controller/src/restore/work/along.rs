@@ -89,7 +89,7 @@ impl<D: Discover> Pass<'_, D> {
         let deadline = Instant::now() + limit;
         loop {
             let answer = tokio::select! {
-                answer = action.are_ready(there, self.work.restore) => answer,
+                answer = gate.unless_cancelled(action.are_ready(there, self.work.restore)) => answer?,
                 () = gate.stopped() => return Err(Halt::Stopped),
             };
             let last = match answer {
@@ -101,7 +101,7 @@ impl<D: Discover> Pass<'_, D> {
             if Instant::now() + ASK > deadline {
                 return Ok(Err(format!("it was waited for {limit:?}; {last}")));
             }
-            gate.sleep(ASK).await?;
+            gate.wait(ASK).await?;
         }
     }
 }

@@ -34,12 +34,16 @@ impl<D: Discover> Pass<'_, D> {
         };
         let of = Kind { group_resource: DEFINITIONS, resource: &resource };
         let created = stream::iter(items).map(|item| async move {
+            calls.gate().check_going_on()?;
             let there = self.item(of, item, Way::Selected).await?;
             let name =
                 || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
             Ok::<_, WorkError>(if there { name() } else { None })
         });
-        let names: Vec<Option<String>> = created.buffer_unordered(IN_FLIGHT).try_collect().await?;
+        // Those that are on their way come to their own end before work stops.
+        let names: Vec<Result<Option<String>, WorkError>> =
+            created.buffer_unordered(IN_FLIGHT).collect().await;
+        let names: Vec<Option<String>> = names.into_iter().collect::<Result<_, _>>()?;
         let names: Vec<String> = names.into_iter().flatten().collect();
         let deadline = Instant::now() + self.work.patience;
         let waits = stream::iter(names).map(|name| async move {
@@ -60,7 +64,7 @@ impl<D: Discover> Pass<'_, D> {
             if pending.iter().all(|name| served.find(name).is_some()) || Instant::now() >= deadline {
                 return Ok(served);
             }
-            calls.gate().sleep(LOOK).await?;
+            calls.gate().wait(LOOK).await?;
         }
     }
 }

@@ -68,7 +68,11 @@ impl<D: Discover> Pass<'_, D> {
                 if seen().is_some() {
                     return;
                 }
-                if let Err(error) = self.item(of, *item, Way::Selected).await {
+                let done = async {
+                    self.work.calls.gate().check_going_on()?;
+                    self.item(of, *item, Way::Selected).await
+                };
+                if let Err(error) = done.await {
                     seen().get_or_insert(error);
                 }
             })
