@@ -1,10 +1,10 @@
-//! Decides on wanted claims together, over a ledger that was read freshly. Pure: says which object to read next, is told
+//! Decides on wanted claims together, over a ledger that was read freshly, or moments ago. Pure: says which object to read next, is told
 //! what was seen, and in the end has a verdict for each.
 //!
 //! Nothing is denied from memory: before a denial stands, one claim in the way has been confirmed by a fresh read of its
 //! object, and entries that are over are dropped in the same step.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State},
@@ -14,6 +14,10 @@ use crate::{
     footprint::Footprint,
     ledger::{Ask, Grant, Ledger, Refusal},
 };
+
+/// How old the ledger may be by which a creation is refused for an object that was just read to be at work. That object is in
+/// the way in any case; but whoever frees its claim all the same, by hand, waits for so long before others may rely on it.
+pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
 /// A claim that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

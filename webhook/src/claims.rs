@@ -2,7 +2,8 @@
 //!
 //! One task per scope and replica takes all requests that wait, decides on them together and writes the ledger once, on
 //! the object that it remembers from its last write. Nothing is granted but by a write that succeeded; nothing is refused
-//! from memory: before a refusal the ledger and the object in the way are read freshly.
+//! from memory alone: before a refusal the object in the way is read freshly, and the ledger, too, unless it was read moments
+//! ago and that object is at work.
 
 mod batch;
 mod decide;
@@ -34,7 +35,7 @@ pub enum Verdict {
     Waiting(Vec<Blocker>),
     /// It stands in the ledger although these are in the way.
     Forced(Vec<Blocker>),
-    /// These are in the way, as they were just read.
+    /// These are in the way; one of them was just read.
     Blocked(Vec<Blocker>),
     /// The ledger can't take it.
     Full(String),

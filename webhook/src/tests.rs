@@ -13,6 +13,7 @@ use axum::{
 use backup_core::profile::{Mode, OnConflict, Profile};
 use backup_lock::{
     Guard, LedgerStore, ObjectKey, State, VELERO_SCOPE, activate,
+    admission::REFUSAL_MEMORY,
     fake_api::{FakeApi, LEDGER_PATH},
 };
 use kube::{Client, client::Body};
@@ -137,6 +138,45 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
     ] {
         assert!(message(&refused).contains(part), "no {part:?} in {:?}", message(&refused));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whom_a_claim_was_taken_from_by_hand_is_in_nobodys_way_a_moment_later() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    let key = ObjectKey::restore("velero", "r1");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    replica.store.change(VELERO_SCOPE, deadline, |ledger| ledger.force_release(&key, "1")).await.unwrap();
+    tokio::time::advance(REFUSAL_MEMORY).await;
+    assert!(allowed(&replica.create("Backup", "b", "3", backup_spec()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_was_freed_is_in_nobodys_way_at_once() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    let key = ObjectKey::restore("velero", "r1");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    replica.store.change(VELERO_SCOPE, deadline, |ledger| ledger.force_release(&key, "1")).await.unwrap();
+    assert!(allowed(&replica.create("Backup", "b", "3", backup_spec()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ledger_is_read_again_to_refuse_unless_the_one_in_the_way_is_at_work() {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
+    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    api.set_gone_for(LEDGER_PATH);
+    assert_eq!(replica.create("Backup", "b", "3", backup_spec()).await["status"]["code"], 403);
+    api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
+    assert_eq!(replica.create("Backup", "b", "4", backup_spec()).await["status"]["code"], 503);
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use backup_lock::{
     Collector, Guard, Ledger,
-    admission::{Batch, Want, admit_all},
+    admission::{Batch, REFUSAL_MEMORY, Want, admit_all},
     lease::{self, LedgerError, Stored},
-    ledger::Grant,
+    ledger::{Grant, Refusal},
 };
 use tokio::{
     sync::mpsc,
@@ -17,7 +17,7 @@ use super::{
     Verdict, Waiting,
     decide::{decide, look},
 };
-use crate::metrics::Metrics;
+use crate::{admit::denial::Blocker, metrics::Metrics};
 
 /// Requests decided by one write at most.
 const BATCH: usize = 128;
@@ -39,8 +39,14 @@ pub struct Task {
     guard: Guard,
     metrics: Arc<Metrics>,
     collector: Collector,
-    /// The ledger as this replica wrote it last: a guess that only a successful write confirms.
-    remembered: Option<Stored>,
+    remembered: Option<Remembered>,
+}
+
+/// The ledger as this replica wrote or read it last: a guess that only a successful write confirms.
+struct Remembered {
+    stored: Stored,
+    /// When that was asked for.
+    at: Instant,
 }
 
 impl Task {
@@ -108,17 +114,20 @@ impl Task {
         answer(batch, verdicts);
     }
 
-    /// One try. From memory if that grants everything, else from a fresh read; a write if anything changes.
+    /// One try. From memory if that grants everything, or if all are refused for what is read to be at work; else from a fresh
+    /// read of the ledger. A write if anything changes.
     async fn attempt(&mut self, wants: &[Want]) -> Result<Vec<Verdict>, LedgerError> {
         let mut in_the_way = None;
+        let at = Instant::now();
         if let Some(remembered) = self.remembered.take() {
-            let mut ledger = Ledger::clone(&remembered.ledger);
+            let known = &remembered.stored;
+            let mut ledger = Ledger::clone(&known.ledger);
             let granted = |outcome: &Result<Grant, _>| matches!(outcome, Ok(Grant::Reserved));
             let outcomes = admit_all(&mut ledger, wants);
             if outcomes.iter().all(granted) {
-                match self.guard.store.write(&remembered, ledger).await {
+                match self.guard.store.write(known, ledger).await {
                     Ok(written) => {
-                        self.remember(written);
+                        self.remember(written, at);
                         return Ok(vec![Verdict::Granted; wants.len()]);
                     }
                     // Someone else wrote; what it says now is read below.
@@ -126,10 +135,19 @@ impl Task {
                     Err(error) => return Err(error),
                 }
             } else {
-                in_the_way = Batch::new(&remembered.ledger, wants).to_read();
+                let refused = |outcome: &Result<Grant, _>| matches!(outcome, Err(Refusal::Conflict(_)));
+                if outcomes.iter().all(refused)
+                    && remembered.at.elapsed() < REFUSAL_MEMORY
+                    && let Some(verdicts) = self.refuse(known, wants).await
+                {
+                    self.remembered = Some(remembered);
+                    return Ok(verdicts);
+                }
+                in_the_way = Batch::new(&known.ledger, wants).to_read();
             }
         }
         // Whoever is probably in the way is read beside the ledger.
+        let at = Instant::now();
         let look = async { look(&self.guard, &self.scope, in_the_way?).await };
         let (fresh, looked) = tokio::join!(self.guard.store.open(&self.scope), look);
         let fresh = fresh?;
@@ -138,25 +156,44 @@ impl Task {
         let granted = decided.verdicts.iter().any(Verdict::is_granted);
         if granted || decided.ledger != *fresh.ledger {
             let written = self.guard.store.write(&fresh, decided.ledger).await?;
-            self.remember(written);
+            self.remember(written, at);
             for reason in decided.freed {
                 self.metrics.freed(reason.as_str());
             }
         } else {
-            self.remembered = Some(fresh);
+            self.remembered = Some(Remembered { stored: fresh, at });
         }
         Ok(decided.verdicts)
     }
 
-    fn remember(&mut self, written: Stored) {
+    /// Refuses all for objects that are stored and at work, as they were just read: those are in the way whatever else has
+    /// become of the ledger. None if that can't be said of one, or if the ledger is to be written.
+    async fn refuse(&mut self, known: &Stored, wants: &[Want]) -> Option<Vec<Verdict>> {
+        // A refused restore leaves word in the ledger.
+        if wants.iter().any(|want| want.intent) {
+            return None;
+        }
+        let ledger = &known.ledger;
+        let decided = decide(&self.guard, &self.scope, &mut self.collector, ledger, wants, None).await;
+        (decided.ledger == **ledger && decided.verdicts.iter().all(Verdict::is_for_work))
+            .then_some(decided.verdicts)
+    }
+
+    fn remember(&mut self, stored: Stored, at: Instant) {
         self.metrics.ledger_written();
-        self.remembered = Some(written);
+        self.remembered = Some(Remembered { stored, at });
     }
 }
 
 impl Verdict {
     fn is_granted(&self) -> bool {
         matches!(self, Self::Granted | Self::Waiting(_) | Self::Forced(_))
+    }
+
+    /// Whether it is a refusal for an object that was read, and is at work.
+    fn is_for_work(&self) -> bool {
+        let works = |blocker: &Blocker| blocker.object.as_ref().is_some_and(|object| !object.over);
+        matches!(self, Self::Blocked(blockers) if blockers.iter().any(works))
     }
 }
 

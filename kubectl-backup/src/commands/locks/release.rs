@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backup_lock::{
     Ledger, ObjectKey, ObjectKind, State,
+    admission::REFUSAL_MEMORY,
     claim::{Claim, Entry},
     observe::Observed,
 };
@@ -80,6 +81,8 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
     };
     let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
     let (turns, stored) = written.map_err(|error| problem::of_update(error, &session))?;
+    // From now on nobody is refused because of it any more.
+    tokio::time::sleep(REFUSAL_MEMORY).await;
     terminal.data(&format!("{} released\n", handle(&key)))?;
     let epoch = stored.ledger.epoch;
     terminal.say(&format!("Scope {} is in epoch {epoch} now.", plain(&read.scope)));
