@@ -42,7 +42,7 @@ pub const EXECUTION_POINTS: &[&str] = &["before-execution", "after-execution", "
 pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "after-snapshot-recorded"];
 
 /// The points around a volume that a plugin makes of a snapshot, in order.
-pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume"];
+pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-volume-recorded"];
 
 /// The points of a backup that is refused, and of one that fails, each right before this is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];

@@ -28,7 +28,7 @@ use super::{
     reconcile::{CANCELLED_BEFORE, Desk, Next, Reins, StepError, halted},
     report::Report,
     select::Served,
-    snapshots::{self, Snapshots},
+    snapshots::{self, Noted, Snapshots},
     status,
     transform::Rules,
     work::{Acting, Discover, Started, Work, WorkError},
@@ -126,7 +126,17 @@ pub async fn run(
     if contents.is_empty() {
         report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
     }
-    let loaded = snapshots::load(ctx, (&store, &name), restore, job.resumed).await;
+    let uid = restore.uid().unwrap_or_default();
+    let noted = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
+        Ok(noted) => noted,
+        Err(error) => {
+            return finish::block(ctx, restore, &error.to_string(), error.is_transient())
+                .await
+                .map(Next::Done);
+        }
+    };
+    let (executions, made) = noted;
+    let loaded = snapshots::load(ctx, (&store, &name), restore, made).await;
     let (snapshots, failed) = match loaded {
         Ok(loaded) => loaded,
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
@@ -140,22 +150,13 @@ pub async fn run(
             format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
         report.warn(Scope::Cluster, message);
     }
-    let uid = restore.uid().unwrap_or_default();
-    let executions = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
-        Ok(executions) => executions,
-        Err(error) => {
-            return finish::block(ctx, restore, &error.to_string(), error.is_transient())
-                .await
-                .map(Next::Done);
-        }
-    };
     let working = gate.clone().cancelled_by(cancel.clone());
     let done = work(ctx, &job, (&contents, &report), working, &executions, snapshots).await;
     let started = match done {
         Ok(started) => started,
         Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),
         Err(WorkError::Notes(error)) => {
-            let why = format!("what actions may start could not be noted: {error}");
+            let why = format!("what may be started could not be noted: {error}");
             return finish::block(ctx, restore, &why, error.is_transient()).await.map(Next::Done);
         }
         Err(error @ (WorkError::Discovery(_) | WorkError::Contents(_))) => {
@@ -223,13 +224,14 @@ async fn notes(
     store: &Location,
     (restore, uid): (&str, &str),
     resumed: bool,
-) -> Result<Executions<Executed>, StoreError> {
+) -> Result<(Executions<Executed>, Noted), StoreError> {
     let (journal, notes) = if resumed {
         store.restore_journal(restore, uid).await?
     } else {
         (store.new_restore_journal(restore, uid)?, Vec::new())
     };
-    Executions::take_over(Arc::new(Notebook::new(journal, ctx.leadership.clone())), &notes)
+    let notebook = Arc::new(Notebook::new(journal, ctx.leadership.clone()));
+    Ok((Executions::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))
 }
 
 /// The actions of plugins; what can't be used of them is told.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use backup_core::{names, snapshot::VolumeSnapshot};
-use backup_store::crash;
+use backup_store::{StoreError, crash};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::{
     halt::Halt,
     json::{self, Object},
     transform::Rules,
+    work::WorkError,
 };
 use crate::{
     plugins::{
@@ -28,10 +29,13 @@ use crate::{
 };
 
 mod load;
+mod noted;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use load::load;
+use noted::Earlier;
+pub use noted::Noted;
 
 /// What a volume was called in the backup, if it is called otherwise now.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
@@ -47,8 +51,7 @@ pub struct Snapshots {
     places: Places,
     /// Uid of the Restore.
     uid: String,
-    /// Whether an earlier run may have made volumes that nobody knows of.
-    resumed: bool,
+    noted: Noted,
     /// Volumes that have another name here, by the name that they have in the backup.
     renamed: Mutex<BTreeMap<String, String>>,
 }
@@ -66,10 +69,10 @@ pub struct How<'a> {
 
 impl Snapshots {
     /// Those that a volume can be made of; others are as if they had not been taken.
-    pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, resumed: bool) -> Self {
+    pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, noted: Noted) -> Self {
         let usable = all.into_iter().filter(|snapshot| snapshot.usable().is_some());
         let by_volume = usable.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect();
-        Self { by_volume, places, uid: uid.to_owned(), resumed, renamed: Mutex::default() }
+        Self { by_volume, places, uid: uid.to_owned(), noted, renamed: Mutex::default() }
     }
 
     /// Whether there is one of this volume.
@@ -85,7 +88,7 @@ impl Snapshots {
         collection: &str,
         mut volume: Object,
         how: How<'_>,
-    ) -> Result<Result<Object, String>, Halt> {
+    ) -> Result<Result<Object, String>, WorkError> {
         let name = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
         let Some(snapshot) = self.by_volume.get(&name) else { return Ok(Ok(volume)) };
         let claimed_in = json::text(&volume, &["spec", "claimRef"], "namespace");
@@ -115,7 +118,7 @@ impl Snapshots {
             }
         };
         calls.gate().check()?;
-        let id = match self.make(&**by, snapshot).await {
+        let id = match self.make(&**by, snapshot).await.map_err(WorkError::Notes)? {
             Ok(id) => id,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -190,10 +193,14 @@ impl Snapshots {
         }
     }
 
-    /// Makes a volume of a snapshot; its id. The error is a sentence. An earlier run that was ended may have done so, and nobody can
-    /// tell: then it is not done again.
-    async fn make(&self, by: &dyn VolumeSnapshotter, snapshot: &VolumeSnapshot) -> Result<String, String> {
-        let spec = &snapshot.spec;
+    /// Makes a volume of a snapshot, unless an earlier run has; its id. The inner error is a sentence, the outer one keeps it
+    /// from being made.
+    async fn make(
+        &self,
+        by: &dyn VolumeSnapshotter,
+        snapshot: &VolumeSnapshot,
+    ) -> Result<Result<String, String>, StoreError> {
+        let (spec, volume) = (&snapshot.spec, &snapshot.spec.persistent_volume_name);
         let id = snapshot.usable().unwrap_or_default();
         let open = |reason: &str| {
             format!(
@@ -202,18 +209,30 @@ impl Snapshots {
                 spec.location
             )
         };
-        if self.resumed {
-            let reason = "an earlier run of this restore was ended before this volume was there, so it is not made of its snapshot now";
-            return Err(open(reason));
+        match self.noted.earlier(volume) {
+            Some(Earlier::Made(made)) => return Ok(Ok(made.clone())),
+            Some(Earlier::Unknown) => {
+                let reason =
+                    "an earlier run of this restore was ended while it was made, so it is not made again";
+                return Ok(Err(open(reason)));
+            }
+            None => {}
         }
+        self.noted.begun(volume).await?;
         crash::point("before-volume");
         let from =
             From { snapshot: id, kind: &spec.volume_type, zone: &spec.volume_az, iops: spec.volume_iops };
         let made = by.create_volume(from).await;
         crash::point("after-volume");
-        made.map_err(|error| {
-            let unknown = error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. });
-            if unknown { open(&error.to_string()) } else { error.to_string() }
-        })
+        let made = match made {
+            // Stays open: whoever takes this up must not try it again either.
+            Err(error) if error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. }) => {
+                return Ok(Err(open(&error.to_string())));
+            }
+            made => made.map_err(|error| error.to_string()),
+        };
+        self.noted.ended(volume, made.as_deref().ok()).await?;
+        crash::point("after-volume-recorded");
+        Ok(made)
     }
 }

@@ -44,8 +44,8 @@ pub enum WorkError {
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
-    /// It could not be noted what an action may start.
-    #[error("what actions may start could not be noted: {0}")]
+    /// It could not be noted what an action may start, or which volume is made.
+    #[error("what may be started could not be noted: {0}")]
     Notes(#[source] StoreError),
 }
 

@@ -277,22 +277,31 @@ async fn a_controller_that_is_killed_while_a_volume_is_made_says_what_nobody_kno
     create_backup(world, name, of_namespaces(&[name])).await?;
     ended(world, name, BackupPhase::Completed).await?;
     let snapshot = plugins.files("snap-east-remade").pop().context("no snapshot was taken")?;
-    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash::VOLUME_POINTS[1]).await?;
-    let spec = RestoreSpec {
-        backup_name: Some(name.to_owned()),
-        namespace_mapping: [(name.to_owned(), "native-remade".to_owned())].into(),
-        ..RestoreSpec::default()
-    };
-    restores(world).create(&PostParams::default(), &Restore::new(name, spec)).await?;
-    world.controllers[0].killed(REACHED).await?;
-    world.controllers[0].restart().await?;
-    let restored = world.restore_ended(name).await?;
-    ensure!(restored.phase() == RestorePhase::PartiallyFailed, "{:?}", restored.status);
-    ensure!(plugins.processes("create", &snapshot).len() == 1, "{:?}", plugins.calls());
-    let key = format!("restores/{name}/restore-{name}-results.gz");
-    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
-    let results = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
-    ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
+    for (point, known) in crash::VOLUME_POINTS.iter().zip([false, false, true]) {
+        let restore = format!("{name}-{point}");
+        let before = plugins.processes("create", &snapshot).len();
+        world.controllers[0].restart_with("BACKUP_CRASH_AT", point).await?;
+        let spec = RestoreSpec {
+            backup_name: Some(name.to_owned()),
+            namespace_mapping: [(name.to_owned(), restore.clone())].into(),
+            ..RestoreSpec::default()
+        };
+        restores(world).create(&PostParams::default(), &Restore::new(&restore, spec)).await?;
+        world.controllers[0].killed(REACHED).await?;
+        world.controllers[0].restart().await?;
+        let ended = world.restore_ended(&restore).await?;
+        let phase = if known { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
+        ensure!(ended.phase() == phase, "killed at {point}: {:?}", ended.status);
+        let times = plugins.processes("create", &snapshot).len() - before;
+        ensure!(times == usize::from(*point != "before-volume"), "at {point}: {:?}", plugins.calls());
+        if known {
+            continue;
+        }
+        let key = format!("restores/{restore}/restore-{restore}-results.gz");
+        let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+        let results = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
+        ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use backup_core::{api::Restore, snapshot::VolumeSnapshot};
 use backup_store::{Location, StoreError};
 use kube::ResourceExt as _;
 
-use super::{Places, Snapshots};
+use super::{Noted, Places, Snapshots};
 use crate::{
     context::Context,
     snapshots::{self, LocationError},
@@ -38,12 +38,11 @@ impl LoadError {
 }
 
 /// What volumes of a backup come back from, and of which nothing can be made although somebody has tried to snapshot them.
-/// `resumed`: an earlier run may have made some.
 pub async fn load(
     ctx: &Context,
     (store, backup): (&Location, &str),
     restore: &Restore,
-    resumed: bool,
+    noted: Noted,
 ) -> Result<(Snapshots, Vec<String>), LoadError> {
     let wanted = restore.spec.restore_pvs != Some(false);
     let values = if wanted { store.read_volume_snapshots(backup).await? } else { None };
@@ -63,5 +62,5 @@ pub async fn load(
         places.insert(location.to_owned(), by);
     }
     let failed = failed.into_iter().map(|snapshot| snapshot.spec.persistent_volume_name).collect();
-    Ok((Snapshots::new(usable, places, &restore.uid().unwrap_or_default(), resumed), failed))
+    Ok((Snapshots::new(usable, places, &restore.uid().unwrap_or_default(), noted), failed))
 }

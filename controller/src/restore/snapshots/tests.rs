@@ -2,7 +2,20 @@ use backup_core::snapshot::VolumeSnapshotSpec;
 use serde_json::json;
 
 use super::*;
-use crate::{backup::natives::fake::Disks, restore::fake::Fake};
+use crate::{
+    backup::{hooks::fake::Kept, natives::fake::Disks},
+    restore::fake::Fake,
+};
+
+/// None at all.
+pub fn none() -> Snapshots {
+    Snapshots::new(vec![], Places::new(), "uid", noted(&Kept::default()))
+}
+
+/// What these notes say.
+fn noted(notes: &Kept) -> Noted {
+    Noted::take_over(Arc::new(notes.clone()), &notes.all()).unwrap()
+}
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 
@@ -18,9 +31,14 @@ fn snapshot(volume: &str) -> VolumeSnapshot {
     VolumeSnapshot::new(spec).completed(format!("snap-{volume}"))
 }
 
-fn of(disks: &Arc<Disks>, resumed: bool) -> Snapshots {
+fn of(disks: &Arc<Disks>) -> Snapshots {
+    resumed(disks, &Kept::default())
+}
+
+/// After runs that have made these notes.
+fn resumed(disks: &Arc<Disks>, notes: &Kept) -> Snapshots {
     let places = Places::from([("only".to_owned(), Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>))]);
-    Snapshots::new(vec![snapshot("pv"), snapshot("failed").failed()], places, "uid", resumed)
+    Snapshots::new(vec![snapshot("pv"), snapshot("failed").failed()], places, "uid", noted(notes))
 }
 
 fn volume(name: &str) -> Object {
@@ -42,7 +60,7 @@ async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &Rules) -> Result<O
 #[tokio::test]
 async fn a_volume_is_made_of_its_snapshot() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
-    let snapshots = of(&disks, false);
+    let snapshots = of(&disks);
     assert!(snapshots.has("pv") && !snapshots.has("failed"), "one that failed is as if it were not there");
     let made = restored(&snapshots, &fake, &rules(false)).await.unwrap();
     assert_eq!(made["spec"]["hostPath"]["path"], "/disks/new-of-snap-pv");
@@ -54,10 +72,10 @@ async fn a_volume_is_made_of_its_snapshot() {
 async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets_a_name_of_its_own() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
     fake.put(&format!("{VOLUMES}/pv"), json!({ "metadata": { "name": "pv" } }));
-    let same = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap();
+    let same = restored(&of(&disks), &fake, &rules(false)).await.unwrap();
     assert_eq!((same, disks.asked().len()), (volume("pv"), 0));
 
-    let snapshots = of(&disks, false);
+    let snapshots = of(&disks);
     let copy = restored(&snapshots, &fake, &rules(true)).await.unwrap();
     let name = copy["metadata"]["name"].as_str().unwrap().to_owned();
     assert!(name.starts_with("velero-clone-pv-"), "{name}");
@@ -69,13 +87,13 @@ async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets
 
     // What an earlier run has created is there under that name.
     fake.put(&format!("{VOLUMES}/{name}"), json!({ "metadata": { "name": name } }));
-    let again = restored(&of(&disks, true), &fake, &rules(true)).await.unwrap();
+    let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
     assert_eq!((again["metadata"]["name"].as_str(), disks.asked().len()), (Some(name.as_str()), 1));
     // Or under its own, if nothing was in the way.
     let ours = json!({ "metadata": { "name": "pv", "labels": { "velero.io/restore-name": "r" },
         "creationTimestamp": "2026-01-01T00:00:01Z" } });
     fake.put(&format!("{VOLUMES}/pv"), ours);
-    let again = restored(&of(&disks, true), &fake, &rules(true)).await.unwrap();
+    let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
     assert_eq!((again, disks.asked().len()), (volume("pv"), 1));
 }
 
@@ -83,17 +101,31 @@ async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets
 async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
     *disks.wrong.lock().unwrap() = vec![true, false];
-    let refused = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap_err();
+    let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
-    for resumed in [false, true] {
-        let unknown = restored(&of(&disks, resumed), &fake, &rules(false)).await.unwrap_err();
+    let notes = Kept::default();
+    for _ in 0..2 {
+        let unknown = restored(&resumed(&disks, &notes), &fake, &rules(false)).await.unwrap_err();
         assert!(unknown.contains("is not known") && unknown.contains("snap-pv"), "{unknown}");
     }
-    assert_eq!(disks.asked().len(), 2, "a run that is taken up asks for nothing");
+    assert_eq!(disks.asked().len(), 2, "a run that is taken up does not ask again");
 
     let places = Places::from([("only".to_owned(), Err("no plugin".to_owned()))]);
-    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", false);
+    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", noted(&Kept::default()));
     assert_eq!(restored(&nobody, &fake, &rules(false)).await.unwrap_err(), "no plugin");
+}
+
+#[tokio::test]
+async fn a_run_that_is_taken_up_makes_what_was_not_begun_and_uses_what_was_made() {
+    let (fake, disks, notes) = (Fake::new(), Arc::new(Disks::new("/disks/")), Kept::default());
+    *disks.wrong.lock().unwrap() = vec![false];
+    for (asked, works) in [(1, false), (2, true), (2, true)] {
+        let made = restored(&resumed(&disks, &notes), &fake, &rules(false)).await;
+        assert_eq!((made.is_ok(), disks.asked().len()), (works, asked), "{made:?}");
+        assert!(made.is_err() || made.unwrap()["spec"]["hostPath"]["path"] == "/disks/new-of-snap-pv");
+    }
+    let nonsense = [json!({ "volumeEnded": "pv" })];
+    assert!(Noted::take_over(Arc::new(Kept::default()), &nonsense).is_err());
 }
 
 #[tokio::test]
@@ -101,7 +133,7 @@ async fn a_volume_that_is_going_away_is_waited_for() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
     let going = json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
     fake.put(&format!("{VOLUMES}/pv"), going);
-    let stays = restored(&of(&disks, false), &fake, &rules(false)).await.unwrap_err();
+    let stays = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(stays.contains("finalizers") && disks.asked().is_empty(), "{stays}");
     let gone = {
         let fake = fake.clone();
@@ -111,7 +143,7 @@ async fn a_volume_that_is_going_away_is_waited_for() {
         })
     };
     let how = How { rules: &rules(false), created: None, patience: Duration::from_secs(20) };
-    let made = of(&disks, false).restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap();
+    let made = of(&disks).restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap();
     gone.await.unwrap();
     assert!(made.is_ok() && disks.asked().len() == 1);
 }

@@ -8,6 +8,7 @@ use crate::{
         crds::DEFINITIONS,
         fake::{Fake, Fault, backup},
         select::Served,
+        snapshots::tests as snapshots,
     },
 };
 
@@ -106,7 +107,7 @@ async fn restored_with(
             namespaces: spec.namespace_mapping.clone(),
             ..Rules::default()
         },
-        snapshots: Snapshots::new(vec![], BTreeMap::new(), "uid", false),
+        snapshots: snapshots::none(),
     };
     let done = work.run().await.map(drop);
     (report, done)
@@ -426,7 +427,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
         created: None,
         resumed: false,
         rules: Rules::default(),
-        snapshots: Snapshots::new(vec![], BTreeMap::new(), "uid", false),
+        snapshots: snapshots::none(),
     };
     assert!(matches!(work.run().await, Err(WorkError::Halt(Halt::Stopped))));
     assert!(fake.log().is_empty());

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use backup_core::resources::restore_rank;
 use backup_store::StoreError;
 
-use super::{Discover, Work};
+use super::{Discover, Work, WorkError};
 use crate::restore::{
-    actions,
-    halt::Halt,
-    json,
+    actions, json,
     select::{self, Batch, Selection, Served},
     snapshots,
 };
@@ -47,7 +45,7 @@ impl<D: Discover> Work<'_, D> {
         &self,
         collection: &str,
         volume: json::Object,
-    ) -> Result<Result<json::Object, String>, Halt> {
+    ) -> Result<Result<json::Object, String>, WorkError> {
         let how = snapshots::How { rules: &self.rules, created: self.created, patience: self.patience };
         self.snapshots.restore(self.calls, collection, volume, how).await
     }

@@ -102,7 +102,7 @@ async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<
         created: None,
         resumed: false,
         rules: Rules { namespaces: restore.spec.namespace_mapping.clone(), ..Rules::default() },
-        snapshots: Snapshots::new(vec![], BTreeMap::new(), "uid", false),
+        snapshots: snapshots::none(),
     };
     work.run().await.unwrap();
     let progress = report.progress();
