@@ -46,6 +46,8 @@ const PROMPT: Duration = Duration::from_secs(5);
 const HELD: Duration = Duration::from_millis(2500);
 /// How long the webhook is in trouble.
 const TROUBLE: Duration = Duration::from_secs(4);
+/// Between two such times: the controller renews its lease every two seconds, and ends when it can't for ten.
+const CALM: Duration = Duration::from_secs(3);
 
 /// What one client saw of one attempt.
 struct Seen {
@@ -251,9 +253,12 @@ async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut 
     waited(Duration::from_secs_f64(answer.elapsed_seconds))?;
     gone(world, "trouble").await?;
 
-    let start = Instant::now();
     let api = backups(world);
-    let answer = in_trouble(front, async { Ok(api.create(&PostParams::default(), &create).await) }).await?;
+    let (start, answer) = in_trouble(front, async {
+        let start = Instant::now();
+        Ok((start, api.create(&PostParams::default(), &create).await))
+    })
+    .await?;
     Seen::kube_rs("kube-rs", start, &answer).print(None);
     waited(start.elapsed())?;
     answer?;
@@ -412,6 +417,7 @@ async fn in_trouble<T>(
     front: &backup_tests::proxy::Proxy,
     client: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
+    tokio::time::sleep(CALM).await;
     front.set(Fault::Refuse);
     let (answer, ()) = tokio::join!(client, async {
         tokio::time::sleep(TROUBLE).await;
