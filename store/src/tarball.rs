@@ -13,7 +13,7 @@ mod tests;
 
 pub use index::{Contents, ItemRef};
 pub use paths::ItemPath;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Writer, now};
 
 /// Version of the layout inside the tarball, for `status.formatVersion`.
 pub const FORMAT_VERSION: &str = "1.1.0";

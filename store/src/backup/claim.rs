@@ -13,7 +13,7 @@ use super::BackupWriter;
 use crate::{
     Location, StoreError, crash,
     layout::BackupKeys,
-    tarball::Writer,
+    tarball::{self, Writer},
     upload::{Note, Upload},
 };
 
@@ -76,10 +76,8 @@ impl Location {
         fresh: bool,
     ) -> Result<BackupWriter, StoreError> {
         let note = self.remove_begun(&keys, fresh).await?;
-        // Shown by tar tools only; nothing decides by it.
-        let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_note(note)));
-        let tar = Writer::new(upload, mtime)?;
+        let tar = Writer::new(upload, tarball::now())?;
         Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), after + 1, tar))
     }
 

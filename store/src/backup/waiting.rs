@@ -8,7 +8,12 @@ use super::{
     claim::note_number,
     record::{Contents, Record},
 };
-use crate::{Location, StoreError, layout::BackupKeys, tarball::Writer, upload::Upload};
+use crate::{
+    Location, StoreError,
+    layout::BackupKeys,
+    tarball::{self, Writer},
+    upload::Upload,
+};
 
 /// States of operations larger than this are refused (bytes).
 const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
@@ -108,7 +113,7 @@ impl Waiting {
         let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, tail);
         // Only used if nothing was uploaded before.
         upload.note_at(self.keys.upload_note(note_number()));
-        let tar = Writer::resume(upload, total);
+        let tar = Writer::resume(upload, tarball::now(), total);
         let writer = BackupWriter::new(self.location, self.keys, self.record.uid, self.number + 1, tar);
         Ok((writer, self.files))
     }

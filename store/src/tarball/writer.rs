@@ -2,6 +2,8 @@
 //!
 //! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory stays flat.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 use tar::{Builder, EntryType, Header};
 
@@ -17,6 +19,11 @@ const CHUNK: usize = 1024 * 1024;
 
 /// Two zero blocks.
 const END: u64 = 1024;
+
+/// The time that tar tools show, in seconds since 1970; nothing decides by it.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
 
 /// A tarball being written.
 pub(crate) struct Writer {
@@ -34,20 +41,19 @@ pub(crate) struct Writer {
 impl Writer {
     /// `mtime` is shown by tar tools, in seconds since 1970.
     pub(crate) fn new(upload: Upload, mtime: u64) -> Result<Self, StoreError> {
-        let mut writer = Self::resume(upload, 0);
-        writer.mtime = mtime;
+        let mut writer = Self::resume(upload, mtime, 0);
         writer.entry(VERSION, format!("{FORMAT_VERSION}\n").as_bytes())?;
         Ok(writer)
     }
 
     /// Goes on with an archive that was paused when it had `total` bytes, not compressed.
-    pub(crate) fn resume(upload: Upload, total: u64) -> Self {
+    pub(crate) fn resume(upload: Upload, mtime: u64, total: u64) -> Self {
         Self {
             tar: Builder::new(Vec::new()),
             chunk: Vec::with_capacity(CHUNK),
             compressor: Compressor::new(),
             upload,
-            mtime: 0,
+            mtime,
             total,
             broken: None,
         }
