@@ -65,6 +65,7 @@ func (d *disks) GetVolumeInfo(id, zone string) (string, *int64, error) {
 
 func (d *disks) CreateSnapshot(id, zone string, tags map[string]string) (string, error) {
 	note("snapshot", id)
+	d.log.Infof("snapshotting disk %s", id)
 	if err := diskTrouble("snapshot", id); err != nil {
 		return "", err
 	}
@@ -78,6 +79,7 @@ func (d *disks) CreateSnapshot(id, zone string, tags map[string]string) (string,
 
 func (d *disks) CreateVolumeFromSnapshot(snapshot, kind, zone string, iops *int64) (string, error) {
 	note("create", snapshot)
+	d.log.Warnf("a disk is made of %s", snapshot)
 	if err := diskTrouble("create", snapshot); err != nil {
 		return "", err
 	}

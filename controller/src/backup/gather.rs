@@ -114,7 +114,7 @@ pub async fn gather<S: Sink>(
     // Whatever its phase is: it is collected from the start.
     let mut shown = backup.clone();
     shown.status.phase = Some(BackupPhase::InProgress);
-    let mut natives = natives::open(ctx, &shown, snapshots, &volumes, report).await?;
+    let mut natives = natives::open(ctx, &shown, snapshots, &volumes, (&mut *report, &actions.log)).await?;
     let given = Given {
         client,
         backup: &shown,

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     context::Context,
-    plugins::{error::PluginError, snapshotter::VolumeSnapshotter},
+    plugins::{PluginLog, error::PluginError, snapshotter::VolumeSnapshotter},
     snapshots::{self, zone},
 };
 
@@ -53,7 +53,7 @@ pub struct Natives {
     taken: Vec<VolumeSnapshot>,
 }
 
-/// Opens the locations of a backup. One that can't be used is an error of the backup.
+/// Opens the locations of a backup. One that can't be used is an error of the backup; what plugins say goes into `log`.
 ///
 /// # Errors
 /// The API server could not be asked.
@@ -62,11 +62,11 @@ pub async fn open(
     backup: &Backup,
     noted: Noted,
     volumes: &Arc<Volumes>,
-    report: &mut Report,
+    (report, log): (&mut Report, &PluginLog),
 ) -> Result<Natives, kube::Error> {
     let mut places = Vec::new();
     for name in &backup.spec.volume_snapshot_locations {
-        match snapshots::open(ctx, name).await {
+        match snapshots::open(ctx, name, Some(log)).await {
             Ok(by) => places.push(Place { name: name.clone(), by }),
             Err(snapshots::LocationError::Api { source, .. })
                 if crate::runtime::retry::is_transient(&source) =>

@@ -18,6 +18,7 @@ use super::{
     allowance::Allowance,
     connection::Failure,
     error::{PluginError, is_lasting},
+    log::Listeners,
     process::{Process, Setup},
     said::Said,
     store_wire::InitRequest,
@@ -75,6 +76,7 @@ pub struct Configured {
     settings: Settings,
     state: Mutex<State>,
     lines: Arc<Allowance>,
+    listeners: Arc<Listeners>,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +98,8 @@ struct Running {
 impl Configured {
     /// A plugin of a binary, and what it is told by `init`.
     pub fn new(path: PathBuf, setup: Setup, plugin: String, init: &'static str, settings: Settings) -> Self {
-        let (state, lines) = (Mutex::default(), Arc::default());
-        Self { path, setup, plugin, init, settings, state, lines }
+        let (state, lines, listeners) = (Mutex::default(), Arc::default(), Arc::default());
+        Self { path, setup, plugin, init, settings, state, lines, listeners }
     }
 
     /// Path of the binary.
@@ -108,6 +110,11 @@ impl Configured {
     /// Name of the plugin.
     pub fn name(&self) -> &str {
         &self.plugin
+    }
+
+    /// Who reads what it says; where nobody does, it goes into our own log.
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     /// The process, told its settings; started if need be. One that ended without having been of use is not started
@@ -172,9 +179,14 @@ impl Configured {
                 setup.env.extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
             }
         }
-        let (lines, of) = (Arc::clone(&self.lines), self.plugin.clone());
-        let heard =
-            move |said: Said| lines.log(&Said { text: format!("plugin {of}: {}", said.text), ..said });
+        let (lines, listeners) = (Arc::clone(&self.lines), Arc::clone(&self.listeners));
+        let of = self.plugin.clone();
+        let heard = move |said: Said| {
+            let said = Said { text: format!("plugin {of}: {}", said.text), ..said };
+            if !listeners.tell(&said) {
+                lines.log(&said);
+            }
+        };
         let process = Process::start(&self.path, &setup, heard).await.map_err(down)?;
         let question = InitRequest { plugin: self.plugin.clone(), config: HashMap::from_iter(config) };
         match process.ask::<_, ()>(self.init, question, INIT).await {

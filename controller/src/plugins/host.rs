@@ -245,7 +245,7 @@ impl Host {
         (names, chosen.problems.into_iter().chain(listed.problems).collect())
     }
 
-    /// The plugin of this name that takes snapshots, with these settings.
+    /// The plugin of this name that takes snapshots, with these settings. What it says goes into `log`; without one into ours.
     ///
     /// # Errors
     /// There is none; why others are not run.
@@ -253,6 +253,7 @@ impl Host {
         &self,
         plugin: &str,
         settings: Settings,
+        log: Option<&PluginLog>,
     ) -> Result<Arc<dyn VolumeSnapshotter>, Vec<String>> {
         let listed = self.listed().await;
         let Chosen { used, mut problems } =
@@ -267,7 +268,7 @@ impl Host {
             Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
         };
         let plugin = self.0.configured.get(&path, plugin, settings, make);
-        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit)))
+        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit, log.cloned())))
     }
 
     async fn end_all(&self, plugins: Vec<Arc<Configured>>) {

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use prost::Message;
 use serde_json::Value;
 
-use super::{configured::Configured, error::PluginError};
+use super::{configured::Configured, error::PluginError, log::PluginLog};
 
 /// Takes snapshots of volumes. What may be done twice without harm is said of each.
 pub trait VolumeSnapshotter: Send + Sync {
@@ -64,12 +64,13 @@ pub struct From<'a> {
 pub struct Snapshotter {
     plugin: Arc<Configured>,
     limit: Duration,
+    log: Option<PluginLog>,
 }
 
 impl Snapshotter {
-    /// A plugin that knows its settings, and how long it may take for an answer.
-    pub fn new(plugin: Arc<Configured>, limit: Duration) -> Self {
-        Self { plugin, limit }
+    /// A plugin that knows its settings, how long it may take for an answer, and where what it says meanwhile goes.
+    pub fn new(plugin: Arc<Configured>, limit: Duration, log: Option<PluginLog>) -> Self {
+        Self { plugin, limit, log }
     }
 
     async fn ask<Q, A>(
@@ -81,6 +82,7 @@ impl Snapshotter {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
+        let _listening = self.log.as_ref().map(|log| self.plugin.listeners().begin(log));
         let process = self.plugin.process().await.map_err(not_asked)?;
         match process.ask(method, question, self.limit).await {
             Ok(answer) => {

@@ -136,7 +136,8 @@ pub async fn run(
         }
     };
     let (executions, made) = noted;
-    let loaded = snapshots::load(ctx, (&store, &name), restore, made).await;
+    let log = PluginLog::default();
+    let loaded = snapshots::load(ctx, (&store, &name), restore, (made, &log)).await;
     let (snapshots, failed) = match loaded {
         Ok(loaded) => loaded,
         Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
@@ -151,7 +152,7 @@ pub async fn run(
         report.warn(Scope::Cluster, message);
     }
     let working = gate.clone().cancelled_by(cancel.clone());
-    let done = work(ctx, &job, (&contents, &report), working, &executions, snapshots).await;
+    let done = work(ctx, &job, (&contents, &report), working, (&executions, log), snapshots).await;
     let started = match done {
         Ok(started) => started,
         Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),
@@ -235,8 +236,12 @@ async fn notes(
 }
 
 /// The actions of plugins; what can't be used of them is told.
-async fn plugins<'a>(ctx: &Context, report: &Report, executions: &'a Executions<Executed>) -> Acting<'a> {
-    let log = PluginLog::default();
+async fn plugins<'a>(
+    ctx: &Context,
+    report: &Report,
+    executions: &'a Executions<Executed>,
+    log: PluginLog,
+) -> Acting<'a> {
     let built_in = actions::all(&Arc::default()).iter().map(|action| action.name().to_owned()).collect();
     let found = ctx.plugins.restore_item_actions(&built_in, &log).await;
     for problem in found.problems {
@@ -251,13 +256,13 @@ async fn work(
     job: &Job<'_>,
     (contents, report): (&Contents, &Report),
     gate: Gate,
-    executions: &Executions<Executed>,
+    (executions, log): (&Executions<Executed>, PluginLog),
     snapshots: Snapshots,
 ) -> Result<Vec<Started>, WorkError> {
     let Job { restore, backup, claimed, resumed } = job;
     let patience = ctx.args.resource_timeout.as_std();
     let acting = tokio::select! {
-        acting = plugins(ctx, report, executions) => acting,
+        acting = plugins(ctx, report, executions, log) => acting,
         () = gate.stopped() => return Err(Halt::Stopped.into()),
     };
     let calls = Calls::new(ctx.client.clone(), gate, Pace::with_patience(patience));

@@ -10,6 +10,7 @@ use super::choose::{self, Facts, plugin_of};
 use crate::{
     context::Context,
     plugins::{
+        PluginLog,
         configured::{Credentials, Settings},
         snapshotter::VolumeSnapshotter,
     },
@@ -91,11 +92,16 @@ pub async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
     Ok(Facts { locations, plugins, problems })
 }
 
-/// Who takes and deletes snapshots in a location, with the credentials that are in its Secret now.
+/// Who takes and deletes snapshots in a location, with the credentials that are in its Secret now. What the plugin says goes
+/// into `log`; without one into ours.
 ///
 /// # Errors
 /// See [`LocationError`]; the plugin has been asked nothing yet.
-pub async fn open(ctx: &Context, name: &str) -> Result<Arc<dyn VolumeSnapshotter>, LocationError> {
+pub async fn open(
+    ctx: &Context,
+    name: &str,
+    log: Option<&PluginLog>,
+) -> Result<Arc<dyn VolumeSnapshotter>, LocationError> {
     let api = ctx.api::<VolumeSnapshotLocation>();
     let location = match retry::read(BUDGET, || api.get(name)).await {
         Ok(location) => location,
@@ -107,7 +113,8 @@ pub async fn open(ctx: &Context, name: &str) -> Result<Arc<dyn VolumeSnapshotter
     config.remove(CREDENTIALS_FILE);
     let settings = Settings { config, credentials: credentials(ctx, &location).await? };
     let plugin = plugin_of(&location.spec.provider);
-    ctx.plugins.volume_snapshotter(&plugin, settings).await.map_err(|problems| LocationError::NoPlugin {
+    let found = ctx.plugins.volume_snapshotter(&plugin, settings, log).await;
+    found.map_err(|problems| LocationError::NoPlugin {
         reason: choose::missing(name, &plugin, &problems),
         may_come: !problems.is_empty(),
     })

@@ -72,6 +72,12 @@ async fn ended(world: &World, name: &str, phase: BackupPhase) -> anyhow::Result<
     Ok(backup)
 }
 
+async fn log(world: &World, start: &str) -> anyhow::Result<String> {
+    let key = format!("{start}-logs.gz");
+    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+    Ok(std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?)
+}
+
 async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Result<Vec<String>> {
     let requests: Api<DeleteBackupRequest> = Api::namespaced(world.client.clone(), NAMESPACE);
     let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
@@ -133,6 +139,8 @@ async fn a_volume_is_snapshotted_and_restored_from_its_snapshot_and_this_goes_wi
         "{info}"
     );
 
+    ensure!(log(world, &format!("backups/{name}/{name}")).await?.contains("snapshotting disk good-fast"));
+
     // Beside the one that is there: a volume of another name, and its claim follows it.
     let spec = RestoreSpec {
         backup_name: Some(name.to_owned()),
@@ -141,6 +149,10 @@ async fn a_volume_is_snapshotted_and_restored_from_its_snapshot_and_this_goes_wi
     };
     let copied = restore(world, "native-copy", spec).await?;
     ensure!(copied.phase() == RestorePhase::Completed, "{:?}", copied.status);
+    ensure!(
+        log(world, "restores/native-copy/restore-native-copy").await?.contains("a disk is made of snap-")
+    );
+    ensure!(copied.status.warnings > 0, "at its level: {:?}", copied.status);
     let claims = |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
     let claim = claims("native-copy").get("data").await?;
     let copy = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();

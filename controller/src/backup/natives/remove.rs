@@ -24,7 +24,7 @@ pub async fn remove(ctx: &Context, all: &[VolumeSnapshot]) -> Result<Vec<String>
     }
     let mut problems = Vec::new();
     for (location, snapshots) in by_location {
-        let by = snapshots::open(ctx, location).await;
+        let by = snapshots::open(ctx, location, None).await;
         let by = match by {
             Ok(by) => by,
             Err(error) => {

@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use super::{Noted, Places, Snapshots};
 use crate::{
     context::Context,
+    plugins::PluginLog,
     snapshots::{self, LocationError},
 };
 
@@ -38,11 +39,12 @@ impl LoadError {
 }
 
 /// What volumes of a backup come back from, and of which nothing can be made although somebody has tried to snapshot them.
+/// What plugins say goes into `log`.
 pub async fn load(
     ctx: &Context,
     (store, backup): (&Location, &str),
     restore: &Restore,
-    noted: Noted,
+    (noted, log): (Noted, &PluginLog),
 ) -> Result<(Snapshots, Vec<String>), LoadError> {
     let wanted = restore.spec.restore_pvs != Some(false);
     let values = if wanted { store.read_volume_snapshots(backup).await? } else { None };
@@ -53,7 +55,7 @@ pub async fn load(
     let locations: BTreeSet<&str> = usable.iter().map(|one| one.spec.location.as_str()).collect();
     let mut places = Places::new();
     for location in locations {
-        let by = match snapshots::open(ctx, location).await {
+        let by = match snapshots::open(ctx, location, Some(log)).await {
             Err(error @ LocationError::Api { .. }) if error.is_transient() => {
                 return Err(LoadError::Location(error));
             }
