@@ -72,6 +72,10 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
     pub store_validation_frequency: GoDuration,
 
+    /// How often locations are compared with the cluster that do not say so themselves; 0 is never.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
+    pub backup_sync_period: GoDuration,
+
     /// Location of backups that name none, when no location is marked as the default.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub default_backup_storage_location: String,
@@ -158,6 +162,7 @@ mod tests {
         assert_eq!(args.default_item_operation_timeout.to_string(), "4h0m0s");
         assert_eq!(args.resource_timeout.to_string(), "10m0s");
         assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
+        assert_eq!(args.backup_sync_period.to_string(), "1m0s");
         assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
         assert!(args.leader_elect);
         assert_eq!(args.operation_pace().to_string(), "10s");

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::Args,
+    deletion,
     location::Locations,
     metrics::Metrics,
     plugins::Host,
@@ -39,6 +40,8 @@ pub struct Context {
     pub plugins: Host,
     /// One permit for each call about an operation that is under way.
     pub operation_permits: Arc<Semaphore>,
+    /// Backups that this process has begun to delete.
+    pub deletions: deletion::Begun,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
     /// Records Events on objects.
@@ -75,6 +78,7 @@ impl Context {
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
             operation_permits: Arc::new(Semaphore::new(16)),
+            deletions: deletion::Begun::default(),
             metrics: Arc::new(Metrics::default()),
             events: Events::new(client.clone(), "test"),
             health: Health::default(),

@@ -4,12 +4,15 @@
 //! InProgress and the Backup Deleting until the last step, and every step can be done again.
 
 mod act;
+mod begun;
 mod decide;
 mod items;
 mod observe;
 mod snapshots;
 
 use std::time::Duration;
+
+pub use begun::Begun;
 
 use backup_core::api::DeleteBackupRequest;
 

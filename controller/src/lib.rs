@@ -16,6 +16,7 @@ pub mod restore;
 pub mod runtime;
 pub mod snapshots;
 mod startup;
+pub mod sync;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -80,6 +81,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             plugins.clone(),
             &args.object_store_plugins,
         ),
+        deletions: deletion::Begun::default(),
         events: Events::new(client.clone(), &host),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
@@ -157,6 +159,7 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         all.push(("restore", Box::pin(restore::run(ctx.clone()))));
         all.push(("location", Box::pin(location::run(ctx.clone()))));
         all.push(("deletion", Box::pin(deletion::run(ctx.clone()))));
+        all.push(("sync", Box::pin(sync::run(ctx.clone()))));
         all.push(("plugins", Box::pin(plugins::run(ctx))));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");

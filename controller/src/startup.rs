@@ -18,11 +18,13 @@ const BUDGET: Duration = Duration::from_secs(10);
 /// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
 const MINOR: u32 = 30;
 /// The kinds that the controllers need and, of each, every phase they may write.
-const KINDS: [(&str, &str, &[&str]); 4] = [
+const KINDS: [(&str, &str, &[&str]); 6] = [
     ("Backup", "backups", BackupPhase::KNOWN),
     ("Restore", "restores", RestorePhase::KNOWN),
     ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
     ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
+    ("Schedule", "schedules", &[]),
+    ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
 
 /// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server.

@@ -54,6 +54,16 @@ pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 /// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
+/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).
+pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
+/// Our annotation of a BackupStorageLocation, by a person: compare it now ([`crate::sync::Request`]). Taken off when it is done.
+pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
+/// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.
+pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
+
+/// Label of objects outside of the installation's namespace that stand for a backup that was found in a bucket: the uid of
+/// the Backup in this cluster.
+pub const SYNCED_FOR: &str = "backup-controller/synced-for";
 
 /// The longest label value that Kubernetes takes, in bytes.
 const MAX_VALUE: usize = 63;

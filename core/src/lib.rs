@@ -14,4 +14,5 @@ pub mod resource_policy;
 pub mod resources;
 pub mod selection;
 pub mod snapshot;
+pub mod sync;
 pub mod validate;

@@ -4,6 +4,7 @@ pub mod backup;
 pub mod locks;
 pub mod restore;
 pub mod selector;
+pub mod sync;
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub use sync::SyncArgs;
 
 /// Exit codes, for the help of every command.
 pub const EXIT_CODES: &str = "\
@@ -69,6 +71,8 @@ pub enum Command {
     Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
+    /// Show what came of comparing the buckets with the cluster; compare one now
+    Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     Locks(Box<LocksArgs>),
 }

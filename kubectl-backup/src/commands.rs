@@ -10,6 +10,7 @@ pub mod names;
 pub mod pause;
 pub mod restore;
 pub mod subject;
+pub mod sync;
 pub mod wait;
 
 use backup_core::api::{Backup, Restore};
@@ -29,6 +30,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
+        Command::Sync(args) => Box::pin(sync::run(&global, args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(&global, args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(&global, args, terminal)).await,

@@ -227,6 +227,7 @@ impl Problem {
                 "Install the CRDs from deploy/crds (kubectl apply -k deploy/crds), or choose another cluster with --context.".to_owned()
             }
             Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
+            Self::NotFound { kind: "backupstoragelocation", .. } => "`kubectl backup sync` lists the locations; -n chooses another installation.".to_owned(),
             Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),
             Self::NoNamespace { .. } => "Install from deploy/base first, or choose the installation's namespace with -n.".to_owned(),
             Self::Unauthorized { .. } => "Log in again, or choose another user with --user or --context.".to_owned(),

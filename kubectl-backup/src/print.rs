@@ -5,4 +5,5 @@ pub mod describe;
 pub mod json;
 pub mod locks;
 pub mod style;
+pub mod sync;
 pub mod table;

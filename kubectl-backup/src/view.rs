@@ -7,3 +7,4 @@ pub mod locks;
 pub mod next;
 pub mod part;
 pub mod restore;
+pub mod sync;

@@ -134,6 +134,16 @@ impl BackupKeys {
         self.file("-podvolumebackups.json.gz")
     }
 
+    /// VolumeSnapshotClasses. Written by Velero up to 1.17, never by us.
+    pub fn csi_snapshot_classes(&self) -> Path {
+        self.file("-csi-volumesnapshotclasses.json.gz")
+    }
+
+    /// VolumeSnapshotContents. Written by Velero up to 1.16, never by us.
+    pub fn csi_snapshot_contents(&self) -> Path {
+        self.file("-csi-volumesnapshotcontents.json.gz")
+    }
+
     /// Whose the folder is: holds the uid of the Backup that writes it. Ours, create-only.
     pub fn owner(&self) -> Path {
         self.private().join("owner")
@@ -318,6 +328,14 @@ mod tests {
                 (b.item_operations(), "backups/nightly-1.2/nightly-1.2-itemoperations.json.gz"),
                 (b.volume_snapshots(), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
                 (b.pod_volume_backups(), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
+                (
+                    b.csi_snapshot_classes(),
+                    "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotclasses.json.gz",
+                ),
+                (
+                    b.csi_snapshot_contents(),
+                    "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotcontents.json.gz",
+                ),
                 (b.owner(), "backups/nightly-1.2/.private/owner"),
                 (b.record(2), "backups/nightly-1.2/.private/record-2"),
                 (b.operations(3), "backups/nightly-1.2/.private/operations-3"),

@@ -33,7 +33,9 @@ pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Waiting};
 pub use error::StoreError;
 pub use fault::{Fault, PluginFault};
 pub use journal::Journal;
-pub use location::{BUILT_IN, Body, Location, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
+pub use location::{
+    BUILT_IN, Body, Folder, Location, ObjectPlugin, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+};
 pub use logfile::LogFile;
 pub use resource_list::ResourceList;
 pub use restore::{RestoreFiles, WaitingRestore};

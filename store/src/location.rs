@@ -19,6 +19,7 @@ mod azure;
 mod check;
 mod client;
 mod credentials;
+mod folder;
 mod gcs;
 mod local;
 mod local_uploads;
@@ -32,6 +33,7 @@ mod remove;
 mod s3;
 mod s3_uploads;
 
+pub use folder::{Folder, SideFile};
 pub(crate) use objects::is_taken;
 pub use plugin::{BUILT_IN, Body, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginUploads;

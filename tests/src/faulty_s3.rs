@@ -26,6 +26,8 @@ pub enum Mood {
     LoseAnswer,
     /// It is passed on after so long.
     Slow(Duration),
+    /// It is not passed on, and answered like a listing of nothing.
+    EmptyListing,
     /// It waits until the rule says something else of it.
     Held,
 }
@@ -153,6 +155,7 @@ impl State {
         }
         match mood {
             Mood::Answer(status) => return refusal(status),
+            Mood::EmptyListing => return empty_listing(),
             Mood::Slow(time) => tokio::time::sleep(time).await,
             Mood::Pass | Mood::LoseAnswer | Mood::Held => {}
         }
@@ -175,6 +178,12 @@ impl State {
         *response.headers_mut() = headers;
         response
     }
+}
+
+fn empty_listing() -> Response {
+    let body = "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>\
+                <KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>";
+    ([(header::CONTENT_TYPE, "application/xml")], body).into_response()
 }
 
 /// As S3 would say it.

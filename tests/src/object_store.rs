@@ -80,6 +80,11 @@ impl S3 {
         self.address
     }
 
+    /// Where the server keeps the objects of a bucket, each in a file of its key.
+    pub fn files(&self, bucket: &str) -> PathBuf {
+        self.folder.join("data").join(bucket)
+    }
+
     /// Makes a bucket.
     pub async fn create_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         self.request(http::Method::PUT, bucket, "").await.map(drop)

@@ -189,6 +189,11 @@ impl SnapshotController {
         Self { task, storage }
     }
 
+    /// Puts a snapshot into the storage system, as another cluster would have.
+    pub fn store(&self, handle: &str) {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.to_owned());
+    }
+
     /// Handles of the snapshots that exist in the storage system.
     pub fn stored(&self) -> BTreeSet<String> {
         self.storage.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -6,6 +6,7 @@ mod backup;
 mod objects;
 mod operations;
 mod restore;
+mod sync;
 mod table;
 
 use anyhow::{Context as _, ensure};
@@ -33,6 +34,12 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
     },
+    /// Comparing a bucket with the cluster: the first time, when nothing has changed, and when one backup is new.
+    Sync {
+        /// How many backups lie in the bucket.
+        #[arg(long, default_value_t = 10_000)]
+        backups: usize,
+    },
 }
 
 /// Measures, and prints a table.
@@ -42,6 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
         What::Restore { objects } => restore::run(objects).await,
+        What::Sync { backups } => sync::run(backups).await,
     }
 }
 

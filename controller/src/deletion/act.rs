@@ -102,6 +102,7 @@ pub(super) async fn delete(
         tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
         return Ok(Action::RequeueAfter(LOOK_AGAIN));
     }
+    ctx.deletions.note(&backup.name_any());
     let mut errors = Vec::new();
     let store = if has_files(backup) { open(ctx, backup, &mut errors).await? } else { None };
     if let Some(store) = &store
@@ -121,6 +122,7 @@ pub(super) async fn delete(
         return end(ctx, request, Some(backup), errors).await;
     }
     ctx.leadership.check()?;
+    ctx.deletions.note(&backup.name_any());
     delete::delete(ctx, backup).await?;
     end(ctx, request, Some(backup), errors).await
 }
@@ -199,6 +201,12 @@ async fn delete_outside(
                 tracing::warn!(backup = name, %error, "its snapshots are not known, and may stay in the storage system");
             }
         }
+    }
+    if errors.is_empty() {
+        // Contents that came with a backup of Velero up to 1.16.
+        ctx.leadership.check()?;
+        let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
+        errors.append(&mut csi::delete::synced(&api, backup, DRIVER_PATIENCE).await?);
     }
     if errors.is_empty() {
         snapshots::delete(ctx, backup, store, errors).await?;

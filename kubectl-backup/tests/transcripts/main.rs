@@ -15,4 +15,5 @@ mod locks;
 mod person;
 mod restore;
 mod samples;
+mod sync;
 mod wait;

@@ -1,16 +1,18 @@
 //! Reading what is stored.
 
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 
 use backup_core::api::Backup;
 use flate2::read::MultiGzDecoder;
+use object_store::path::Path;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Location;
 use crate::StoreError;
 
-/// Metadata larger than this is refused (bytes).
-const MAX_METADATA: u64 = 16 * 1024 * 1024;
+/// Metadata larger than this is refused (bytes). An object in a cluster has at most 1.5 MiB, which Velero indents.
+pub(super) const MAX_METADATA: u64 = 16 * 1024 * 1024;
 /// A list of snapshots larger than this is refused (bytes, before and after it is decompressed).
 const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
 
@@ -63,12 +65,22 @@ impl Location {
     /// Errors: [`StoreError::Corrupt`] for a file that is no list.
     pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
         let key = self.layout().backup(backup)?.volume_snapshots();
-        let Some(bytes) = self.get_small(&key, MAX_SNAPSHOTS).await? else { return Ok(None) };
-        let reader = MultiGzDecoder::new(&bytes[..]).take(MAX_SNAPSHOTS);
+        self.read_list(&key, MAX_SNAPSHOTS).await
+    }
+
+    /// A gzipped list; none if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list, or has more
+    /// than `max` bytes before or after it is decompressed.
+    pub(super) async fn read_list<T: DeserializeOwned>(
+        &self,
+        key: &Path,
+        max: u64,
+    ) -> Result<Option<Vec<T>>, StoreError> {
+        let Some(bytes) = self.get_small(key, max).await? else { return Ok(None) };
+        let reader = BufReader::new(MultiGzDecoder::new(&bytes[..]).take(max));
         // Go writes an empty list as null in some places.
-        let list: Option<Vec<Value>> = serde_json::from_reader(reader).map_err(|error| {
-            let detail = format!("it is no list of snapshots: {error}");
-            StoreError::Corrupt { url: self.url_of(&key), detail }
+        let list: Option<Vec<T>> = serde_json::from_reader(reader).map_err(|error| {
+            let detail = format!("it is no gzipped list of at most {max} bytes: {error}");
+            StoreError::Corrupt { url: self.url_of(key), detail }
         })?;
         Ok(Some(list.unwrap_or_default()))
     }

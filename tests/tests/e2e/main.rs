@@ -29,6 +29,8 @@ mod percona;
 mod plugin;
 mod policy;
 mod restore_plugins;
+mod sync;
+mod sync_removal;
 mod takeover;
 mod velero_plugins;
 
@@ -119,6 +121,11 @@ async fn main() -> ExitCode {
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",
             ]),
+        ),
+        (
+            "buckets that other clusters have filled",
+            [sync::TESTS, sync_removal::TESTS].concat(),
+            World::builder().controller_args(&["--store-validation-frequency=2s"]),
         ),
         (
             "plugins of Velero's kind",

@@ -6,7 +6,7 @@
 
 use std::{fmt, future::Future, time::Duration};
 
-use backup_core::labels::BACKUP_UID;
+use backup_core::labels::{BACKUP_UID, SYNCED_FOR};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -202,6 +202,29 @@ impl SnapshotApi {
         }
     }
 
+    /// Creates a class, unless there is one of that name.
+    pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
+        let params = PostParams::default();
+        match self.write(|| api.create(&params, object)).await {
+            Err(error) if !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The contents that were created for a backup of this uid when it was found in a bucket.
+    pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
+        let params = ListParams::default().labels(&format!("{SYNCED_FOR}={uid}"));
+        let api = self.contents();
+        match retry::read(BUDGET, || api.list(&params)).await {
+            Ok(list) => Ok(list.items),
+            // The kind is not served: there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Creates a content.
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
         let (api, params) = (self.contents(), PostParams::default());
@@ -252,6 +275,15 @@ impl SnapshotApi {
             }
         }
         self.delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
+    }
+
+    /// Deletes a content after its policy was set: `Delete` takes along what it stands for, `Retain` leaves it.
+    pub async fn remove_content(&self, content: &DynamicObject, policy: &str) -> Result<(), kube::Error> {
+        let patch = json!({ "spec": { "deletionPolicy": policy } });
+        match self.patch_content(&content.name_any(), &patch).await? {
+            Some(content) => self.delete_content(&content).await,
+            None => Ok(()),
+        }
     }
 
     /// Deletes a content, and with it what it stands for if its policy says so.

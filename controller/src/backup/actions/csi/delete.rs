@@ -53,6 +53,51 @@ pub async fn snapshots(
     errors
 }
 
+/// Deletes the snapshots of which only contents know that came into the cluster with the backup. What stays; a sentence for
+/// each. Waits for the driver at most `patience`, for all of them together. May be done again.
+///
+/// # Errors
+/// The contents could not be listed.
+pub async fn synced(
+    api: &SnapshotApi,
+    backup: &Backup,
+    patience: Duration,
+) -> Result<Vec<String>, kube::Error> {
+    let (until, mut errors) = (Instant::now() + patience, Vec::new());
+    let uid = backup.uid().unwrap_or_default();
+    let contents = if uid.is_empty() { Vec::new() } else { api.synced_for(&uid).await? };
+    for content in &contents {
+        let name = content.name_any();
+        let removed = match api.remove_content(content, "Delete").await {
+            Ok(()) => gone(api, &name, until).await,
+            Err(error) => Err(plain(&error)),
+        };
+        if let Err(error) = removed {
+            errors.push(format!(
+                "the snapshot of VolumeSnapshotContent {name} stays in the storage system: {error}"
+            ));
+        }
+    }
+    Ok(errors)
+}
+
+/// Waits until the driver has removed what a content that was deleted stands for.
+async fn gone(api: &SnapshotApi, name: &str, until: Instant) -> Result<(), String> {
+    loop {
+        match api.content(name).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(content)) if Instant::now() >= until => {
+                let state = status::<ContentStatus>(&content);
+                return Err(state
+                    .error
+                    .map_or_else(|| "the driver has not removed it".to_owned(), |e| e.to_string()));
+            }
+            Err(error) if !is_transient(&error) || Instant::now() >= until => return Err(plain(&error)),
+            _ => tokio::time::sleep(STEP).await,
+        }
+    }
+}
+
 /// Over when the content is gone: only then has the driver removed what it stands for.
 async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Result<(), String> {
     let name = wanted.name_any();

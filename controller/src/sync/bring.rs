@@ -1,0 +1,227 @@
+//! Bringing backups that are only in the bucket into the cluster.
+
+use std::time::Duration;
+
+use backup_core::{api::Backup, labels::SYNC_PENDING_ANNOTATION, sync::Summary};
+use backup_store::{SideFile, StoreError};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _, api::PostParams};
+use tokio::sync::Semaphore;
+
+use super::{
+    arrive::{self, Place},
+    error::Error,
+    extras,
+    memory::{Remembered, Skip},
+    observe::Facts,
+    pass::Pass,
+};
+use crate::runtime::{
+    delete,
+    errors::{is_conflict, is_transient, plain},
+    retry,
+};
+
+/// Backups that are read and created at the same time.
+const AT_ONCE: usize = 32;
+/// Memory for metadata that is being read and decoded (KiB), of all that are looked at.
+const ROOM: u32 = 64 * 1024;
+/// How many times its size metadata takes when it is decoded, about.
+const DECODED: u64 = 4;
+/// After so many failures of the store or the API server in a row it is not only this backup that is concerned.
+const FAILURES: usize = 40;
+/// If so many have failed, and more than not, the pass has not come to its end.
+const MANY: usize = 8;
+/// How long a creation is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What became of one folder.
+enum Outcome {
+    /// It is in the cluster now.
+    Created,
+    /// It is not, for this reason.
+    Skipped(Skip),
+    /// There is nothing to say: it has come into the cluster another way, or left the bucket.
+    Settled,
+    /// It could not be looked at now.
+    Failed(String),
+}
+
+/// Looks at every folder and creates what is to be created.
+///
+/// # Errors
+/// The store or the API server have stopped answering, or this replica must not write.
+pub(super) async fn all(
+    pass: &Pass<'_>,
+    facts: &Facts,
+    folders: Vec<String>,
+    remembered: &mut Remembered,
+    summary: &mut Summary,
+) -> Result<(), Error> {
+    let room = &Semaphore::new(ROOM as usize);
+    let mut outcomes = stream::iter(folders)
+        .map(|folder| async move {
+            let outcome = one(pass, facts, room, &folder).await;
+            (folder, outcome)
+        })
+        .buffer_unordered(AT_ONCE);
+    let (mut failures, mut failed, mut others) = (0, 0, 0);
+    let mut last = String::new();
+    while let Some((folder, outcome)) = outcomes.next().await {
+        if pass.ctx.stop.is_cancelled() {
+            return Err(Error::Ending);
+        }
+        if !matches!(outcome, Ok(Outcome::Failed(_))) {
+            (failures, others) = (0, others + 1);
+        }
+        match outcome? {
+            Outcome::Created => summary.created += 1,
+            Outcome::Settled => {}
+            Outcome::Skipped(skip) => {
+                summary.skip(&folder, skip.what, &skip.reason);
+                remembered.skipped(&folder, skip, pass.began);
+            }
+            Outcome::Failed(reason) => {
+                (failures, failed) = (failures + 1, failed + 1);
+                summary.skip(&folder, "failed", &reason);
+                if failures >= FAILURES {
+                    return Err(Error::BrokenOff(failures, reason));
+                }
+                last = reason;
+            }
+        }
+    }
+    if failed >= MANY && failed > others { Err(Error::BrokenOff(failed, last)) } else { Ok(()) }
+}
+
+/// Errors: this replica must not write.
+async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Result<Outcome, Error> {
+    if facts.deletions.contains(name) {
+        let reason = "a DeleteBackupRequest names it, so its deletion may have begun; delete the request to have it back";
+        return Ok(Outcome::Skipped(Skip::passing("deleting", reason)));
+    }
+    let (stored, lists) = match read(pass, room, name).await {
+        Ok(Read::Stored(stored, lists)) => (*stored, lists),
+        Ok(Read::Nothing) => return Ok(Outcome::Settled),
+        Ok(Read::Skip(skip)) => return Ok(Outcome::Skipped(skip)),
+        Err(error) => return Ok(Outcome::Failed(error.to_string())),
+    };
+    let location = pass.location.name_any();
+    let place = Place {
+        namespace: &pass.ctx.namespace,
+        location: &location,
+        schedules: facts.schedules.as_ref(),
+        now: Timestamp::now(),
+    };
+    let mut backup = match arrive::arriving(stored, &place) {
+        Ok(backup) => backup,
+        Err(skip) => return Ok(Outcome::Skipped(skip)),
+    };
+    if !lists.is_empty() {
+        // Whoever finds it creates what is missing; taken off when all of it is there.
+        backup.annotations_mut().insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
+    }
+    let created = match create(pass, &backup).await? {
+        Ok(created) => created,
+        Err(outcome) => return Ok(outcome),
+    };
+    if !lists.is_empty()
+        && let Err(reason) = extras::bring(pass, &created, &lists).await?
+    {
+        tracing::info!(
+            backup = name,
+            reason,
+            "objects that belong to the backup are created in the next pass"
+        );
+    }
+    Ok(Outcome::Created)
+}
+
+enum Read {
+    Stored(Box<Backup>, Vec<SideFile>),
+    /// The folder has gone since it was listed.
+    Nothing,
+    Skip(Skip),
+}
+
+/// What the bucket has of it: one listing, and the metadata if there is any.
+async fn read(pass: &Pass<'_>, room: &Semaphore, name: &str) -> Result<Read, StoreError> {
+    let folder = match pass.store.look_into(name).await {
+        Err(error @ StoreError::Config { .. }) => {
+            return Ok(Read::Skip(Skip::new("not_a_name", error.to_string())));
+        }
+        other => other?,
+    };
+    if !folder.has_anything {
+        return Ok(Read::Nothing);
+    }
+    let Some(size) = folder.metadata else {
+        let reason = "there is no velero-backup.json: it is not finished, being deleted, or no backup";
+        return Ok(Read::Skip(Skip::new("unfinished", reason)));
+    };
+    if folder.metadata_too_large {
+        let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
+        return Ok(Read::Skip(Skip::new("unreadable", reason)));
+    }
+    // Velero deletes a folder's files in the order of their names, so its metadata goes last.
+    if !folder.contents {
+        let reason = format!(
+            "there is no {name}.tar.gz beside its metadata: its deletion has begun, or it was never whole"
+        );
+        return Ok(Read::Skip(Skip::new("deleting", reason)));
+    }
+    let wanted = u32::try_from(size * DECODED / 1024).unwrap_or(ROOM).clamp(1, ROOM);
+    // Never closed.
+    let _room = room.acquire_many(wanted).await;
+    match pass.store.read_metadata(name).await {
+        Ok(Some(stored)) => Ok(Read::Stored(Box::new(stored), folder.lists)),
+        Ok(None) => Ok(Read::Nothing),
+        Err(error @ StoreError::Corrupt { .. }) => Ok(Read::Skip(Skip::new("unreadable", error.to_string()))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates the Backup: create-only, so one that is there stays what it is. The inner error is what to say instead.
+async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Outcome>, Error> {
+    let (ctx, name) = (pass.ctx, backup.name_any());
+    let deleting = || Outcome::Skipped(Skip::passing("deleting", "it was deleted while it was being read"));
+    let api: Api<Backup> = ctx.api();
+    let created = retry::read(BUDGET, || async {
+        // Asked before every try.
+        if let Err(error) = ctx.leadership.check() {
+            return Ok(Err(Error::NotLeader(error)));
+        }
+        // It was read before. In this cluster only this process deletes, and it says so before it does.
+        if ctx.deletions.since(&name, pass.began) {
+            return Ok(Ok(None));
+        }
+        let limit = ctx.leadership.request_timeout(TIMEOUT);
+        let params = PostParams::default();
+        let created = tokio::time::timeout(limit, api.create(&params, backup)).await;
+        let created = created
+            .unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())));
+        created.map(|created| Ok(Some(created)))
+    })
+    .await;
+    match created {
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(None)) => Ok(Err(deleting())),
+        Ok(Ok(Some(created))) => {
+            if ctx.deletions.since(&name, pass.began) {
+                delete::delete(ctx, &created).await?;
+                return Ok(Err(deleting()));
+            }
+            Ok(Ok(created))
+        }
+        Err(error) if is_conflict(&error) => Ok(Err(Outcome::Settled)),
+        Err(error) if is_transient(&error) => {
+            Ok(Err(Outcome::Failed(format!("the Backup could not be created: {}", plain(&error)))))
+        }
+        Err(error) => {
+            let reason = format!("the API server does not take it: {}", plain(&error));
+            Ok(Err(Outcome::Skipped(Skip::new("refused", reason))))
+        }
+    }
+}

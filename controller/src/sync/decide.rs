@@ -1,0 +1,114 @@
+//! Whether a location is compared with the cluster now. Pure.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{BackupStorageLocation, GoDuration},
+    labels::SYNC_REQUEST_ANNOTATION,
+};
+use kube::ResourceExt as _;
+
+use crate::location::is_available;
+
+/// No location is compared more often than this, whatever it says.
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Compare now.
+    Sync,
+    /// Look again after this time; none: when it changes.
+    Wait(Option<Duration>),
+}
+
+/// A location is compared when this process has not done it yet, at its period, and when a person asks. `passed` is when it
+/// was last compared as it is now.
+pub(super) fn decide(
+    location: &BackupStorageLocation,
+    passed: Option<Duration>,
+    default_period: GoDuration,
+    now: Duration,
+) -> Plan {
+    if location.metadata.deletion_timestamp.is_some() {
+        return Plan::Wait(None);
+    }
+    if location.annotations().contains_key(SYNC_REQUEST_ANNOTATION) {
+        return Plan::Sync;
+    }
+    let period = period(location, default_period);
+    if period.is_zero() || !is_available(location) {
+        return Plan::Wait(None);
+    }
+    match passed.and_then(|passed| (passed + period.max(SHORTEST)).checked_sub(now)) {
+        Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
+        _ => Plan::Sync,
+    }
+}
+
+/// Whether it is never compared unless a person asks.
+pub(super) fn is_off(location: &BackupStorageLocation, default_period: GoDuration) -> bool {
+    period(location, default_period).is_zero()
+}
+
+/// The location's own; unset or negative it is the command line's, and if that is negative, too, a minute (Velero
+/// `pkg/controller/backup_sync_controller.go`, v1.18).
+fn period(location: &BackupStorageLocation, default: GoDuration) -> Duration {
+    let set = |period: &GoDuration| *period >= GoDuration::default();
+    let own = location.spec.backup_sync_period.filter(set);
+    own.or(Some(default).filter(set)).unwrap_or(GoDuration::from_secs(60)).as_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupStorageLocationSpec, LocationPhase};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(10_000);
+
+    fn location(period: Option<&str>) -> BackupStorageLocation {
+        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        location.spec.backup_sync_period = period.map(|text| text.parse().unwrap());
+        location.status.phase = Some(LocationPhase::Available);
+        location
+    }
+
+    #[test]
+    fn table_of_periods() {
+        let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
+        for (own, flag, seconds_ago, expected) in [
+            (None, "1m", None, Plan::Sync),
+            (None, "1m", Some(59), wait(1)),
+            (None, "1m", Some(60), Plan::Sync),
+            (Some("5m"), "1m", Some(60), wait(240)),
+            (Some("1ns"), "1m", Some(0), wait(1)),
+            (Some("0"), "1m", None, Plan::Wait(None)),
+            (None, "0", None, Plan::Wait(None)),
+            (Some("30s"), "0", Some(30), Plan::Sync),
+            (Some("-5s"), "2m", Some(60), wait(60)),
+            (None, "-1s", Some(30), wait(30)),
+        ] {
+            let passed = seconds_ago.map(|ago| NOW.saturating_sub(Duration::from_secs(ago)));
+            let plan = decide(&location(own), passed, flag.parse().unwrap(), NOW);
+            assert_eq!(plan, expected, "own {own:?}, flag {flag}, {seconds_ago:?} s ago");
+        }
+    }
+
+    #[test]
+    fn only_an_available_location_is_compared_but_a_person_gets_an_answer() {
+        let minute = "1m".parse().unwrap();
+        let mut unavailable = location(Some("0"));
+        for phase in [None, Some(LocationPhase::Unavailable)] {
+            unavailable.status.phase = phase;
+            unavailable.spec.backup_sync_period = None;
+            assert_eq!(decide(&unavailable, None, minute, NOW), Plan::Wait(None));
+        }
+        let request = [(SYNC_REQUEST_ANNOTATION.to_owned(), "{}".to_owned())];
+        unavailable.metadata.annotations = Some(request.clone().into());
+        assert_eq!(decide(&unavailable, Some(NOW), minute, NOW), Plan::Sync);
+        let mut off = location(Some("0"));
+        off.metadata.annotations = Some(request.into());
+        assert_eq!(decide(&off, Some(NOW), minute, NOW), Plan::Sync);
+    }
+}

@@ -1,0 +1,218 @@
+//! Objects that belong to a backup that was brought into the cluster: a Backup that waits for them carries an annotation until
+//! they are there.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{Backup, PodVolumeBackup, common::MovePhase},
+    labels::{self, SYNC_PENDING_ANNOTATION},
+    sync::Summary,
+};
+use backup_store::{SideFile, StoreError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
+use serde_json::{json, value::RawValue};
+
+use super::{arrive, csi, error::Error, observe, pass::Pass};
+use crate::{
+    backup::actions::csi::SnapshotApi,
+    runtime::{
+        errors::{is_conflict, is_transient, plain},
+        retry,
+    },
+};
+
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// Creates what belongs to a backup that an earlier pass has created.
+pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -> Result<(), Error> {
+    let Some(backup) = observe::backup(pass.ctx, name).await? else { return Ok(()) };
+    if !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION) || backup.phase().is_active() {
+        return Ok(());
+    }
+    let folder = pass.store.look_into(name).await?;
+    if let Err(reason) = bring(pass, &backup, &folder.lists).await? {
+        summary.note(name, "pending", &reason);
+    }
+    Ok(())
+}
+
+/// Creates all of it, and takes the annotation off. What can never be created is told by an Event and left out; the inner error
+/// is why it is to be tried again.
+pub(super) async fn bring(
+    pass: &Pass<'_>,
+    backup: &Backup,
+    lists: &[SideFile],
+) -> Result<Result<(), String>, Error> {
+    let (ctx, name) = (pass.ctx, backup.name_any());
+    let mut problems = Vec::new();
+    for list in lists {
+        let objects = match pass.store.read_side_file(&name, *list).await {
+            Ok(objects) => objects,
+            Err(error @ StoreError::Corrupt { .. }) => {
+                problems.push(error.to_string());
+                continue;
+            }
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        for object in &objects {
+            match create(pass, backup, *list, object).await? {
+                Ok(()) => {}
+                Err(Problem::Final(problem)) => problems.push(problem),
+                Err(Problem::Passing(reason)) => return Ok(Err(reason)),
+            }
+        }
+    }
+    if !problems.is_empty() {
+        let text = problems.join("; ");
+        tracing::warn!(backup = name, problems = text, "some objects of the backup were left out");
+        ctx.events.warning(backup, "PartlySynced", &text);
+    }
+    // Conditional on the resourceVersion.
+    retry::status_patch_in(&ctx.api(), &ctx.leadership, BUDGET, backup, |current| {
+        current
+            .annotations()
+            .contains_key(SYNC_PENDING_ANNOTATION)
+            .then(|| json!({ "metadata": { "annotations": { SYNC_PENDING_ANNOTATION: null } } }))
+    })
+    .await?;
+    Ok(Ok(()))
+}
+
+enum Problem {
+    Final(String),
+    Passing(String),
+}
+
+impl Problem {
+    fn of(what: &str, error: &kube::Error) -> Self {
+        let text = format!("{what} could not be created: {}", plain(error));
+        if is_transient(error) { Self::Passing(text) } else { Self::Final(text) }
+    }
+}
+
+/// Creates one object: create-only, so one that is there stays what it is.
+async fn create(
+    pass: &Pass<'_>,
+    backup: &Backup,
+    list: SideFile,
+    object: &RawValue,
+) -> Result<Result<(), Problem>, Error> {
+    let ctx = pass.ctx;
+    ctx.leadership.check()?;
+    match list {
+        SideFile::PodVolumeBackups => {
+            let object = match pod_volume_backup(object, backup) {
+                Ok(object) => object,
+                Err(problem) => return Ok(Err(Problem::Final(problem))),
+            };
+            let api: Api<PodVolumeBackup> = ctx.api();
+            let params = PostParams::default();
+            let created = retry::read(BUDGET, || api.create(&params, &object)).await;
+            Ok(match created {
+                Err(error) if !is_conflict(&error) => {
+                    Err(Problem::of(&format!("PodVolumeBackup {}", object.name_any()), &error))
+                }
+                _ => Ok(()),
+            })
+        }
+        SideFile::SnapshotClasses | SideFile::SnapshotContents => {
+            let api = SnapshotApi::new(&ctx.client, &ctx.leadership);
+            let made = if list == SideFile::SnapshotClasses {
+                csi::class(object)
+            } else {
+                csi::content(object, backup)
+            };
+            let made = match made {
+                Ok(made) => made,
+                Err(problem) => return Ok(Err(Problem::Final(problem))),
+            };
+            let created = if list == SideFile::SnapshotClasses {
+                api.create_class(&made).await
+            } else {
+                api.create_content(&made).await
+            };
+            Ok(created.map_err(|error| Problem::of(&made.name_any(), &error)))
+        }
+    }
+}
+
+/// The PodVolumeBackup to create: of this Backup, in its location, and ended, so that no node takes it for work.
+fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBackup, String> {
+    let mut object: PodVolumeBackup = serde_json::from_str(object.get())
+        .map_err(|error| format!("a PodVolumeBackup can't be read: {error}"))?;
+    let name = object.name_any();
+    if object.kind != "PodVolumeBackup" && !object.kind.is_empty() {
+        return Err(format!("among the PodVolumeBackups is a {} {name}", object.kind));
+    }
+    object.api_version = PodVolumeBackup::api_version(&()).into_owned();
+    object.kind = PodVolumeBackup::kind(&()).into_owned();
+    let ended = [MovePhase::Completed, MovePhase::Failed, MovePhase::Canceled];
+    if !object.status.phase.as_ref().is_some_and(|phase| ended.contains(phase)) {
+        return Err(format!("PodVolumeBackup {name} has not ended"));
+    }
+    let owner = OwnerReference {
+        controller: Some(true),
+        block_owner_deletion: None,
+        ..backup.owner_ref(&()).unwrap_or_default()
+    };
+    object.metadata = arrive::metadata(object.metadata, &backup.namespace().unwrap_or_default(), vec![owner]);
+    let labels = object.metadata.labels.get_or_insert_default();
+    labels.insert(labels::BACKUP_NAME.to_owned(), labels::valid_value(&backup.name_any()));
+    labels.insert(labels::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default());
+    object.spec.backup_storage_location = backup.spec.storage_location.clone().unwrap_or_default();
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn made(patch: impl FnOnce(&mut Value)) -> Result<Value, String> {
+        let mut stored = json!({
+            "metadata": { "name": "b-x7z", "namespace": "old", "uid": "u", "resourceVersion": "3",
+                "labels": { "velero.io/backup-name": "b", "velero.io/backup-uid": "u-old", "velero.io/pvc-uid": "p" },
+                "ownerReferences": [
+                    { "apiVersion": "velero.io/v1", "kind": "Backup", "name": "b", "uid": "u-old", "controller": true },
+                    { "apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y" }] },
+            "spec": { "node": "n", "pod": { "name": "x" }, "volume": "v", "backupStorageLocation": "old",
+                "repoIdentifier": "r", "uploaderType": "kopia" },
+            "status": { "phase": "Completed", "snapshotID": "s1" },
+        });
+        patch(&mut stored);
+        let mut backup = Backup::new("b", backup_core::api::BackupSpec::default());
+        backup.metadata.uid = Some("u-new".to_owned());
+        backup.metadata.namespace = Some("velero".to_owned());
+        backup.spec.storage_location = Some("here".to_owned());
+        let object = RawValue::from_string(stored.to_string()).unwrap();
+        pod_volume_backup(&object, &backup).map(|object| serde_json::to_value(object).unwrap())
+    }
+
+    #[test]
+    fn a_pod_volume_backup_is_of_the_backup_that_is_here() {
+        let made = made(|_| ()).unwrap();
+        assert_eq!(
+            made["metadata"],
+            json!({ "name": "b-x7z", "namespace": "velero",
+                "labels": { "velero.io/backup-name": "b", "velero.io/backup-uid": "u-new", "velero.io/pvc-uid": "p" },
+                "ownerReferences": [{ "apiVersion": "velero.io/v1", "kind": "Backup", "name": "b", "uid": "u-new",
+                    "controller": true }] })
+        );
+        assert_eq!(made["spec"]["backupStorageLocation"], "here");
+        assert_eq!((&made["kind"], &made["apiVersion"]), (&json!("PodVolumeBackup"), &json!("velero.io/v1")));
+        assert_eq!(made["status"]["snapshotID"], "s1");
+    }
+
+    #[test]
+    fn one_that_a_node_would_take_for_work_does_not_come() {
+        for phase in ["", "New", "Accepted", "Prepared", "InProgress", "Canceling", "Later"] {
+            let made = made(|object| object["status"]["phase"] = json!(phase));
+            assert!(made.unwrap_err().contains("has not ended"), "{phase}");
+        }
+        assert!(made(|object| object["status"] = Value::Null).is_err());
+        assert!(made(|object| object["kind"] = json!("Secret")).unwrap_err().contains("Secret"));
+        assert!(made(|object| object["spec"] = json!("x")).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! What is told about a comparison of a bucket with the cluster, and how a person asks for one. Both are annotations of the
+//! BackupStorageLocation: who may read it may read them, who may change it may ask, and they go with it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Notes that a summary keeps.
+pub const NOTES: usize = 20;
+/// The longest reason in a note (characters).
+pub const REASON_CHARS: usize = 300;
+
+/// What came of a pass over one location.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Summary {
+    /// When it began.
+    pub started: Timestamp,
+    /// How long it took (milliseconds).
+    pub millis: u64,
+    /// The request that it answers, if a person asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// Folders under `backups/`.
+    pub found: u64,
+    /// Backups that were created in the cluster.
+    pub created: u64,
+    /// Backups that were removed from the cluster, as they are gone from the bucket.
+    pub removed: u64,
+    /// Backups that would have been removed, but too many were gone at once.
+    pub refused: u64,
+    /// What was found and not created, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub skipped: BTreeMap<String, u64>,
+    /// Why the pass did not come to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Names with what was the matter, at most [`NOTES`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+    /// How many more there were.
+    pub more: u64,
+}
+
+/// What was the matter with one backup.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Note {
+    /// Name of the backup, or of the folder.
+    pub name: String,
+    /// A word out of a bounded set.
+    pub what: String,
+    /// A sentence.
+    pub reason: String,
+}
+
+impl Summary {
+    /// Adds a note, as long as there is room.
+    pub fn note(&mut self, name: &str, what: &str, reason: &str) {
+        if self.notes.len() < NOTES {
+            let (name, what) = (shortened(name), what.to_owned());
+            self.notes.push(Note { name, what, reason: shortened(reason) });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Adds a note about all of it, before those about single backups.
+    pub fn note_first(&mut self, what: &str, reason: &str) {
+        self.notes.insert(0, Note { name: String::new(), what: what.to_owned(), reason: shortened(reason) });
+        if self.notes.len() > NOTES {
+            self.notes.truncate(NOTES);
+            self.more += 1;
+        }
+    }
+
+    /// Notes that a folder was not brought into the cluster.
+    pub fn skip(&mut self, name: &str, what: &str, reason: &str) {
+        *self.skipped.entry(what.to_owned()).or_default() += 1;
+        self.note(name, what, reason);
+    }
+
+    /// Everything that was skipped.
+    pub fn skips(&self) -> u64 {
+        self.skipped.values().sum()
+    }
+
+    /// The value of the annotation: what is stored is bounded, whatever lies in a bucket.
+    pub fn annotation(&self) -> String {
+        let mut bounded = self.clone();
+        bounded.error = bounded.error.as_deref().map(shortened);
+        serde_json::to_string(&bounded).unwrap_or_default()
+    }
+}
+
+/// That a person wants a pass now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// Comes back in [`Summary::request`].
+    pub id: String,
+    /// Backups that may be removed although they are many: as many as the person was shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remove: Option<u64>,
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_bounded_whatever_lies_in_the_bucket() {
+        let mut summary = Summary { error: Some("e".repeat(100_000)), ..Summary::default() };
+        for _ in 0..1000 {
+            summary.skip(&"ä".repeat(1000), "unreadable", &"\"".repeat(10_000));
+        }
+        assert_eq!((summary.skips(), summary.notes.len(), summary.more), (1000, NOTES, 1000 - NOTES as u64));
+        summary.note_first("refused", "all");
+        assert_eq!((summary.notes[0].what.as_str(), summary.notes.len()), ("refused", NOTES));
+        let text = summary.annotation();
+        assert!(text.len() < 40 * 1024, "{}", text.len());
+        let back: Summary = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.skips(), 1000);
+    }
+
+    #[test]
+    fn what_an_older_or_newer_version_has_written_is_still_read() {
+        let back: Summary = serde_json::from_str(r#"{"found":3,"later":{}}"#).unwrap();
+        assert_eq!((back.found, back.created), (3, 0));
+        let request: Request = serde_json::from_str(r#"{"id":"x"}"#).unwrap();
+        assert_eq!(request.remove, None);
+    }
+}

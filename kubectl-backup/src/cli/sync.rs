@@ -1,0 +1,48 @@
+//! `sync`: what came of comparing the buckets with the cluster.
+
+use backup_core::api::GoDuration;
+use clap::Args;
+
+use super::{EXIT_CODES, Output, duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  # What came of the last comparison of every location
+  kubectl backup sync
+
+  # Compare one location now, and see what was skipped and why
+  kubectl backup sync default --now
+
+  # Agree to the removal of the backups that were shown as gone from the bucket
+  kubectl backup sync default --force
+
+  # For a program
+  kubectl backup sync -o json";
+
+/// `sync`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct SyncArgs {
+    /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
+    pub location: Option<String>,
+    /// Compare it now, and wait for the outcome
+    #[arg(long, requires = "location")]
+    pub now: bool,
+    /// As --now, and have the Backups removed whose removal was refused; no more than were shown
+    #[arg(long, requires = "location")]
+    pub force: bool,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    pub timeout: GoDuration,
+    /// Form of the output: name, or a document of kubectl-backup/v1: json, yaml
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t = Output::Table,
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "FORM"
+    )]
+    pub output: Output,
+}

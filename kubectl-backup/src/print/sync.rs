@@ -1,0 +1,99 @@
+//! What came of comparing buckets with the cluster, as text.
+
+use backup_core::sync::Summary;
+use jiff::Timestamp;
+
+use super::{
+    age::ago,
+    table::{plain, table},
+};
+use crate::view::sync::{LocationView, SyncList};
+
+const HEADERS: [&str; 8] =
+    ["LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM"];
+
+/// A row for each location.
+pub fn rows(list: &SyncList, now: Timestamp) -> std::io::Result<String> {
+    let rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
+    table(Some(&HEADERS), &rows)
+}
+
+fn row(location: &LocationView, now: Timestamp) -> Vec<String> {
+    let number = |of: fn(&Summary) -> u64| {
+        location.last_pass.as_ref().map_or_else(String::new, |pass| of(pass).to_string())
+    };
+    vec![
+        plain(&location.name),
+        location.phase.clone(),
+        synced(location, now),
+        number(|pass| pass.found),
+        number(|pass| pass.created),
+        number(Summary::skips),
+        number(|pass| pass.removed),
+        location.last_pass.as_ref().map(problem).unwrap_or_default(),
+    ]
+}
+
+fn synced(location: &LocationView, now: Timestamp) -> String {
+    let time = location.last_synced.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
+    time.map_or_else(|| "never".to_owned(), |time| ago(time, now))
+}
+
+/// What a person has to look at, in short.
+fn problem(pass: &Summary) -> String {
+    match (&pass.error, pass.refused) {
+        (Some(error), _) => plain(error),
+        (None, 0) => String::new(),
+        (None, refused) => format!("{refused} not removed"),
+    }
+}
+
+/// Everything about one location.
+pub fn one(location: &LocationView, now: Timestamp) -> std::io::Result<String> {
+    let mut lines = vec![
+        ("Location", plain(&location.name)),
+        ("Phase", location.phase.clone()),
+        ("Synced", synced(location, now)),
+    ];
+    let Some(pass) = &location.last_pass else {
+        return told(&lines);
+    };
+    let skips =
+        pass.skipped.iter().map(|(what, count)| format!("{count} {}", plain(what))).collect::<Vec<_>>();
+    let skipped =
+        if skips.is_empty() { "0".to_owned() } else { format!("{} ({})", pass.skips(), skips.join(", ")) };
+    lines.extend([
+        ("Took", format!("{}.{:03} s", pass.millis / 1000, pass.millis % 1000)),
+        ("Found", format!("{} folders in the bucket", pass.found)),
+        ("Created", pass.created.to_string()),
+        ("Skipped", skipped),
+        ("Removed", pass.removed.to_string()),
+    ]);
+    if pass.refused > 0 {
+        lines.push(("Not removed", format!("{}: see below", pass.refused)));
+    }
+    if let Some(error) = &pass.error {
+        lines.push(("Error", plain(error)));
+    }
+    let mut text = told(&lines)?;
+    if !pass.notes.is_empty() {
+        let rows: Vec<Vec<String>> = pass
+            .notes
+            .iter()
+            .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)])
+            .collect();
+        text += "\n";
+        text += &table(Some(&["  BACKUP", "WHAT", "WHY"]), &rows)?;
+        if pass.more > 0 {
+            let more = format!("  and {} more\n", pass.more);
+            text += &more;
+        }
+    }
+    Ok(text)
+}
+
+fn told(lines: &[(&str, String)]) -> std::io::Result<String> {
+    let rows: Vec<Vec<String>> =
+        lines.iter().map(|(label, value)| vec![format!("{label}:"), value.clone()]).collect();
+    table(None, &rows)
+}

@@ -1,0 +1,119 @@
+use axum::http::Method;
+use backup_core::{
+    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    sync::Summary,
+};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::{NOW, Person},
+    samples::{location, with},
+};
+
+fn named(name: &str, pass: Option<&Summary>) -> Value {
+    let mut object = with(
+        location("Available", ""),
+        &json!({ "metadata": { "name": name, "uid": format!("uid-of-{name}") } }),
+    );
+    if let Some(pass) = pass {
+        object["metadata"]["annotations"] = json!({ SYNC_ANNOTATION: pass.annotation() });
+        object["status"]["lastSyncedTime"] = json!(pass.started.to_string());
+    }
+    object
+}
+
+/// A pass with a bit of everything.
+fn mixed() -> Summary {
+    let mut pass = Summary {
+        started: "2026-11-03T05:13:30Z".parse().unwrap(),
+        millis: 1_234,
+        found: 120,
+        created: 3,
+        ..Summary::default()
+    };
+    pass.skip("twice", "conflict", "the cluster has a Backup of this name that is stored in location other");
+    pass.skip("half", "unfinished", "there is no velero-backup.json:\n\u{1b}[2Jit is not finished");
+    pass
+}
+
+fn refused() -> Summary {
+    let mut pass = Summary { refused: 40, found: 1, ..mixed() };
+    pass.note(
+        "",
+        "refused",
+        "40 of 41 stored backups that have not expired are gone from the bucket at once",
+    );
+    pass
+}
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    let failed =
+        Summary { error: Some("the store refused to list s3://b: 403 AccessDenied".to_owned()), ..mixed() };
+    api.has("backupstoragelocations", named("default", Some(&mixed())))
+        .has("backupstoragelocations", named("fresh", None))
+        .has("backupstoragelocations", named("other", Some(&refused())))
+        .has("backupstoragelocations", named("second", Some(&failed)));
+    api
+}
+
+#[tokio::test]
+async fn what_came_of_the_last_comparisons_is_shown() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in ["", " default", " fresh", " other", " second", " -o name", " default -o yaml", " gone"] {
+        all += &person.types(&format!("kubectl backup sync{line}")).await;
+        all += "\n";
+    }
+    assert_snapshot!(all);
+    let seen = person.types("kubectl backup sync -o json").await;
+    let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
+    let json = json.split("--- stderr").next().unwrap();
+    let list: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(list["apiVersion"], "kubectl-backup/v1");
+    assert_eq!(list["locations"][2]["lastPass"]["refused"], 40);
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+}
+
+#[tokio::test]
+async fn a_comparison_is_asked_for_and_waited_for() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let answered = |pass: Summary| named("default", Some(&Summary { request: Some(NOW.to_owned()), ..pass }));
+    let mut all = String::new();
+    for pass in [mixed(), refused()] {
+        // The first look is the one before the question.
+        let get = "backupstoragelocations/default";
+        api.has("backupstoragelocations", named("default", Some(&mixed())));
+        api.next(Method::GET, get, Fault::Becomes(named("default", Some(&mixed()))));
+        api.next(
+            Method::GET,
+            get,
+            Fault::Answer(503, failure(503, "ServiceUnavailable", "starting", &json!({}))),
+        );
+        api.next(Method::GET, get, Fault::Becomes(answered(pass)));
+        all += &person.types("kubectl backup sync default --now").await;
+        all += "\n";
+    }
+    all += &person.types("kubectl backup sync fresh --now --timeout=100ms").await;
+    assert_snapshot!(all);
+    let asked = api.stored("backupstoragelocations", "fresh").unwrap();
+    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(request).unwrap(), json!({ "id": NOW }));
+}
+
+#[tokio::test]
+async fn force_agrees_to_what_was_shown_and_to_no_more() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = person.types("kubectl backup sync default --force").await;
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+    all += &person.types("kubectl backup sync other --force --timeout=100ms").await;
+    assert_snapshot!(all);
+    let asked = api.stored("backupstoragelocations", "other").unwrap();
+    let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(request).unwrap(), json!({ "id": NOW, "remove": 40 }));
+}
