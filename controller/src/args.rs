@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use backup_core::api::GoDuration;
+use backup_core::{api::GoDuration, cron::Dialect};
 use clap::{ArgAction, Parser};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
+const GC_FREQUENCY: GoDuration = GoDuration::from_secs(HOUR);
 const CSI: &str = "EnableCSI";
 const FEATURES: [&str; 2] = [CSI, "EnableAPIGroupVersions"];
 
@@ -94,6 +95,19 @@ pub struct Args {
     #[arg(long)]
     pub only_related_cluster_resources: bool,
 
+    /// Which library's reading of cron expressions counts: robfig (Velero up to 1.18.2) or netresearch (Velero after that). They
+    /// differ where day of month and day of week are both given, and in what they refuse.
+    #[arg(long, value_name = "NAME", default_value_t = Dialect::Robfig)]
+    pub cron_dialect: Dialect,
+
+    /// Leave out what is due at once of schedules that do not say so themselves, when they are first seen.
+    #[arg(long)]
+    pub schedule_skip_immediately: bool,
+
+    /// How often a backup that has expired and could not be deleted is looked at again; 0 or less is the default.
+    #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
+    pub garbage_collection_frequency: GoDuration,
+
     /// Whether to work only while holding the Lease `backup-controller`.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
@@ -144,6 +158,13 @@ impl Args {
         features.filter(|feature| !feature.is_empty() && !FEATURES.contains(feature))
     }
 
+    /// How often a backup that has expired is looked at again.
+    pub fn retention_pace(&self) -> GoDuration {
+        Some(self.garbage_collection_frequency)
+            .filter(|every| *every > GoDuration::default())
+            .unwrap_or(GC_FREQUENCY)
+    }
+
     /// How often a running operation is asked.
     pub fn operation_pace(&self) -> GoDuration {
         Some(self.item_operation_sync_frequency).filter(|every| !every.is_zero()).unwrap_or(SYNC_FREQUENCY)
@@ -164,8 +185,12 @@ mod tests {
         assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
         assert_eq!(args.backup_sync_period.to_string(), "1m0s");
         assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
-        assert!(args.leader_elect);
+        assert!(args.leader_elect && !args.schedule_skip_immediately);
+        assert_eq!(args.cron_dialect, Dialect::Robfig);
+        let error = Args::try_parse_from(["backup-controller", "--cron-dialect=quartz"]).unwrap_err();
+        assert!(error.to_string().contains("netresearch"), "{error}");
         assert_eq!(args.operation_pace().to_string(), "10s");
+        assert_eq!(args.retention_pace().to_string(), "1h0m0s");
         assert!(!args.csi() && args.features.is_empty());
         assert_eq!(
             (args.plugin_dir, args.plugin_timeout.to_string()),

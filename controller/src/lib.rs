@@ -8,12 +8,16 @@ mod connect;
 pub mod context;
 pub mod deletion;
 pub mod discovery;
+pub mod download;
 pub mod location;
 pub mod metrics;
 pub mod operations;
 pub mod plugins;
 pub mod restore;
+pub mod retention;
 pub mod runtime;
+pub mod schedule;
+pub mod server_status;
 pub mod snapshots;
 mod startup;
 pub mod sync;
@@ -160,6 +164,10 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         all.push(("location", Box::pin(location::run(ctx.clone()))));
         all.push(("deletion", Box::pin(deletion::run(ctx.clone()))));
         all.push(("sync", Box::pin(sync::run(ctx.clone()))));
+        all.push(("retention", Box::pin(retention::run(ctx.clone()))));
+        all.push(("schedule", Box::pin(schedule::run(ctx.clone()))));
+        all.push(("download", Box::pin(download::run(ctx.clone()))));
+        all.push(("server status", Box::pin(server_status::run(ctx.clone()))));
         all.push(("plugins", Box::pin(plugins::run(ctx))));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");

@@ -70,6 +70,8 @@ pub struct Metrics {
     snapshots: Snapshots,
     backup_total: Gauge,
     restore_total: Gauge,
+    schedule_intervals: Family<Schedule, Gauge>,
+    schedule_skips: PerSchedule,
     locations: Family<LocationName, Gauge>,
     syncs: Syncs,
     lock_conflicts: Family<ProfileName, Gauge>,
@@ -146,6 +148,8 @@ impl Default for Metrics {
             snapshots: Snapshots::default(),
             backup_total: Gauge::default(),
             restore_total: Gauge::default(),
+            schedule_intervals: Family::default(),
+            schedule_skips: Family::default(),
             locations: Family::default(),
             syncs: Syncs::default(),
             lock_conflicts: Family::default(),
@@ -164,6 +168,7 @@ impl Default for Metrics {
             ("backup_deletion_attempt", "Deletions of backups that began", &metrics.deletion_attempts),
             ("backup_deletion_success", "Backups that were deleted", &metrics.deletion_successes),
             ("backup_deletion_failure", "Deletions of backups that failed", &metrics.deletion_failures),
+            ("schedule_skipped", "Scheduled backups that were left out", &metrics.schedule_skips),
             ("restore_attempt", "Restores that began", &s.attempts),
             ("restore_success", "Restores that completed", &s.successes),
             ("restore_partial_failure", "Restores that miss some items", &s.partial_failures),
@@ -174,6 +179,11 @@ impl Default for Metrics {
         }
         for (name, help, family) in [
             ("backup_tarball_size_bytes", "Size of the last backup", &metrics.tarball_size),
+            (
+                "schedule_expected_interval_seconds",
+                "Between the next two backups of a schedule",
+                &metrics.schedule_intervals,
+            ),
             ("backup_items_total", "Items of the last backup", &metrics.items),
             ("backup_items_errors", "Errors of the last backup", &metrics.item_errors),
             (
@@ -311,6 +321,47 @@ impl Metrics {
         family.get_or_create(&labels(schedule)).inc();
     }
 
+    /// A schedule is there: its counters are shown from 0 on, so that the first of something is a change.
+    pub fn know_schedule(&self, name: &str) {
+        let (labels, backups) = (of_schedule(name), &self.backups);
+        for family in [
+            &backups.attempts,
+            &backups.successes,
+            &backups.partial_failures,
+            &backups.failures,
+            &backups.validation_failures,
+            &self.schedule_skips,
+        ] {
+            let _ = family.get_or_create(&labels);
+        }
+    }
+
+    /// Forgets a schedule that is gone. What was counted of its backups stays.
+    pub fn forget_schedule(&self, name: &str) {
+        self.schedule_skips.remove(&of_schedule(name));
+        self.forget_schedule_interval(name);
+    }
+
+    /// Seconds between the next two backups of a schedule; none if there is no such thing.
+    pub fn schedule_interval(&self, name: &str, seconds: Option<i64>) {
+        match seconds {
+            Some(seconds) => {
+                self.schedule_intervals.get_or_create(&of_schedule(name)).set(seconds);
+            }
+            None => self.forget_schedule_interval(name),
+        }
+    }
+
+    /// Nobody can say any more when a schedule is due.
+    pub fn forget_schedule_interval(&self, name: &str) {
+        self.schedule_intervals.remove(&of_schedule(name));
+    }
+
+    /// A backup of a schedule was left out.
+    pub fn schedule_skipped(&self, name: &str) {
+        self.schedule_skips.get_or_create(&of_schedule(name)).inc();
+    }
+
     /// Whether a location was available when it was last validated.
     pub fn location(&self, name: &str, available: bool) {
         let labels = LocationName { backup_location_name: name.to_owned() };
@@ -361,6 +412,11 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// As the label of its backups names it.
+fn of_schedule(name: &str) -> Schedule {
+    labels(&backup_core::labels::valid_value(name))
 }
 
 fn labels(schedule: &str) -> Schedule {

@@ -10,7 +10,7 @@
 
 mod acting;
 pub mod action;
-mod actions;
+pub mod actions;
 mod apply;
 mod calls;
 mod claim;

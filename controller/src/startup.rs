@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use backup_core::api::{BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase};
+use backup_core::api::{
+    BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase,
+    download_request::DownloadRequestPhase, schedule::SchedulePhase,
+    server_status_request::ServerStatusRequestPhase,
+};
 use k8s_openapi::{
     api::apps::v1::Deployment,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -18,12 +22,14 @@ const BUDGET: Duration = Duration::from_secs(10);
 /// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
 const MINOR: u32 = 30;
 /// The kinds that the controllers need and, of each, every phase they may write.
-const KINDS: [(&str, &str, &[&str]); 6] = [
+const KINDS: [(&str, &str, &[&str]); 8] = [
     ("Backup", "backups", BackupPhase::KNOWN),
     ("Restore", "restores", RestorePhase::KNOWN),
     ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
     ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
-    ("Schedule", "schedules", &[]),
+    ("Schedule", "schedules", SchedulePhase::KNOWN),
+    ("DownloadRequest", "downloadrequests", DownloadRequestPhase::KNOWN),
+    ("ServerStatusRequest", "serverstatusrequests", ServerStatusRequestPhase::KNOWN),
     ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
 

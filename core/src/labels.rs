@@ -18,6 +18,8 @@ pub const RESTORE_UID: &str = "velero.io/restore-uid";
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label: BackupStorageLocation that a backup is stored in.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
+/// Label of a Backup that has expired and can't be deleted: why (`pkg/controller/gc_controller.go`).
+pub const GC_FAILURE: &str = "velero.io/gc-failure";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
@@ -52,6 +54,8 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+/// Our annotation of a Schedule: which slot was skipped last, and why.
+pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
 /// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).

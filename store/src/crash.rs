@@ -47,6 +47,9 @@ pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-vol
 /// The points of a backup that is refused, and of one that fails, each right before this is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];
 
+/// The point between the backup of a schedule's slot and the note that it is there.
+pub const SCHEDULE_POINT: &str = "after-scheduled";
+
 /// Comes past a point.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {

@@ -16,6 +16,7 @@ const RECORD: &str = "record-";
 const OPERATIONS: &str = "operations-";
 const JOURNAL: &str = "journal-";
 const UPLOAD_NOTE: &str = "upload-";
+const SO_FAR: &str = "so-far-";
 
 /// Keys under the prefix of one BackupStorageLocation.
 #[derive(Clone, Debug)]
@@ -142,6 +143,17 @@ impl BackupKeys {
     /// VolumeSnapshotContents. Written by Velero up to 1.16, never by us.
     pub fn csi_snapshot_contents(&self) -> Path {
         self.file("-csi-volumesnapshotcontents.json.gz")
+    }
+
+    /// CSI snapshots; written by Velero up to 1.16 only.
+    pub fn csi_snapshots(&self) -> Path {
+        self.file("-csi-volumesnapshots.json.gz")
+    }
+
+    /// What a final key would hold in a state of a backup that waits for operations: its record, and the state of its
+    /// operations. Ours, create-only; made when somebody asks for it.
+    pub fn so_far(&self, record: u64, operations: u64, key: &Path) -> Path {
+        self.private().join(format!("{SO_FAR}{record}-{operations}-{}", key.filename().unwrap_or_default()))
     }
 
     /// Whose the folder is: holds the uid of the Backup that writes it. Ours, create-only.
@@ -303,6 +315,11 @@ impl RestorePrivateKeys {
     pub fn journal(&self) -> Numbered {
         Numbered { folder: self.folder.clone(), kind: JOURNAL }
     }
+
+    /// What a final key would hold in a state of the operations. Made when somebody asks for it.
+    pub fn so_far(&self, operations: u64, key: &Path) -> Path {
+        self.folder.clone().join(format!("{SO_FAR}{operations}-{}", key.filename().unwrap_or_default()))
+    }
 }
 
 #[cfg(test)]
@@ -336,6 +353,8 @@ mod tests {
                     b.csi_snapshot_contents(),
                     "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotcontents.json.gz",
                 ),
+                (b.csi_snapshots(), "backups/nightly-1.2/nightly-1.2-csi-volumesnapshots.json.gz"),
+                (b.so_far(1, 2, &b.log()), "backups/nightly-1.2/.private/so-far-1-2-nightly-1.2-logs.gz"),
                 (b.owner(), "backups/nightly-1.2/.private/owner"),
                 (b.record(2), "backups/nightly-1.2/.private/record-2"),
                 (b.operations(3), "backups/nightly-1.2/.private/operations-3"),
@@ -349,6 +368,7 @@ mod tests {
                 (of_u.record(), "restores/r1/.private/u-1/record"),
                 (of_u.operations().key(2), "restores/r1/.private/u-1/operations-2"),
                 (of_u.journal().key(3), "restores/r1/.private/u-1/journal-3"),
+                (of_u.so_far(2, &r.log()), "restores/r1/.private/u-1/so-far-2-restore-r1-logs.gz"),
             ];
             for (key, expected) in table {
                 assert_eq!(key.as_ref(), format!("{base}{expected}"));

@@ -12,6 +12,7 @@
 pub mod backup;
 mod beginning;
 pub mod crash;
+pub mod download;
 pub mod error;
 mod fault;
 mod gzip;

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use backup_core::api::BackupStorageLocation;
-use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path};
+use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path, signer::Signer};
 
 use crate::{StoreError, layout::Layout};
 
@@ -32,6 +32,7 @@ mod read;
 mod remove;
 mod s3;
 mod s3_uploads;
+mod sign;
 
 pub use folder::{Folder, SideFile};
 pub(crate) use objects::is_taken;
@@ -55,6 +56,8 @@ struct Inner {
     unconditional: AtomicBool,
     /// Set if a plugin serves the store.
     plugin: Option<Arc<PluginUploads>>,
+    /// Makes URLs that open a key to everybody; none where nobody could make one.
+    signer: Option<Arc<dyn Signer>>,
 }
 
 /// The same store, for uploads that outlive the process.
@@ -79,6 +82,7 @@ struct Opened {
     uploads: Uploads,
     tags: TagSet,
     root: Root,
+    signer: Option<Arc<dyn Signer>>,
 }
 
 /// What keys are relative to.
@@ -131,14 +135,15 @@ impl Location {
     ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
         let uploads = Uploads { store: store.clone(), creating: None, list: None };
-        Self::of(Opened { store, uploads, tags: TagSet::default(), root }, prefix, None)
+        Self::of(Opened { store, uploads, tags: TagSet::default(), root, signer: None }, prefix, None)
     }
 
     fn of(opened: Opened, prefix: &str, plugin: Option<Arc<PluginUploads>>) -> Result<Self, StoreError> {
-        let Opened { store, uploads, tags, root } = opened;
+        let Opened { store, uploads, tags, root, signer } = opened;
         let layout = Layout::new(prefix)?;
         let unconditional = AtomicBool::new(plugin.is_some());
-        Ok(Self { inner: Arc::new(Inner { store, uploads, tags, layout, root, unconditional, plugin }) })
+        let inner = Inner { store, uploads, tags, layout, root, unconditional, plugin, signer };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.

@@ -303,13 +303,24 @@ impl Host {
         all.only(name, |action| action.name())
     }
 
-    async fn listed(&self) -> Listed {
-        let mut binaries = self.0.binaries.subscribe();
-        let found = match binaries.wait_for(Option::is_some).await {
-            Ok(found) => found.clone(),
-            Err(_) => None,
+    /// Every plugin of every binary, used or not, for people. Binaries that do not say within `patience` what they offer are
+    /// left out.
+    pub async fn installed(&self, patience: Duration) -> BTreeSet<(Kind, String)> {
+        let Ok(Some(Ok(binaries))) = tokio::time::timeout(patience, self.found()).await else {
+            return BTreeSet::new();
         };
-        let binaries = match found {
+        let asked = binaries.iter().map(|binary| tokio::time::timeout(patience, binary.offers()));
+        let offers = futures::future::join_all(asked).await.into_iter().flatten().flatten().flatten();
+        offers.map(|offer| (offer.kind, offer.name)).collect()
+    }
+
+    async fn found(&self) -> Option<Found> {
+        let mut binaries = self.0.binaries.subscribe();
+        binaries.wait_for(Option::is_some).await.ok().and_then(|found| found.clone())
+    }
+
+    async fn listed(&self) -> Listed {
+        let binaries = match self.found().await {
             Some(Ok(binaries)) => binaries,
             Some(Err(reason)) => return Listed { problems: vec![reason], ..Listed::default() },
             None => return Listed::default(),

@@ -148,6 +148,22 @@ impl ObjectPlugin for PluginBucket {
     async fn delete(&self, key: &str) -> Result<(), PluginFault> {
         self.ask(method::DELETE, "DeleteObject", self.object(key)).await
     }
+
+    async fn sign(&self, key: &str, ttl: Duration) -> Result<String, PluginFault> {
+        let question = wire::CreateSignedUrlRequest {
+            plugin: self.plugin.name().to_owned(),
+            bucket: self.bucket.clone(),
+            key: key.to_owned(),
+            ttl: i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX),
+        };
+        let answer: wire::CreateSignedUrlResponse =
+            self.ask(method::SIGN, "CreateSignedURL", question).await?;
+        if answer.url.is_empty() {
+            let text = format!("the plugin {} gives no URL", self.plugin.name());
+            return Err(PluginFault { text, fault: Fault::Lasting });
+        }
+        Ok(answer.url)
+    }
 }
 
 /// Bytes in pieces that fit into a message.

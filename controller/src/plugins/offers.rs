@@ -41,6 +41,20 @@ impl Kind {
         }
     }
 
+    /// Velero's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BackupItemAction => "BackupItemAction",
+            Self::BackupItemActionV2 => "BackupItemActionV2",
+            Self::RestoreItemAction => "RestoreItemAction",
+            Self::RestoreItemActionV2 => "RestoreItemActionV2",
+            Self::DeleteItemAction => "DeleteItemAction",
+            Self::ItemBlockAction => "ItemBlockAction",
+            Self::ObjectStore => "ObjectStore",
+            Self::VolumeSnapshotter => "VolumeSnapshotter",
+        }
+    }
+
     /// The gRPC method `AppliesTo`; none for kinds that see no items.
     pub fn applies_to(self) -> Option<&'static str> {
         match self {

@@ -18,6 +18,8 @@ pub mod method {
     pub const KEYS: &str = "/generated.ObjectStore/ListObjects";
     /// Deletes an object.
     pub const DELETE: &str = "/generated.ObjectStore/DeleteObject";
+    /// A URL that opens an object.
+    pub const SIGN: &str = "/generated.ObjectStore/CreateSignedURL";
 }
 
 /// Tells a plugin its settings, before anything else.
@@ -123,4 +125,29 @@ pub struct ListObjectsResponse {
     /// All of them.
     #[prost(string, repeated, tag = "1")]
     pub keys: Vec<String>,
+}
+
+/// Asks for a URL that opens an object.
+#[derive(Clone, PartialEq, Message)]
+pub struct CreateSignedUrlRequest {
+    /// Name of the plugin.
+    #[prost(string, tag = "1")]
+    pub plugin: String,
+    /// Bucket.
+    #[prost(string, tag = "2")]
+    pub bucket: String,
+    /// Key.
+    #[prost(string, tag = "3")]
+    pub key: String,
+    /// For how long (nanoseconds).
+    #[prost(int64, tag = "4")]
+    pub ttl: i64,
+}
+
+/// A URL that opens an object.
+#[derive(Clone, PartialEq, Message)]
+pub struct CreateSignedUrlResponse {
+    /// The URL.
+    #[prost(string, tag = "1")]
+    pub url: String,
 }

@@ -113,6 +113,11 @@ const ALL: [BuiltIn; 13] = [
     },
 ];
 
+/// Names of the built-in actions that Velero has, too, as it lists them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"))
+}
+
 /// The built-in actions of one restore.
 pub fn all(rules: &Arc<Rules>) -> Vec<Arc<dyn RestoreItemAction>> {
     let action = |of: &'static BuiltIn| {

@@ -21,12 +21,30 @@ pub async fn delete<K>(ctx: &Context, object: &K) -> Result<(), kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
+    with(ctx, object, Preconditions { uid: object.uid(), resource_version: None }).await
+}
+
+/// The same with the resourceVersion as precondition, too: an object that has changed meanwhile stays, without an error.
+///
+/// # Errors
+/// If the API server could not be asked or refused.
+pub async fn as_seen<K>(ctx: &Context, object: &K) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+    with(ctx, object, preconditions).await
+}
+
+async fn with<K>(ctx: &Context, object: &K, preconditions: Preconditions) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
     let name = object.name_any();
-    let params =
-        DeleteParams::default().preconditions(Preconditions { uid: object.uid(), resource_version: None });
+    let params = DeleteParams::default().preconditions(preconditions);
     match ctx.api::<K>().delete(&name, &params).await {
         Ok(_) => Ok(()),
-        // A conflict on the uid: another object has the name, so ours is gone.
+        // A conflict: another object has the name, so ours is gone; or it is not what was seen.
         Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(()),
         Err(error) => Err(error),
     }

@@ -27,10 +27,28 @@ pub async fn raw<K, T>(
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
+    labelled::<K, T>(ctx, "", keep).await
+}
+
+/// The same for objects that a label selector chooses.
+///
+/// # Errors
+/// If a page can not be read within 10 s.
+pub async fn labelled<K, T>(
+    ctx: &Context,
+    selector: &str,
+    keep: impl Fn(DynamicObject) -> Option<T>,
+) -> Result<Vec<T>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
     let api: Api<DynamicObject> =
         Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &ApiResource::erase::<K>(&()));
     let mut kept = Vec::new();
     let mut params = ListParams::default().limit(ctx.args.client_page_size);
+    if !selector.is_empty() {
+        params = params.labels(selector);
+    }
     loop {
         let page = retry::read(PAGE_BUDGET, || api.list(&params)).await?;
         kept.extend(page.items.into_iter().filter_map(&keep));

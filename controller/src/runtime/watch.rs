@@ -113,10 +113,28 @@ where
         + Send
         + 'static,
 {
+    keys_noting::<K>(ctx, part, |_, _| {})
+}
+
+/// As [`keys`], for controllers that take the object as it was delivered: `note` is called with each before its key comes, and
+/// without one when it is gone.
+pub fn keys_noting<K>(
+    ctx: &Context,
+    part: &'static str,
+    note: impl Fn(&Key, Option<K>) + Send + 'static,
+) -> impl Stream<Item = Key> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
     ctx.health.expect(part);
     let (health, events) = (ctx.health.clone(), ctx.events.clone());
     objects::<K>(ctx).filter_map(move |touched| {
-        let key = match &touched {
+        let key = match touched {
             Touched::Listed => {
                 health.ready(part);
                 None
@@ -126,7 +144,15 @@ where
                 events.warning_on(bad.object_ref(), "Unreadable", &bad.to_string());
                 None
             }
-            Touched::Applied(_) | Touched::Deleted(_) => touched.key(),
+            Touched::Applied(object) => {
+                let key = Key::of(&object);
+                note(&key, Some(object));
+                Some(key)
+            }
+            Touched::Deleted(key) => {
+                note(&key, None);
+                Some(key)
+            }
         };
         std::future::ready(key)
     })

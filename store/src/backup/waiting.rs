@@ -1,6 +1,7 @@
 //! A backup whose items are collected, and whose operations go on.
 
 use bytes::Bytes;
+use object_store::path::Path;
 use serde_json::Value;
 
 use super::{
@@ -84,6 +85,14 @@ impl Waiting {
     /// Number of the record.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// What a final key would hold if this were the end, and the private key that this state of it belongs under; none for
+    /// contents and metadata.
+    pub(crate) fn file(&self, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
+        let files = self.files.encode(&self.keys)?;
+        let so_far = self.keys.so_far(self.number, self.operations, key);
+        Ok(files.into_iter().find_map(|(of, bytes)| (of == *key).then_some((so_far.clone(), bytes))))
     }
 
     /// Keeps a new state of the operations, under a new private key.

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::{TagSet, azure::MicrosoftAzureBuilder};
+use object_store::{TagSet, azure::MicrosoftAzureBuilder, signer::Signer};
 
 use super::{Opened, Root, Uploads, client};
 use crate::StoreError;
@@ -66,7 +66,8 @@ pub(super) fn open(
     };
     // object_store (0.14) takes no condition for a list of blocks; the key is looked at before.
     let uploads = Uploads { store: store.clone(), creating: None, list: None };
-    Ok(Opened { store, uploads, tags: TagSet::default(), root })
+    let signer = Some(store.clone() as Arc<dyn Signer>);
+    Ok(Opened { store, uploads, tags: TagSet::default(), root, signer })
 }
 
 fn credential(message: String) -> StoreError {

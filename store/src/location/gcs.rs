@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::{TagSet, gcp::GoogleCloudStorageBuilder};
+use object_store::{TagSet, gcp::GoogleCloudStorageBuilder, signer::Signer};
 use serde::Deserialize;
 
 use super::{Opened, Root, Uploads, client};
@@ -23,7 +23,7 @@ pub(super) fn open(
         "kmsKeyName",
         "make the key the bucket's default encryption key (gcloud storage buckets update --default-encryption-key)",
     )?;
-    // serviceAccount only signs URLs; nothing here needs one.
+    // serviceAccount names who signs URLs; here it is whoever signs in.
     let endpoint = client::endpoint(config, "storeEndpoint")?;
     let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
     let options = client::options(ca, plain, client::flag(config, "insecureSkipTLSVerify")?)?;
@@ -50,7 +50,8 @@ pub(super) fn open(
         Root { url: format!("gs://{bucket}"), endpoint: endpoint.map(|url| url.to_string()), folder: None };
     // The completion of an upload takes no condition there (XML API); it is looked at before.
     let uploads = Uploads { store: store.clone(), creating: None, list: None };
-    Ok(Opened { store, uploads, tags: TagSet::default(), root })
+    let signer = Some(store.clone() as Arc<dyn Signer>);
+    Ok(Opened { store, uploads, tags: TagSet::default(), root, signer })
 }
 
 /// The JSON key of a service account. Errors never hold any of its text.

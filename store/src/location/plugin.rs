@@ -4,7 +4,7 @@
 //! key is looked at before it is written, a size is known once the object was read, and parts are private objects
 //! (`plugin_uploads`).
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use backup_core::api::BackupStorageLocation;
@@ -48,6 +48,8 @@ pub trait ObjectPlugin: fmt::Debug + Send + Sync {
     async fn keys(&self, prefix: &str) -> std::result::Result<Vec<String>, PluginFault>;
     /// Deletes an object.
     async fn delete(&self, key: &str) -> std::result::Result<(), PluginFault>;
+    /// A URL that opens a key to everybody who has it, for that long.
+    async fn sign(&self, key: &str, ttl: Duration) -> std::result::Result<String, PluginFault>;
 }
 
 /// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`, v1.18).
@@ -87,6 +89,7 @@ impl Location {
             uploads: Uploads { store: uploads.clone(), creating: None, list: None },
             tags: TagSet::default(),
             root: Root { url, endpoint: None, folder: None },
+            signer: None,
         };
         Self::of(opened, &prefix, Some(uploads))
     }

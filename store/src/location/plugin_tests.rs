@@ -94,6 +94,10 @@ impl ObjectPlugin for Arc<Bucket> {
         let removed = self.objects.lock().unwrap().remove(key);
         removed.map(drop).ok_or_else(|| fault("no such object"))
     }
+
+    async fn sign(&self, key: &str, ttl: std::time::Duration) -> Result<String, PluginFault> {
+        Ok(format!("https://example.io/{key}?{}", ttl.as_secs()))
+    }
 }
 
 fn location(bucket: &Arc<Bucket>) -> Location {
@@ -251,6 +255,46 @@ async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
         decided.begin_again().await.unwrap();
         assert!(!bucket.names().iter().any(|key| key.contains("/parts-")), "{:?}", bucket.names());
     }
+}
+
+#[tokio::test]
+async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_the_end() {
+    use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+    let bucket = Arc::new(Bucket::default());
+    let location = location(&bucket);
+    let ttl = std::time::Duration::from_mins(10);
+    let target = |kind| DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() };
+    let (operations, contents) = (target(Kind::BackupItemOperations), target(Kind::BackupContents));
+    assert_eq!(location.signed_url_so_far(&operations, "u", ttl).await.unwrap(), None, "nothing is there");
+
+    let writer = location.open_backup("b", "u").await.unwrap();
+    let state = |phase: &str| vec![serde_json::json!({"status": {"phase": phase}})];
+    let so_far = BackupFiles { item_operations: state("New"), ..files() };
+    let mut waiting = writer.wait(so_far, serde_json::Value::Null).await.unwrap();
+    let shown = async |phase: &str| {
+        let url = location.signed_url_so_far(&operations, "u", ttl).await.unwrap().unwrap();
+        let key = url.strip_prefix("https://example.io/").unwrap().strip_suffix("?600").unwrap().to_owned();
+        assert!(key.starts_with("p/backups/b/.private/"), "{key}");
+        let text =
+            std::io::read_to_string(flate2::read::GzDecoder::new(&bucket.object(&key).unwrap()[..])).unwrap();
+        assert!(text.contains(phase), "{text}");
+        key
+    };
+    let first = shown("New").await;
+    assert_eq!(shown("New").await, first, "one state is written once");
+    waiting.keep_operations(&state("InProgress")).await.unwrap();
+    assert_ne!(shown("InProgress").await, first);
+    assert_eq!(location.signed_url_so_far(&operations, "another", ttl).await.unwrap(), None);
+    assert_eq!(location.signed_url_so_far(&contents, "u", ttl).await.unwrap(), None, "not before the end");
+
+    let (writer, files) = waiting.resume().unwrap();
+    let collected = writer.finish().await.unwrap();
+    collected.decide(&files, &ended("u")).await.unwrap().publish().await.unwrap();
+    let private: Vec<_> = bucket.names().into_iter().filter(|key| key.contains(".private")).collect();
+    assert_eq!(private, ["p/backups/b/.private/owner"]);
+    assert_eq!(location.signed_url_so_far(&operations, "u", ttl).await.unwrap(), None);
+    let url = location.signed_url(&contents, ttl).await.unwrap();
+    assert_eq!(url, "https://example.io/p/backups/b/b.tar.gz?600");
 }
 
 /// Both saw an empty folder before either wrote its marker.

@@ -71,7 +71,10 @@ pub(super) fn open(
     // upload is all that it is used for. A policy that denies overwriting asks for it.
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
     let creating = build(builder.clone().with_client_options(client.clone().with_default_headers(only_new)))?;
+    let public = settings.public.as_ref().and_then(|public| settings.at(public));
+    let public = public.map(|public| build(builder.clone().with_endpoint(public))).transpose()?;
     let store = build(builder)?;
+    let signer = public.unwrap_or_else(|| store.clone());
     let root = Root {
         url: settings.url(),
         endpoint: settings.endpoint.as_ref().map(ToString::to_string),
@@ -86,7 +89,7 @@ pub(super) fn open(
         url: settings.bucket_url()?,
     };
     let uploads = Uploads { store: store.clone(), creating: Some(creating), list: Some(Arc::new(list)) };
-    Ok(Opened { store, uploads, tags: settings.tags, root })
+    Ok(Opened { store, uploads, tags: settings.tags, root, signer: Some(signer) })
 }
 
 /// The credentials file that the environment names, as Velero's deployments do, if it is there.
@@ -118,13 +121,15 @@ fn base64(bytes: &[u8]) -> String {
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// The settings that we honour. Others are tolerated: plugins of other versions know more. `publicUrl` only signs URLs,
+/// The settings that we honour. Others are tolerated: plugins of other versions know more.
 /// `credentialsFile` is dropped as Velero drops it, and a credentials file is always read with shared profiles
 /// (`enableSharedConfig`).
 #[derive(Debug, PartialEq)]
 struct Settings {
     bucket: String,
     endpoint: Option<Url>,
+    /// Where those reach it who get signed URLs.
+    public: Option<Url>,
     region: String,
     virtual_hosted: bool,
     insecure: bool,
@@ -169,6 +174,7 @@ impl Settings {
             // A bucket with dots matches no wildcard certificate, and an address has no subdomains.
             virtual_hosted: !path_style && !numeric && !bucket.contains('.'),
             endpoint,
+            public: client::endpoint(config, "publicUrl")?,
             bucket,
             region: set("region").unwrap_or_else(|| "us-east-1".to_owned()),
             insecure: client::flag(config, "insecureSkipTLSVerify")?,
@@ -202,9 +208,13 @@ impl Settings {
         Url::parse(&url).map_err(|_| invalid("s3Url", &url, "an http:// or https:// URL"))
     }
 
-    /// The endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
+    /// The endpoint as object_store wants it.
     fn request_endpoint(&self) -> Option<String> {
-        let endpoint = self.endpoint.as_ref()?;
+        self.at(self.endpoint.as_ref()?)
+    }
+
+    /// An endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
+    fn at(&self, endpoint: &Url) -> Option<String> {
         let mut url = endpoint.clone();
         if self.virtual_hosted
             && let Some(host) = endpoint.host_str()

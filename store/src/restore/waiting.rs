@@ -3,6 +3,7 @@
 use backup_core::api::Extra;
 use bytes::Bytes;
 use jiff::Timestamp;
+use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -107,6 +108,13 @@ impl WaitingRestore {
     /// All files as they are so far; the operations in their last state that was kept.
     pub fn files(&self) -> &RestoreFiles {
         &self.files
+    }
+
+    /// What a final key would hold if this were the end, and the private key that this state of it belongs under.
+    pub(crate) fn file(&self, keys: &RestoreKeys, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
+        let files = self.files.encode(keys)?;
+        let so_far = self.keys.so_far(self.last, key);
+        Ok(files.into_iter().find_map(|(of, bytes)| (of == *key).then_some((so_far.clone(), bytes))))
     }
 
     /// Keeps a new state of the operations, as of this time, under a new private key.

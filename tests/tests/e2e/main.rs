@@ -28,7 +28,9 @@ mod orphans;
 mod percona;
 mod plugin;
 mod policy;
+mod requests;
 mod restore_plugins;
+mod schedules;
 mod sync;
 mod sync_removal;
 mod takeover;
@@ -74,6 +76,7 @@ async fn main() -> ExitCode {
         collection::TESTS,
         metrics::TESTS,
         plugin::TESTS,
+        requests::TESTS,
         lock::TESTS,
         clients::TESTS,
         locks::TESTS,
@@ -135,6 +138,7 @@ async fn main() -> ExitCode {
                 blocks::TESTS,
                 object_plugins::TESTS,
                 restore_plugins::TESTS,
+                requests::WITH_PLUGINS,
                 native_snapshots::TESTS,
             ]
             .concat(),
@@ -144,6 +148,16 @@ async fn main() -> ExitCode {
                 crash_points::ALONE,
                 "--store-validation-frequency=2s",
                 "--concurrent-backups=2",
+            ]),
+        ),
+        (
+            "schedules, and backups that expire",
+            schedules::TESTS.to_vec(),
+            World::builder().webhooks(1).controller_args(&[
+                "--garbage-collection-frequency=2s",
+                "--store-validation-frequency=1s",
+                "--concurrent-backups=4",
+                crash_points::ALONE,
             ]),
         ),
         (

@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_mins(1);
 
 /// ConfigMaps in a namespace of their own, in a backup of its name: name, label `example.io/restored-by`, and what is to be
 /// done. Those without a plugin are not selected by [`into`].
-async fn backed_up(world: &World, name: &str, items: &[(&str, &str, &str)]) -> anyhow::Result<()> {
+pub async fn backed_up(world: &World, name: &str, items: &[(&str, &str, &str)]) -> anyhow::Result<()> {
     ensure_namespace(&world.client, name).await?;
     let objects = items.iter().map(|(item, plugin, script)| {
         let listed = if plugin.is_empty() { "no" } else { "yes" };

@@ -1,0 +1,104 @@
+//! Answering a request, and removing it when its time is over.
+
+use backup_core::api::{DownloadRequest, download_request::DownloadRequestPhase as Phase};
+use backup_store::download;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::{
+    decide::{self, Plan, TTL},
+    observe::{self, Desk, Unanswered},
+};
+use crate::{
+    context::Context,
+    runtime::{
+        delete,
+        errors::plain,
+        leader::NotLeader,
+        queue::Action,
+        retry::{self, WriteError},
+    },
+};
+
+/// Why a request was not dealt with. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the API server could not be asked: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    #[error("no URL yet: {0}")]
+    NotYet(Unanswered),
+}
+
+/// Writes the URL into the request, or why there is none.
+pub(super) async fn answer(desk: &Desk, request: &DownloadRequest) -> Result<Action, Error> {
+    let status = match url(desk, request).await? {
+        Ok(url) => json!({"phase": Phase::Processed, "downloadURL": url, "message": null}),
+        Err(reason) if reason.is_transient() && decide::is_young(request, Timestamp::now()) => {
+            return Err(Error::NotYet(reason));
+        }
+        Err(reason) => {
+            tracing::info!(request = request.name_any(), %reason, "no URL");
+            json!({"phase": Phase::Failed, "message": reason.to_string()})
+        }
+    };
+    // Conditional on the resourceVersion, only for a request that nobody has answered.
+    retry::status_patch(&desk.ctx, request, |current| {
+        matches!(current.status.phase, None | Some(Phase::New)).then(|| patch(&status))
+    })
+    .await?;
+    Ok(Action::RequeueAfter(TTL))
+}
+
+fn patch(status: &Value) -> Value {
+    let mut status = status.clone();
+    status["expiration"] = json!(Time(decide::expiration(Timestamp::now())));
+    json!({ "status": status })
+}
+
+/// The URL; the outer error is this replica's.
+async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Unanswered>, NotLeader> {
+    let target = &request.spec.target;
+    let wanted = match download::owner(&target.kind) {
+        Some(owner) => desk.wanted(owner, target).await,
+        None => Err(Unanswered::Nothing(format!("spec.target.kind {:?} is not known", target.kind.as_str()))),
+    };
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    if wanted.of.waits && !wanted.read_only {
+        let permit = desk.so_far.acquire().await;
+        // A private key is written.
+        desk.ctx.leadership.check()?;
+        let so_far = wanted.store.signed_url_so_far(target, &wanted.of.uid, TTL).await;
+        drop(permit);
+        match so_far {
+            Ok(Some(url)) => return Ok(Ok(url)),
+            // Its end is decided, or written already.
+            Ok(None) => {}
+            Err(error) => return Ok(Err(error.into())),
+        }
+    }
+    Ok(wanted.store.signed_url(target, TTL).await.map_err(Unanswered::from))
+}
+
+/// Removes a request whose time is over, if that is so now.
+pub(super) async fn remove(ctx: &Context, name: &str) -> Result<Action, Error> {
+    let Some(request) = observe::request(ctx, name).await? else { return Ok(Action::AwaitChange) };
+    match decide::decide(&request, Timestamp::now()) {
+        Plan::Remove => {
+            ctx.leadership.check()?;
+            // By uid and resourceVersion: one that changes now is looked at again.
+            delete::as_seen(ctx, &request).await?;
+            Ok(Action::AwaitChange)
+        }
+        Plan::Keep(time) => Ok(Action::RequeueAfter(time)),
+        Plan::Answer => Ok(Action::RequeueAfter(std::time::Duration::from_millis(100))),
+    }
+}

@@ -1,0 +1,194 @@
+//! What a request is about: the backup, the restore, and the store that their files are in.
+
+use std::{fmt::Debug, time::Duration};
+
+use backup_core::api::{
+    Backup, BackupPhase, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
+};
+use backup_store::{Location, StoreError, download::Owner};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use super::recent::Recent;
+use crate::{
+    context::Context,
+    location::{LocationError, is_read_only},
+    runtime::{errors::plain, retry::is_gone},
+};
+
+/// How old what is known of a backup, a restore or a location may be.
+const RECENT: Duration = Duration::from_secs(1);
+/// Backups and restores whose files so far are read at a time: each is in memory as a whole.
+const SO_FAR: usize = 2;
+
+/// What all requests share.
+pub(super) struct Desk {
+    pub(super) ctx: Context,
+    backups: Recent<Option<Subject>>,
+    restores: Recent<Option<(Subject, String)>>,
+    stores: Recent<Opened>,
+    /// One permit for each that is read as it is so far.
+    pub(super) so_far: Semaphore,
+}
+
+/// A backup or restore, as far as it matters here.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Subject {
+    pub(super) uid: String,
+    /// Its operations go on, so its files are not where they will be.
+    pub(super) waits: bool,
+    /// Name of its location; of backups only, and not of all.
+    location: Option<String>,
+}
+
+#[derive(Clone)]
+struct Opened {
+    store: Location,
+    read_only: bool,
+}
+
+/// A file that somebody wants.
+pub(super) struct Wanted {
+    pub(super) store: Location,
+    /// Nothing may be written there.
+    pub(super) read_only: bool,
+    /// Of the backup or restore that the file is of.
+    pub(super) of: Subject,
+}
+
+/// Why nobody knows what a request is about.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unanswered {
+    /// It is about nothing: a sentence.
+    #[error("{0}")]
+    Nothing(String),
+    #[error("reading what the request is about: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Unanswered {
+    /// Whether it may pass without anyone doing anything.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Nothing(_) => false,
+            Self::Api(_) => true,
+            Self::Location(error) => error.is_transient(),
+            Self::Store(error) => error.is_transient(),
+        }
+    }
+}
+
+pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DownloadRequest>, kube::Error> {
+    get(ctx.api(), name).await
+}
+
+impl Desk {
+    pub(super) fn new(ctx: Context) -> Self {
+        Self {
+            ctx,
+            backups: Recent::new(RECENT),
+            restores: Recent::new(RECENT),
+            stores: Recent::new(RECENT),
+            so_far: Semaphore::new(SO_FAR),
+        }
+    }
+
+    /// What a target is.
+    pub(super) async fn wanted(&self, owner: Owner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+        let (backup, of) = match owner {
+            Owner::Backup => (target.name.clone(), None),
+            Owner::Restore => {
+                let (restore, backup) = self.restore(&target.name).await?;
+                (backup, Some(restore))
+            }
+        };
+        let found = self.backups.get(&backup, || self.read_backup(&backup)).await?;
+        let Some(found) = found else {
+            let of = of.map(|_| format!(", which restore {} is from", target.name)).unwrap_or_default();
+            return Err(Unanswered::Nothing(format!(
+                "backup {backup}{of} not found in namespace {}: check the name with kubectl get backups.velero.io",
+                self.ctx.namespace
+            )));
+        };
+        let location = match &found.location {
+            Some(name) => name.clone(),
+            // One that never began has none; whoever asks is told by the store that there is no such file.
+            None => self.ctx.locations.default_location().await?,
+        };
+        let Opened { store, read_only } = self.stores.get(&location, || self.open(&location)).await?;
+        Ok(Wanted { store, read_only, of: of.unwrap_or(found) })
+    }
+
+    async fn restore(&self, name: &str) -> Result<(Subject, String), Unanswered> {
+        match self.restores.get(name, || self.read_restore(name)).await? {
+            Some((_, backup)) if backup.is_empty() => Err(Unanswered::Nothing(format!(
+                "restore {name} has not begun: it has chosen no backup yet, so there are no files of it"
+            ))),
+            Some(found) => Ok(found),
+            None => Err(Unanswered::Nothing(format!(
+                "restore {name} not found in namespace {}: check the name with kubectl get restores.velero.io",
+                self.ctx.namespace
+            ))),
+        }
+    }
+
+    async fn read_restore(&self, name: &str) -> Result<Option<(Subject, String)>, kube::Error> {
+        let restore: Option<Restore> = get(self.ctx.api(), name).await?;
+        let found = restore.map(|restore| {
+            let backup = restore.spec.backup_name.clone().unwrap_or_default();
+            (of_restore(&restore), backup)
+        });
+        Ok(found)
+    }
+
+    async fn read_backup(&self, name: &str) -> Result<Option<Subject>, kube::Error> {
+        let backup: Option<Backup> = get(self.ctx.api(), name).await?;
+        Ok(backup.map(|backup| of_backup(&backup)))
+    }
+
+    async fn open(&self, name: &str) -> Result<Opened, LocationError> {
+        let (location, store) = self.ctx.locations.open(name).await?;
+        Ok(Opened { store, read_only: is_read_only(&location) })
+    }
+}
+
+fn of_backup(backup: &Backup) -> Subject {
+    use BackupPhase as P;
+    let waits = matches!(
+        backup.phase(),
+        P::WaitingForPluginOperations
+            | P::WaitingForPluginOperationsPartiallyFailed
+            | P::Finalizing
+            | P::FinalizingPartiallyFailed
+    );
+    let location = backup.spec.storage_location.clone().filter(|name| !name.is_empty());
+    Subject { uid: backup.uid().unwrap_or_default(), waits, location }
+}
+
+fn of_restore(restore: &Restore) -> Subject {
+    use RestorePhase as P;
+    let waits = matches!(
+        restore.phase(),
+        P::WaitingForPluginOperations
+            | P::WaitingForPluginOperationsPartiallyFailed
+            | P::Finalizing
+            | P::FinalizingPartiallyFailed
+    );
+    Subject { uid: restore.uid().unwrap_or_default(), waits, location: None }
+}
+
+async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
+where
+    K: Resource + DeserializeOwned + Clone + Debug,
+{
+    match api.get(name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if is_gone(&error, name) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

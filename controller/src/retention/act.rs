@@ -1,0 +1,88 @@
+//! Asking for the deletion of a backup, or saying why it stays.
+
+use backup_core::{
+    api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
+    labels,
+};
+use kube::{Api, ResourceExt as _, api::PostParams};
+use serde_json::json;
+
+use super::{decide::Failure, observe::ours};
+use crate::{
+    context::Context,
+    runtime::{
+        delete,
+        errors::{is_conflict, plain},
+        leader::NotLeader,
+        retry::{self, Outcome, WriteError},
+    },
+};
+
+/// Why a backup was not dealt with. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the API server could not be asked: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+}
+
+/// Says by Velero's label why an expired backup stays.
+pub(super) async fn label(ctx: &Context, backup: &Backup, failure: Failure) -> Result<(), Error> {
+    if mark(ctx, backup, Some(failure.as_str())).await? {
+        let note = format!("the backup has expired and can not be deleted now ({})", failure.as_str());
+        ctx.events.warning(backup, "NotDeleted", &note);
+        tracing::warn!(backup = backup.name_any(), reason = failure.as_str(), "an expired backup stays");
+    }
+    Ok(())
+}
+
+/// Sets the label, or takes it off. Whether that was a change. Conditional on the resourceVersion.
+async fn mark(ctx: &Context, backup: &Backup, value: Option<&str>) -> Result<bool, Error> {
+    let marked = |backup: &Backup| backup.labels().get(labels::GC_FAILURE).map(String::as_str) == value;
+    if marked(backup) {
+        return Ok(false);
+    }
+    let outcome = retry::status_patch(ctx, backup, |current| {
+        (!marked(current)).then(|| json!({"metadata": {"labels": {labels::GC_FAILURE: value}}}))
+    })
+    .await?;
+    Ok(matches!(outcome, Outcome::Written(_)))
+}
+
+/// Asks for the deletion of this very backup: by its uid, so that another one of its name is never meant. Create-only, under a name
+/// that is the same each time.
+pub(super) async fn ask(ctx: &Context, backup: &Backup) -> Result<(), Error> {
+    mark(ctx, backup, None).await?;
+    let name = backup.name_any();
+    let spec = DeleteBackupRequestSpec { backup_name: name.clone(), ..DeleteBackupRequestSpec::default() };
+    let mut request = DeleteBackupRequest::new(&ours(backup), spec);
+    let labels = [
+        (labels::BACKUP_NAME, labels::valid_value(&name)),
+        (labels::BACKUP_UID, backup.uid().unwrap_or_default()),
+    ];
+    request.metadata.labels = Some(labels.map(|(label, value)| (label.to_owned(), value)).into());
+    ctx.leadership.check()?;
+    let api: Api<DeleteBackupRequest> = ctx.api();
+    match api.create(&PostParams::default(), &request).await {
+        Ok(_) => {
+            tracing::info!(
+                backup = name,
+                uid = backup.uid(),
+                "a backup has expired; its deletion is asked for"
+            );
+            ctx.events.normal(backup, "Expired", "its time is over; it is deleted");
+            Ok(())
+        }
+        Err(error) if is_conflict(&error) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a request of ours that came to nothing, as it was seen.
+pub(super) async fn remove(ctx: &Context, request: &DeleteBackupRequest) -> Result<(), Error> {
+    ctx.leadership.check()?;
+    Ok(delete::as_seen(ctx, request).await?)
+}

@@ -1,0 +1,158 @@
+//! Whether a schedule is valid, and when it is due. Pure.
+
+use backup_core::{
+    api::{Schedule, schedule::ScheduleSpec},
+    cron::{Cron, Dialect},
+    validate,
+};
+use jiff::{Timestamp, tz::TimeZone};
+
+/// Whether a backup is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The backup of this slot.
+    Now(Timestamp),
+    /// Not before then.
+    At(Timestamp),
+    /// The expression has no time any more, or only one that somebody asks for.
+    Never,
+}
+
+/// The expression, or everything that is wrong with the spec, each with its field. The template is checked by the rules of
+/// Backups.
+pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> Result<Cron, Vec<String>> {
+    let cron = Cron::parse(&spec.schedule, dialect, local).map_err(|error| format!("spec.schedule: {error}"));
+    let mut errors: Vec<String> = validate::backup(&spec.template).iter().map(in_template).collect();
+    match cron {
+        Ok(cron) if errors.is_empty() => Ok(cron),
+        Ok(_) => Err(errors),
+        Err(error) => {
+            errors.insert(0, error);
+            Err(errors)
+        }
+    }
+}
+
+/// A finding in the spec of a Backup, as one in a template.
+pub(super) fn in_template(finding: &validate::Finding) -> String {
+    let field = finding.field.strip_prefix("spec").unwrap_or(&finding.field);
+    format!("spec.template{field}: {}", finding.message)
+}
+
+/// The last slot that was dealt with, one way or another; at first the creation of the schedule.
+fn since(schedule: &Schedule) -> Option<Timestamp> {
+    let made = schedule.status.last_backup.as_ref().or(schedule.metadata.creation_timestamp.as_ref());
+    made.max(schedule.status.last_skipped.as_ref()).map(|time| time.0)
+}
+
+/// Of many slots that were missed, the latest is due.
+pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
+    let since = since(schedule).unwrap_or(now);
+    match cron.latest(since, now) {
+        Some(slot) => Due::Now(slot),
+        // One that was dealt with in the future (a clock that went wrong) counts.
+        None => cron.next(since.max(now)).map_or(Due::Never, Due::At),
+    }
+}
+
+/// Seconds between the next two slots.
+pub(super) fn interval(cron: &Cron, now: Timestamp) -> Option<i64> {
+    let first = cron.next(now)?;
+    Some(cron.next(first)?.as_second() - first.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
+
+    use super::*;
+
+    fn schedule(created: &str, last: Option<&str>, skipped: Option<&str>) -> Schedule {
+        let time = |text: &str| Time(text.parse().unwrap());
+        let mut schedule = Schedule::new("s", ScheduleSpec::default());
+        schedule.metadata.creation_timestamp = Some(time(created));
+        schedule.status.last_backup = last.map(time);
+        schedule.status.last_skipped = skipped.map(time);
+        schedule
+    }
+
+    #[test]
+    fn at_most_one_backup_is_due_however_many_slots_were_missed() {
+        let now = |slot: &str| Due::Now(slot.parse().unwrap());
+        let at = |slot: &str| Due::At(slot.parse().unwrap());
+        let (new, noon) = ("2026-01-10T11:00:00Z", "2026-01-10T12:00:00Z");
+        for (spec, created, last, skipped, expected) in [
+            ("0 3 * * *", new, None, None, at("2026-01-11T03:00:00Z")),
+            ("0 3 * * *", "2026-01-10T02:00:00Z", None, None, now("2026-01-10T03:00:00Z")),
+            (
+                "0 3 * * *",
+                "2025-01-01T00:00:00Z",
+                Some("2025-12-01T03:00:00Z"),
+                None,
+                now("2026-01-10T03:00:00Z"),
+            ),
+            (
+                "0 3 * * *",
+                "2025-01-01T00:00:00Z",
+                Some("2026-01-10T03:00:00Z"),
+                None,
+                at("2026-01-11T03:00:00Z"),
+            ),
+            // Velero notes when it has made the backup, not of which slot it is.
+            (
+                "0 3 * * *",
+                "2025-01-01T00:00:00Z",
+                Some("2026-01-10T03:00:41Z"),
+                None,
+                at("2026-01-11T03:00:00Z"),
+            ),
+            (
+                "0 3 * * *",
+                "2025-01-01T00:00:00Z",
+                Some("2026-01-09T03:00:00Z"),
+                Some("2026-01-10T03:00:00Z"),
+                at("2026-01-11T03:00:00Z"),
+            ),
+            (
+                "0 3 * * *",
+                "2025-01-01T00:00:00Z",
+                None,
+                Some("2026-01-10T11:59:00Z"),
+                at("2026-01-11T03:00:00Z"),
+            ),
+            ("0 3 * * *", "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
+            ("0 12 * * *", new, None, None, now(noon)),
+            ("0 0 30 2 *", new, None, None, Due::Never),
+            ("@every 7m", new, Some("2026-01-10T11:30:00Z"), None, now("2026-01-10T11:58:00Z")),
+        ] {
+            let cron = Cron::parse(spec, Dialect::Robfig, &TimeZone::UTC).unwrap();
+            let schedule = schedule(created, last, skipped);
+            assert_eq!(
+                due(&schedule, &cron, noon.parse().unwrap()),
+                expected,
+                "{spec} {created} {last:?} {skipped:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_found_at_once_with_its_field() {
+        let spec: ScheduleSpec = serde_json::from_value(json!({
+            "schedule": "61 * * * *",
+            "template": { "ttl": "-1h", "includedNamespaces": ["a"], "excludedNamespaces": ["a"] },
+        }))
+        .unwrap();
+        let errors = check(&spec, Dialect::Robfig, &TimeZone::UTC).unwrap_err();
+        assert!(errors[0].starts_with("spec.schedule: \"61 * * * *\" is no cron expression"), "{errors:?}");
+        assert!(errors[1..].iter().any(|error| error.starts_with("spec.template.ttl: ")), "{errors:?}");
+        assert!(errors[1..].iter().all(|error| error.starts_with("spec.template.")), "{errors:?}");
+        assert_eq!(errors.len(), 3, "{errors:?}");
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_next_two_slots() {
+        let cron = Cron::parse("0 3 * * 1", Dialect::Robfig, &TimeZone::UTC).unwrap();
+        assert_eq!(interval(&cron, "2026-01-10T12:00:00Z".parse().unwrap()), Some(7 * 24 * 3600));
+    }
+}

@@ -1,0 +1,149 @@
+//! The backup of a slot. Pure.
+//!
+//! Velero: `FromSchedule` in `pkg/builder/backup_builder.go`, v1.18.
+
+use std::collections::BTreeMap;
+
+use backup_core::{
+    api::{Backup, Schedule},
+    labels::{self, BREAK_GLASS_ANNOTATION},
+    names,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
+
+/// What tools that deploy things know their own by. With one of these on it, a backup would be taken for something that is not in
+/// the repository any more, and removed: in the middle of its work, or all of them at once.
+const TRACKED: [&str; 8] = [
+    "app.kubernetes.io/instance",
+    "argocd.argoproj.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+    "fluxcd.io/",
+    "meta.helm.sh/",
+    "config.kubernetes.io/",
+    "kubectl.kubernetes.io/",
+];
+/// Notes of ours about the Schedule itself.
+const OURS: &str = "backup-controller/";
+
+/// The backup of a slot. Its name follows from schedule and slot.
+pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
+    let name = schedule.name_any();
+    let mut backup = Backup::new(&names::timestamped(&name, slot), schedule.spec.template.clone());
+    let metadata = schedule.spec.template.metadata.clone().unwrap_or_default();
+    let labels = metadata.labels.unwrap_or_else(|| schedule.labels().clone());
+    let annotations = metadata.annotations.unwrap_or_else(|| schedule.annotations().clone());
+    let mut labels = inherited(labels);
+    labels.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_value(&name));
+    backup.metadata.labels = Some(labels);
+    backup.metadata.annotations = Some(inherited(annotations)).filter(|all| !all.is_empty());
+    if schedule.spec.use_owner_references_in_backup == Some(true) {
+        backup.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: schedule.api_version.clone(),
+            kind: schedule.kind.clone(),
+            name,
+            uid: schedule.uid().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]);
+    }
+    backup
+}
+
+fn inherited(all: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let stays = |key: &str| {
+        key != BREAK_GLASS_ANNOTATION
+            && !key.starts_with(OURS)
+            && !TRACKED.iter().any(|tracked| {
+                // A prefix counts for the domains below it, too, but not for others that end alike.
+                let at = key.find(tracked);
+                if tracked.ends_with('/') {
+                    at.is_some_and(|at| at == 0 || key[..at].ends_with('.'))
+                } else {
+                    key == *tracked
+                }
+            })
+    };
+    all.into_iter().filter(|(key, _)| stays(key)).collect()
+}
+
+/// Whether a backup that is there was made by a schedule of this name.
+pub(super) fn is_of(backup: &Backup, schedule: &Schedule) -> bool {
+    backup.schedule() == Some(labels::valid_value(&schedule.name_any()).as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn schedule(metadata: &Value, template: &Value) -> Schedule {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": metadata,
+            "spec": { "schedule": "@daily", "template": template } });
+        let mut schedule: Schedule = serde_json::from_value(object).unwrap();
+        schedule.metadata.name = Some("nightly".to_owned());
+        schedule.metadata.uid = Some("u".to_owned());
+        schedule
+    }
+
+    fn slot() -> Timestamp {
+        "2026-03-04T05:06:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_slot_has_one_name_and_the_spec_of_the_template() {
+        let schedule =
+            schedule(&json!({}), &json!({ "includedNamespaces": ["a"], "ttl": "24h0m0s", "new": 1 }));
+        let made = backup(&schedule, slot());
+        assert_eq!(made.name_any(), "nightly-20260304050600");
+        assert_eq!(made.spec, schedule.spec.template);
+        assert_eq!(made, backup(&schedule, slot()));
+        assert!(is_of(&made, &schedule) && made.metadata.owner_references.is_none());
+        assert_eq!(made.status, Backup::default().status);
+    }
+
+    #[test]
+    fn tracking_labels_are_never_copied_wherever_they_come_from() {
+        let tracked = json!({ "argocd.argoproj.io/instance": "x", "app.kubernetes.io/instance": "x",
+            "kustomize.toolkit.fluxcd.io/name": "x", "helm.toolkit.fluxcd.io/namespace": "x", "team": "a",
+            "notargocd.argoproj.io.example/x": "stays" });
+        let notes = json!({ "argocd.argoproj.io/tracking-id": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "backup-lock/break-glass": "now", "backup-controller/skipped": "x", "meta.helm.sh/release-name": "x",
+            "notified.argocd.argoproj.io/x": "x", "backup-lock/on-conflict": "queue" });
+        let inherits = schedule(&json!({ "labels": tracked, "annotations": notes }), &json!({}));
+        let given = schedule(&json!({}), &json!({ "metadata": { "labels": tracked, "annotations": notes } }));
+        for schedule in [inherits, given] {
+            let made = backup(&schedule, slot());
+            let keys: Vec<&str> = made.labels().keys().map(String::as_str).collect();
+            assert_eq!(keys, ["notargocd.argoproj.io.example/x", "team", "velero.io/schedule-name"]);
+            let keys: Vec<&str> = made.annotations().keys().map(String::as_str).collect();
+            assert_eq!(keys, ["backup-lock/on-conflict"]);
+        }
+    }
+
+    #[test]
+    fn a_template_that_has_labels_replaces_those_of_the_schedule() {
+        let of_both = schedule(
+            &json!({ "labels": { "a": "schedule" }, "annotations": { "b": "schedule" } }),
+            &json!({ "metadata": { "labels": { "c": "template" } } }),
+        );
+        let made = backup(&of_both, slot());
+        assert!(made.labels().contains_key("c") && !made.labels().contains_key("a"));
+        assert_eq!(made.annotations()["b"], "schedule");
+    }
+
+    #[test]
+    fn an_owner_is_named_where_that_is_asked_for() {
+        let mut owner = schedule(&json!({}), &json!({}));
+        owner.spec.use_owner_references_in_backup = Some(true);
+        let made = backup(&owner, slot());
+        let owners = made.metadata.owner_references.unwrap();
+        assert_eq!(
+            (owners[0].kind.as_str(), owners[0].uid.as_str(), owners[0].controller),
+            ("Schedule", "u", Some(true))
+        );
+    }
+}

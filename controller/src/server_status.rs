@@ -1,0 +1,48 @@
+//! ServerStatusRequests: somebody wants to know which version runs here, and with which plugins. Answered once, and removed a
+//! minute later.
+
+mod act;
+mod decide;
+mod plugins;
+
+use backup_core::api::ServerStatusRequest;
+use kube::Api;
+
+use crate::{
+    context::Context,
+    runtime::{
+        queue::{Action, Key, run_queue},
+        retry::is_gone,
+        watch,
+    },
+};
+use decide::Plan;
+
+/// Requests that are answered at the same time.
+const CONCURRENCY: usize = 4;
+
+/// Runs until the process is asked to end.
+///
+/// # Errors
+/// None at present; the signature is that of all controllers.
+pub async fn run(ctx: Context) -> anyhow::Result<()> {
+    let keys = watch::keys::<ServerStatusRequest>(&ctx, "server status requests");
+    let stop = ctx.stop.clone();
+    run_queue("server status", keys, CONCURRENCY, stop, move |key| reconcile(ctx.clone(), key)).await;
+    Ok(())
+}
+
+async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
+    let api: Api<ServerStatusRequest> = ctx.api();
+    let request = match api.get(&key.name).await {
+        Ok(request) => request,
+        Err(error) if is_gone(&error, &key.name) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    match decide::decide(&request, jiff::Timestamp::now()) {
+        Plan::Answer => act::answer(&ctx, &request).await,
+        Plan::Keep(time) => Ok(Action::RequeueAfter(time)),
+        // Freshly read; by uid and resourceVersion, so one that changes now is looked at again.
+        Plan::Remove => act::remove(&ctx, &request).await,
+    }
+}

@@ -1,0 +1,57 @@
+//! Answering a request, and removing it.
+
+use backup_core::api::{ServerStatusRequest, server_status_request::ServerStatusRequestPhase as Phase};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::{decide::TTL, plugins};
+use crate::{
+    context::Context,
+    runtime::{
+        delete,
+        errors::plain,
+        leader::NotLeader,
+        queue::Action,
+        retry::{self, WriteError},
+    },
+};
+
+/// What the version is called: nobody should take it for one of Velero's server.
+const VERSION: &str = concat!("backup-controller v", env!("CARGO_PKG_VERSION"));
+
+/// Why a request was not dealt with. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the API server could not be asked: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+}
+
+/// Writes version and plugins into the request.
+pub(super) async fn answer(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, Error> {
+    let plugins = plugins::all(ctx).await;
+    // Conditional on the resourceVersion, only for a request that nobody has answered.
+    retry::status_patch(ctx, request, |current| {
+        matches!(current.status.phase, None | Some(Phase::New)).then(|| {
+            json!({"status": {
+                "phase": Phase::Processed,
+                "processedTimestamp": Time(Timestamp::now()),
+                "serverVersion": VERSION,
+                "plugins": plugins,
+            }})
+        })
+    })
+    .await?;
+    Ok(Action::RequeueAfter(TTL))
+}
+
+/// Removes a request that was answered a while ago.
+pub(super) async fn remove(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, Error> {
+    ctx.leadership.check()?;
+    delete::as_seen(ctx, request).await?;
+    Ok(Action::AwaitChange)
+}

@@ -1,0 +1,152 @@
+//! The files that DownloadRequests name: where they are, and how they are so far while operations go on.
+//!
+//! Velero: `GetDownloadURL` in `pkg/persistence/object_store.go`, v1.18.
+
+use std::time::Duration;
+
+use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+use object_store::path::Path;
+
+use crate::{Found, Location, StoreError, layout::Layout};
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A backup.
+    Backup,
+    /// A restore.
+    Restore,
+}
+
+/// Whose file a kind of targets is; none for a kind that this version does not know.
+pub fn owner(kind: &Kind) -> Option<Owner> {
+    match kind {
+        Kind::BackupLog
+        | Kind::BackupContents
+        | Kind::BackupVolumeSnapshots
+        | Kind::BackupItemOperations
+        | Kind::BackupResourceList
+        | Kind::BackupResults
+        | Kind::CsiBackupVolumeSnapshots
+        | Kind::CsiBackupVolumeSnapshotContents
+        | Kind::BackupVolumeInfos => Some(Owner::Backup),
+        Kind::RestoreLog
+        | Kind::RestoreResults
+        | Kind::RestoreResourceList
+        | Kind::RestoreItemOperations
+        | Kind::RestoreVolumeInfo => Some(Owner::Restore),
+        Kind::Unknown(_) => None,
+    }
+}
+
+impl Layout {
+    /// The key of a target. Errors: a kind that is not known, or a name that is none.
+    fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
+        let (backup, restore) = (|| self.backup(&target.name), || self.restore(&target.name));
+        Ok(match &target.kind {
+            Kind::BackupLog => backup()?.log(),
+            Kind::BackupContents => backup()?.contents(),
+            Kind::BackupVolumeSnapshots => backup()?.volume_snapshots(),
+            Kind::BackupItemOperations => backup()?.item_operations(),
+            Kind::BackupResourceList => backup()?.resource_list(),
+            Kind::BackupResults => backup()?.results(),
+            Kind::CsiBackupVolumeSnapshots => backup()?.csi_snapshots(),
+            Kind::CsiBackupVolumeSnapshotContents => backup()?.csi_snapshot_contents(),
+            Kind::BackupVolumeInfos => backup()?.volume_info(),
+            Kind::RestoreLog => restore()?.log(),
+            Kind::RestoreResults => restore()?.results(),
+            Kind::RestoreResourceList => restore()?.resource_list(),
+            Kind::RestoreItemOperations => restore()?.item_operations(),
+            Kind::RestoreVolumeInfo => restore()?.volume_info(),
+            Kind::Unknown(kind) => {
+                return Err(StoreError::Config {
+                    field: "spec.target.kind".to_owned(),
+                    message: format!("{kind:?} is not known: expected one of {}", Kind::KNOWN.join(", ")),
+                });
+            }
+        })
+    }
+}
+
+impl Location {
+    /// A URL by which everybody who has it can read a file until `ttl` has passed. Whether the file is there is not looked
+    /// at: who asks for a URL of nothing is told 404, which is what Velero's command line expects.
+    ///
+    /// Errors: [`StoreError::Config`] for a target that is none, or where nobody can sign.
+    pub async fn signed_url(&self, target: &DownloadTarget, ttl: Duration) -> Result<String, StoreError> {
+        self.sign(&self.layout().target(target)?, ttl).await
+    }
+
+    /// The same for a file as it is so far, of a backup or restore of this uid whose operations go on. It is written under a
+    /// private key first (create-only; the same bytes for the same state), which goes with the others when the end is
+    /// published. None if there is no such state: then the final key counts.
+    ///
+    /// Errors: as for [`Self::signed_url`], and those of reading and writing.
+    pub async fn signed_url_so_far(
+        &self,
+        target: &DownloadTarget,
+        uid: &str,
+        ttl: Duration,
+    ) -> Result<Option<String>, StoreError> {
+        let key = self.layout().target(target)?;
+        if !self.can_sign() {
+            return self.sign(&key, ttl).await.map(Some);
+        }
+        let found = match owner(&target.kind) {
+            Some(Owner::Backup) => match self.find_backup(&target.name, uid).await? {
+                Found::Waiting(waiting) => waiting.file(&key)?,
+                _ => None,
+            },
+            Some(Owner::Restore) => match self.find_restore(&target.name, uid).await? {
+                Some(waiting) => waiting.file(&self.layout().restore(&target.name)?, &key)?,
+                None => None,
+            },
+            None => None,
+        };
+        let Some((so_far, bytes)) = found else { return Ok(None) };
+        self.put_new(&so_far, bytes).await?;
+        self.sign(&so_far, ttl).await.map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::memory;
+
+    #[test]
+    fn every_kind_has_an_owner_and_a_key_in_its_folder() {
+        let layout = Layout::new("p").unwrap();
+        let target = |kind: &str| DownloadTarget {
+            kind: kind.into(),
+            name: "b".to_owned(),
+            ..DownloadTarget::default()
+        };
+        let mut keys = std::collections::BTreeSet::new();
+        for kind in Kind::KNOWN {
+            let key = layout.target(&target(kind)).unwrap().to_string();
+            let folder = match owner(&(*kind).into()) {
+                Some(Owner::Backup) => "p/backups/b/",
+                Some(Owner::Restore) => "p/restores/b/",
+                None => panic!("{kind} is nobody's"),
+            };
+            assert!(kind.contains("Restore") == folder.contains("restores"), "{kind}");
+            assert!(key.starts_with(folder), "{kind}: {key}");
+            assert!(keys.insert(key), "{kind} has the key of another");
+        }
+        assert_eq!(owner(&"Tomorrow".into()), None);
+        let error = layout.target(&target("Tomorrow")).unwrap_err().to_string();
+        assert!(error.starts_with("spec.target.kind") && error.contains("BackupLog"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_none_opens_nothing() {
+        let location = memory("p");
+        for name in ["../restores/x", "", "a/b", "a?b"] {
+            let target =
+                DownloadTarget { kind: Kind::BackupLog, name: name.to_owned(), ..DownloadTarget::default() };
+            let error = location.signed_url(&target, Duration::from_secs(1)).await.unwrap_err();
+            assert!(error.to_string().starts_with("metadata.name"), "{name:?}: {error}");
+        }
+    }
+}

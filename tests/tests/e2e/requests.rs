@@ -1,0 +1,405 @@
+//! What people ask the controller for by objects: URLs of files, and which version runs with which plugins.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{
+    BackupPhase, DownloadRequest, RestorePhase, RestoreSpec, ServerStatusRequest,
+    download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget},
+};
+use backup_tests::{
+    World,
+    install::NAMESPACE,
+    object_store::S3,
+    wait::{Probe, eventually, when},
+    world::BUCKET,
+};
+use flate2::read::MultiGzDecoder;
+use futures::{TryStreamExt as _, future::try_join_all};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    crash_points::REACHED,
+    main_job::{backups, config_maps, create_backup, of_namespaces, restore, restores, s3},
+    restore_plugins::backed_up,
+    velero_plugins::{listed, plugins, scripted},
+};
+
+crate::tests! {
+    files_of_backups_and_restores_are_downloaded_by_signed_urls,
+    what_is_unknown_is_answered_at_once_with_the_reason,
+    a_hundred_requests_are_answered_while_people_wait,
+    requests_that_are_over_are_removed_and_others_stay,
+}
+
+/// In the world with plugins.
+pub const WITH_PLUGINS: &[crate::Test] = &[
+    ("operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far", |world| {
+        Box::pin(operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(world))
+    }),
+    ("operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far", |world| {
+        Box::pin(operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far(world))
+    }),
+    ("a_server_status_request_names_version_and_plugins", |world| {
+        Box::pin(a_server_status_request_names_version_and_plugins(world))
+    }),
+];
+
+fn requests(world: &World) -> Api<DownloadRequest> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+fn status_requests(world: &World) -> Api<ServerStatusRequest> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+fn request(name: &str, kind: &str, of: &str) -> DownloadRequest {
+    let target = DownloadTarget { kind: kind.into(), name: of.to_owned(), ..DownloadTarget::default() };
+    DownloadRequest::new(name, DownloadRequestSpec { target, ..DownloadRequestSpec::default() })
+}
+
+/// Asks, and waits for the answer.
+async fn ask(world: &World, kind: &str, of: &str) -> anyhow::Result<DownloadRequestStatus> {
+    let mut asked = request("", kind, of);
+    asked.metadata.name = None;
+    asked.metadata.generate_name = Some(format!("{of}-"));
+    let name =
+        requests(world).create(&PostParams::default(), &asked).await?.metadata.name.context("no name")?;
+    eventually(&format!("{kind} of {of} is answered"), Duration::from_secs(20), async || {
+        let status = requests(world).get(&name).await?.status;
+        let answered = !matches!(status.phase, None | Some(DownloadRequestPhase::New));
+        Ok::<_, kube::Error>(if answered {
+            Probe::Ready(status)
+        } else {
+            Probe::NotYet(format!("{status:?}"))
+        })
+    })
+    .await
+}
+
+/// The code and the bytes that a URL gives to anybody.
+async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
+    let answer = reqwest::get(url).await?;
+    Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
+}
+
+async fn url_of(world: &World, kind: &str, of: &str) -> anyhow::Result<String> {
+    let status = ask(world, kind, of).await?;
+    ensure!(status.phase == Some(DownloadRequestPhase::Processed), "{kind} of {of}: {status:?}");
+    let left = status.expiration.context("no expiration")?.0.duration_since(jiff::Timestamp::now()).as_secs();
+    ensure!((500..=600).contains(&left), "it ends in {left} s");
+    status.download_url.context("no URL")
+}
+
+async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let s3 = s3(world)?;
+    let name = "downloaded";
+    config_maps(world, name, 5).await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    world.backup_ended(name).await?;
+    let spec = RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        namespace_mapping: [(name.to_owned(), format!("{name}-too"))].into(),
+        ..RestoreSpec::default()
+    };
+    let restored = restore(world, name, spec).await?;
+    ensure!(restored.phase() == RestorePhase::Completed, "{:?}", restored.status);
+
+    for (kind, key) in [
+        ("BackupLog", "backups/downloaded/downloaded-logs.gz"),
+        ("BackupContents", "backups/downloaded/downloaded.tar.gz"),
+        ("BackupVolumeSnapshots", "backups/downloaded/downloaded-volumesnapshots.json.gz"),
+        ("BackupItemOperations", "backups/downloaded/downloaded-itemoperations.json.gz"),
+        ("BackupResourceList", "backups/downloaded/downloaded-resource-list.json.gz"),
+        ("BackupResults", "backups/downloaded/downloaded-results.gz"),
+        ("BackupVolumeInfos", "backups/downloaded/downloaded-volumeinfo.json.gz"),
+        ("RestoreLog", "restores/downloaded/restore-downloaded-logs.gz"),
+        ("RestoreResults", "restores/downloaded/restore-downloaded-results.gz"),
+        ("RestoreResourceList", "restores/downloaded/restore-downloaded-resource-list.json.gz"),
+        ("RestoreItemOperations", "restores/downloaded/restore-downloaded-itemoperations.json.gz"),
+        ("RestoreVolumeInfo", "restores/downloaded/downloaded-volumeinfo.json.gz"),
+    ] {
+        let (code, bytes) = fetch(&url_of(world, kind, name).await?).await?;
+        ensure!(code == 200 && bytes == s3.read(BUCKET, key).await?, "{kind}: {code}, {} bytes", bytes.len());
+    }
+    // Files that only older backups have: the URL says that there is none, which Velero's command line expects.
+    for kind in ["CSIBackupVolumeSnapshots", "CSIBackupVolumeSnapshotContents"] {
+        let (code, _) = fetch(&url_of(world, kind, name).await?).await?;
+        ensure!(code == 404, "{kind}: {code}");
+    }
+    // A URL opens one file and no other.
+    let url = url_of(world, "BackupResults", name).await?;
+    ensure!(!url.contains(backup_tests::object_store::SECRET), "the secret is in the URL");
+    let (code, _) = fetch(&url.replace("-results.gz", "-logs.gz")).await?;
+    ensure!(code == 403, "another file: {code}");
+    let log = world.controllers[0].tail(100_000);
+    ensure!(!log.contains("X-Amz-Signature"), "a URL is in the log");
+    Ok(())
+}
+
+async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) -> anyhow::Result<()> {
+    let lost = json!({ "provider": "example.io/nobody", "objectStorage": { "bucket": "b" } });
+    world.apply_location("unknown", lost).await?;
+    let local =
+        json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("unsigned") } });
+    world.apply_location("unsigned", local).await?;
+    for location in ["unknown", "unsigned", "nowhere"] {
+        let mut spec = of_namespaces(&["default"]);
+        spec.storage_location = Some(location.to_owned());
+        create_backup(world, &format!("in-{location}"), spec).await?;
+        world.backup_ended(&format!("in-{location}")).await?;
+    }
+    restores(world)
+        .create(
+            &PostParams::default(),
+            &backup_core::api::Restore::new(
+                "from-nothing",
+                RestoreSpec { backup_name: Some("never-was".to_owned()), ..RestoreSpec::default() },
+            ),
+        )
+        .await?;
+    for (kind, of, reason) in [
+        ("BackupLog", "never-was", "backup never-was not found in namespace velero"),
+        ("RestoreLog", "never-was", "restore never-was not found in namespace velero"),
+        ("RestoreResults", "from-nothing", "backup never-was, which restore from-nothing is from not found"),
+        ("BackupLog", "in-nowhere", "BackupStorageLocation nowhere not found"),
+        ("BackupLog", "in-unknown", "no plugin offers an object store example.io/nobody"),
+        ("BackupLog", "in-unsigned", "there are no URLs for files in file://"),
+    ] {
+        let begun = Instant::now();
+        let status = ask(world, kind, of).await?;
+        ensure!(begun.elapsed() < Duration::from_secs(3), "{kind} of {of} took {:?}", begun.elapsed());
+        let message = status.message.unwrap_or_default();
+        ensure!(
+            status.phase == Some(DownloadRequestPhase::Failed) && status.download_url.is_none(),
+            "{kind} of {of}: {:?}",
+            status.phase
+        );
+        ensure!(message.contains(reason), "{kind} of {of}: {message}");
+    }
+    Ok(())
+}
+
+/// Answers for so many that were asked for at the same time: from the creation of each to the answer as a watch sees it.
+async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Duration>> {
+    let api = requests(world);
+    let version = api.list(&kube::api::ListParams::default().limit(1)).await?.metadata.resource_version;
+    let mut seen =
+        Box::pin(api.watch(&WatchParams::default().timeout(60), &version.unwrap_or_default()).await?);
+    let prefix = format!("many-{}-", jiff::Timestamp::now().as_millisecond());
+    let (prefix, api) = (prefix.as_str(), &api);
+    let created = try_join_all((0..count).map(|number| async move {
+        let name = format!("{prefix}{number}");
+        let asked = request(&name, if number % 2 == 0 { "BackupLog" } else { "BackupVolumeInfos" }, of);
+        let begun = Instant::now();
+        api.create(&PostParams::default(), &asked).await?;
+        Ok::<_, kube::Error>((name, begun))
+    }));
+    let answered = async {
+        let mut answered = std::collections::BTreeMap::new();
+        while answered.len() < count {
+            let event = seen.try_next().await?.context("the watch ended")?;
+            if let WatchEvent::Modified(request) = event
+                && request.status.phase == Some(DownloadRequestPhase::Processed)
+                && let Some(name) = request.metadata.name.filter(|name| name.starts_with(prefix))
+            {
+                answered.entry(name).or_insert_with(Instant::now);
+            }
+        }
+        anyhow::Ok(answered)
+    };
+    let (created, answered) = tokio::try_join!(async { Ok(created.await?) }, answered)?;
+    let mut took: Vec<Duration> =
+        created.into_iter().map(|(name, begun)| answered[&name].duration_since(begun)).collect();
+    took.sort();
+    Ok(took)
+}
+
+async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) -> anyhow::Result<()> {
+    let _: &S3 = s3(world)?;
+    let name = "asked-often";
+    config_maps(world, name, 1).await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    world.backup_ended(name).await?;
+    for round in ["first", "again"] {
+        let took = answers(world, 100, name).await?;
+        let (half, most, all) = (took[50], took[95], took[99]);
+        println!("  {round}: 100 at once are answered: half in {half:?}, 95 in {most:?}, all in {all:?}");
+        // What was asked for is 250 ms with a release build; this is a machine at work, and a build for debugging.
+        ensure!(most < Duration::from_secs(2), "95 of 100 took {most:?}");
+    }
+    // A single one while those lie around.
+    let took = answers(world, 1, name).await?;
+    println!("  one more is answered in {:?}", took[0]);
+    ensure!(took[0] < Duration::from_secs(1), "{:?}", took[0]);
+    Ok(())
+}
+
+async fn requests_that_are_over_are_removed_and_others_stay(world: &mut World) -> anyhow::Result<()> {
+    let (api, status) = (requests(world), status_requests(world));
+    let parameters = PostParams::default();
+    let ago = |seconds| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+    let of = |value: Value| serde_json::from_value(value);
+    let spec = json!({ "target": { "kind": "BackupLog", "name": "never-was" } });
+    for (name, end) in [("over", ago(1)), ("not-over", ago(-300))] {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name }, "spec": spec,
+            "status": { "phase": "Processed", "downloadURL": "http://x", "expiration": end } });
+        api.create(&parameters, &of(object)?).await?;
+    }
+    for (name, end) in [("over", ago(61)), ("not-over", ago(0))] {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "ServerStatusRequest", "metadata": { "name": name },
+            "status": { "phase": "Processed", "processedTimestamp": end } });
+        status.create(&parameters, &serde_json::from_value(object)?).await?;
+    }
+    eventually("what is over is gone", Duration::from_secs(10), async || {
+        let left = (api.get_opt("over").await?.is_some(), status.get_opt("over").await?.is_some());
+        Ok::<_, kube::Error>(when(left == (false, false), format!("{left:?}")))
+    })
+    .await?;
+    // One that was not over ends while it is watched.
+    let end = json!({ "status": { "expiration": ago(-1) } });
+    api.patch("not-over", &PatchParams::default(), &Patch::Merge(end)).await?;
+    eventually("it is gone when its time is over", Duration::from_secs(10), async || {
+        Ok::<_, kube::Error>(when(api.get_opt("not-over").await?.is_none(), "it is there"))
+    })
+    .await?;
+    ensure!(status.get_opt("not-over").await?.is_some(), "one that was just answered is gone");
+    Ok(())
+}
+
+/// The document behind a URL.
+async fn document(url: &str) -> anyhow::Result<Value> {
+    let (code, bytes) = fetch(url).await?;
+    ensure!(code == 200, "{code}: {}", String::from_utf8_lossy(&bytes));
+    Ok(serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice()))?)
+}
+
+async fn private_keys(world: &World, folder: &str) -> anyhow::Result<BTreeSet<String>> {
+    let keys = s3(world)?.keys(BUCKET).await?;
+    let shown =
+        |key: &String| key.starts_with(folder) && key.contains("/.private/") && key.contains("/so-far-");
+    Ok(keys.into_iter().filter(shown).collect())
+}
+
+async fn operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let plugins = plugins(world)?;
+    let name = "asked-waiting";
+    scripted(world, name, &[("a", "operate", "start=1s"), ("b", "operate", "start=released")]).await?;
+    create_backup(world, name, listed(name)).await?;
+    eventually("one operation has ended and one goes on", REACHED, async || {
+        let status = backups(world).get(name).await?.status;
+        let so = status.backup_item_operations_completed == 1 && status.backup_item_operations_attempted == 2;
+        Ok::<_, kube::Error>(when(so, format!("{status:?}")))
+    })
+    .await?;
+    let operations = document(&url_of(world, "BackupItemOperations", name).await?).await?;
+    let phases: BTreeSet<&str> = operations
+        .as_array()
+        .context("no list")?
+        .iter()
+        .filter_map(|one| one["status"]["phase"].as_str())
+        .collect();
+    ensure!(phases.contains("Completed") && phases.len() == 2, "{operations}");
+    document(&url_of(world, "BackupResults", name).await?).await?;
+    let (code, log) = fetch(&url_of(world, "BackupLog", name).await?).await?;
+    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
+    ensure!(code == 200 && log.contains("level=info"), "{code}: {log}");
+    ensure!(
+        private_keys(world, "backups/asked-waiting/").await?.len() == 3,
+        "not written under private keys"
+    );
+
+    plugins.release()?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    eventually("what was shown is gone", REACHED, async || {
+        let left = private_keys(world, "backups/asked-waiting/").await?;
+        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
+    })
+    .await?;
+    let operations = document(&url_of(world, "BackupItemOperations", name).await?).await?;
+    let ended = |one: &Value| one["status"]["phase"] == "Completed";
+    ensure!(operations.as_array().is_some_and(|all| all.len() == 2 && all.iter().all(ended)), "{operations}");
+    Ok(())
+}
+
+async fn operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "asked-moving";
+    plugins(world)?;
+    backed_up(world, name, &[("a", "move", "start=8s")]).await?;
+    let spec = RestoreSpec {
+        backup_name: Some(name.to_owned()),
+        namespace_mapping: [(name.to_owned(), format!("{name}-too"))].into(),
+        ..RestoreSpec::default()
+    };
+    restores(world).create(&PostParams::default(), &backup_core::api::Restore::new(name, spec)).await?;
+    eventually("its operation goes on", REACHED, async || {
+        let phase = restores(world).get(name).await?.phase();
+        Ok::<_, kube::Error>(when(phase == RestorePhase::WaitingForPluginOperations, phase.to_string()))
+    })
+    .await?;
+    let operations = document(&url_of(world, "RestoreItemOperations", name).await?).await?;
+    ensure!(operations.as_array().is_some_and(|all| all.len() == 1), "{operations}");
+    ensure!(operations[0]["status"]["phase"] != "Completed", "{operations}");
+    ensure!(
+        private_keys(world, "restores/asked-moving/").await?.len() == 1,
+        "not written under a private key"
+    );
+    let restore = world.restore_ended(name).await?;
+    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    let operations = document(&url_of(world, "RestoreItemOperations", name).await?).await?;
+    ensure!(operations[0]["status"]["phase"] == "Completed", "{operations}");
+    ensure!(private_keys(world, "restores/asked-moving/").await?.is_empty(), "private keys stay");
+    Ok(())
+}
+
+async fn a_server_status_request_names_version_and_plugins(world: &mut World) -> anyhow::Result<()> {
+    plugins(world)?;
+    let api = status_requests(world);
+    let begun = Instant::now();
+    api.create(
+        &PostParams::default(),
+        &ServerStatusRequest::new(
+            "which",
+            backup_core::api::server_status_request::ServerStatusRequestSpec::default(),
+        ),
+    )
+    .await?;
+    let status = eventually("the request is answered", Duration::from_secs(5), async || {
+        let status = api.get("which").await?.status;
+        let seen = format!("{status:?}");
+        Ok::<_, kube::Error>(if status.phase.is_some() { Probe::Ready(status) } else { Probe::NotYet(seen) })
+    })
+    .await?;
+    ensure!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let version = status.server_version.unwrap_or_default();
+    ensure!(version.starts_with("backup-controller v"), "{version}");
+    ensure!(status.processed_timestamp.is_some(), "no time");
+    let names: BTreeSet<(&str, &str)> =
+        status.plugins.iter().map(|plugin| (plugin.kind.as_str(), plugin.name.as_str())).collect();
+    for expected in [
+        ("BackupItemAction", "velero.io/pod"),
+        ("RestoreItemAction", "velero.io/service"),
+        ("ItemBlockAction", "velero.io/pvc"),
+        ("ObjectStore", "velero.io/aws"),
+        ("ObjectStore", "example.io/folder"),
+        ("BackupItemActionV2", "example.io/operate"),
+    ] {
+        ensure!(names.contains(&expected), "{expected:?} is missing: {names:?}");
+    }
+    ensure!(names.len() == status.plugins.len(), "one is there twice: {:?}", status.plugins);
+    Ok(())
+}

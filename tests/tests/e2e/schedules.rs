@@ -1,0 +1,405 @@
+//! Backups that are made at given times, and go when their time is over.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{
+        Backup, BackupPhase, DeleteBackupRequest, Schedule,
+        schedule::{SchedulePhase, ScheduleStatus},
+    },
+    labels,
+};
+use backup_store::crash;
+use backup_tests::{
+    World,
+    install::NAMESPACE,
+    proxy::Fault,
+    wait::{Probe, eventually, when},
+    world::BUCKET,
+};
+use jiff::Timestamp;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    crash_points::{REACHED, debug_build},
+    main_job::{backups, config_maps, create_backup, of_namespaces, s3},
+};
+
+crate::tests! {
+    a_schedule_makes_one_backup_for_each_of_its_times,
+    of_many_times_that_were_missed_one_backup_is_made_or_none_if_they_are_skipped,
+    a_backup_that_is_not_over_keeps_the_next_one_from_being_made,
+    a_backup_that_the_lock_refuses_is_tried_again_and_then_skipped_with_the_reason,
+    a_schedule_that_is_not_valid_says_everything_that_is_wrong,
+    a_controller_that_is_killed_after_a_scheduled_backup_makes_no_second_one,
+    expired_backups_go_by_one_request_and_unfinished_ones_stay,
+    expired_backups_in_locations_that_can_not_be_written_are_labelled_and_wait,
+}
+
+/// Time for what happens every few seconds.
+const SOON: Duration = Duration::from_mins(1);
+
+fn schedules(world: &World) -> Api<Schedule> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+async fn create(world: &World, name: &str, metadata: Value, spec: Value) -> anyhow::Result<Schedule> {
+    let mut object =
+        json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": metadata, "spec": spec });
+    object["metadata"]["name"] = name.into();
+    Ok(schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+}
+
+/// The backups of a schedule, by name.
+async fn made(world: &World, schedule: &str) -> Result<Vec<Backup>, kube::Error> {
+    let parameters = ListParams::default().labels(&format!("{}={schedule}", labels::SCHEDULE_NAME));
+    Ok(backups(world).list(&parameters).await?.items)
+}
+
+async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
+    schedules(world).delete(schedule, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Waits until a schedule has made so many backups; all there are.
+async fn has_made(world: &World, schedule: &str, count: usize) -> anyhow::Result<Vec<Backup>> {
+    eventually(&format!("{schedule} has made {count}"), SOON, async || {
+        let made = made(world, schedule).await?;
+        let seen = made.len().to_string();
+        Ok::<_, kube::Error>(if made.len() >= count { Probe::Ready(made) } else { Probe::NotYet(seen) })
+    })
+    .await
+}
+
+async fn status(
+    world: &World,
+    schedule: &str,
+    what: &str,
+    is: impl Fn(&ScheduleStatus) -> bool,
+) -> anyhow::Result<ScheduleStatus> {
+    eventually(&format!("{schedule}: {what}"), SOON, async || {
+        let status = schedules(world).get(schedule).await?.status;
+        let seen = format!("{status:?}");
+        Ok::<_, kube::Error>(if is(&status) { Probe::Ready(status) } else { Probe::NotYet(seen) })
+    })
+    .await
+}
+
+async fn metric(world: &World, series: &str) -> anyhow::Result<Option<f64>> {
+    let address = world.controller_health.first().context("no controller")?;
+    let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
+    Ok(text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()))
+}
+
+/// The slot in the name of a backup.
+fn slot(schedule: &str, backup: &Backup) -> anyhow::Result<Timestamp> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let digits = name.strip_prefix(&format!("{schedule}-")).context("another name")?;
+    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", digits)?;
+    Ok(jiff::tz::TimeZone::UTC.to_timestamp(time)?)
+}
+
+fn seconds_ago(seconds: i64) -> Timestamp {
+    Timestamp::now() - jiff::SignedDuration::from_secs(seconds)
+}
+
+async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) -> anyhow::Result<()> {
+    let name = "often";
+    config_maps(world, name, 2).await?;
+    let metadata = json!({
+        "labels": { "team": "a", "argocd.argoproj.io/instance": "x", "app.kubernetes.io/instance": "x" },
+        "annotations": { "why": "a test", "argocd.argoproj.io/tracking-id": "x" },
+    });
+    let template = json!({ "includedNamespaces": [name], "ttl": "1h" });
+    let schedule = create(
+        world,
+        name,
+        metadata,
+        json!({ "schedule": "@every 4s", "template": template, "useOwnerReferencesInBackup": true }),
+    )
+    .await?;
+    let made = has_made(world, name, 3).await?;
+    let mut slots: Vec<Timestamp> = made.iter().map(|backup| slot(name, backup)).collect::<Result<_, _>>()?;
+    slots.sort();
+    let created = schedule.metadata.creation_timestamp.context("no time")?.0;
+    for slot in &slots {
+        let since = slot.as_second() - created.as_second();
+        ensure!(since > 0 && since % 4 == 0, "{slot} is no time of it, which was made at {created}");
+    }
+    for backup in &made {
+        let labels = backup.metadata.labels.clone().unwrap_or_default();
+        let keys: BTreeSet<&str> = labels.keys().map(String::as_str).collect();
+        ensure!(labels["team"] == "a" && !keys.iter().any(|key| key.contains("instance")), "{keys:?}");
+        let notes = backup.metadata.annotations.clone().unwrap_or_default();
+        ensure!(notes["why"] == "a test" && !notes.keys().any(|key| key.contains("argocd")), "{notes:?}");
+        let owner = &backup.metadata.owner_references.as_ref().context("no owner")?[0];
+        ensure!(Some(&owner.uid) == schedule.metadata.uid.as_ref(), "{owner:?}");
+        ensure!(backup.spec.included_namespaces == [name], "{:?}", backup.spec);
+    }
+    // One at a time: the first of them ended before the second was made.
+    let first = world.backup_ended(made[0].metadata.name.as_deref().unwrap_or_default()).await?;
+    ensure!(first.phase() == BackupPhase::Completed, "{:?}", first.status);
+    ensure!(
+        metric(world, "velero_schedule_expected_interval_seconds{schedule=\"often\"}").await? == Some(4.0)
+    );
+
+    let pause = |paused: bool| Patch::Merge(json!({ "spec": { "paused": paused } }));
+    schedules(world).patch(name, &PatchParams::default(), &pause(true)).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = self::made(world, name).await?.len();
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let paused = self::made(world, name).await?.len();
+    ensure!(paused == before, "{} were made while it was paused", paused - before);
+    schedules(world).patch(name, &PatchParams::default(), &pause(false)).await?;
+    has_made(world, name, paused + 1).await?;
+    remove(world, name).await?;
+    eventually("its metrics are gone", SOON, async || {
+        let left = metric(world, "velero_schedule_expected_interval_seconds{schedule=\"often\"}").await?;
+        anyhow::Ok(when(left.is_none(), format!("{left:?}")))
+    })
+    .await
+}
+
+async fn of_many_times_that_were_missed_one_backup_is_made_or_none_if_they_are_skipped(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    config_maps(world, "missed", 1).await?;
+    let template = json!({ "includedNamespaces": ["missed"] });
+    for (name, skip) in [("missed", json!(null)), ("missed-skipped", json!(true))] {
+        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
+            "spec": { "schedule": "0 * * * *", "template": template, "skipImmediately": skip },
+            "status": { "lastBackup": seconds_ago(30 * 24 * 3600) } });
+        schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    }
+    let hour = Timestamp::now().as_second() / 3600 * 3600;
+    let made = has_made(world, "missed", 1).await?;
+    let found = slot("missed", &made[0])?.as_second();
+    ensure!(
+        found == hour || found == hour + 3600,
+        "{:?} is not the latest of the missed ones",
+        made[0].metadata.name
+    );
+    let after = status(world, "missed", "the slot is noted", |status| {
+        status.last_backup.as_ref().is_some_and(|time| time.0.as_second() == found)
+    })
+    .await?;
+    ensure!(after.phase == Some(SchedulePhase::Enabled), "{after:?}");
+    let skipped =
+        status(world, "missed-skipped", "it is skipped", |status| status.last_skipped.is_some()).await?;
+    let age = Timestamp::now().duration_since(skipped.last_skipped.context("no time")?.0).as_secs();
+    ensure!(age < 60, "skipped {age} s ago");
+    ensure!(
+        schedules(world).get("missed-skipped").await?.spec.skip_immediately == Some(false),
+        "it skips again"
+    );
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(self::made(world, "missed").await?.len() == 1, "more than one was caught up on");
+    ensure!(self::made(world, "missed-skipped").await?.is_empty(), "it was not skipped");
+    remove(world, "missed").await?;
+    remove(world, "missed-skipped").await
+}
+
+async fn a_backup_that_is_not_over_keeps_the_next_one_from_being_made(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (name, s3) = ("one-by-one", s3(world)?);
+    config_maps(world, name, 1).await?;
+    s3.front.set(Fault::Stall);
+    create(
+        world,
+        name,
+        json!({}),
+        json!({ "schedule": "@every 2s", "template": { "includedNamespaces": [name] } }),
+    )
+    .await?;
+    has_made(world, name, 1).await?;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let made = made(world, name).await?;
+    ensure!(made.len() == 1 && made[0].phase().is_active(), "{} backups, {}", made.len(), made[0].phase());
+    s3.front.set(Fault::None);
+    has_made(world, name, 2).await?;
+    remove(world, name).await
+}
+
+async fn a_backup_that_the_lock_refuses_is_tried_again_and_then_skipped_with_the_reason(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "locked-out";
+    config_maps(world, name, 1).await?;
+    let plugin = world.plugin();
+    let hold = ["locks", "hold", name, "--namespaces=locked-out", "--reason=moving disks"];
+    plugin.run(&hold).await?.expect_code(0)?;
+    create(
+        world,
+        name,
+        json!({}),
+        json!({ "schedule": "@every 5s", "template": { "includedNamespaces": [name] } }),
+    )
+    .await?;
+    status(world, name, "a slot is skipped", |status| status.last_skipped.is_some()).await?;
+    let note = schedules(world).get(name).await?.metadata.annotations.unwrap_or_default();
+    let note = note.get(labels::SKIPPED_ANNOTATION).cloned().unwrap_or_default();
+    ensure!(note.contains("moving disks"), "{note:?}");
+    ensure!(made(world, name).await?.is_empty(), "a backup was made against the lock");
+    let skips = metric(world, "velero_schedule_skipped_total{schedule=\"locked-out\"}").await?;
+    ensure!(skips >= Some(1.0), "{skips:?}");
+    plugin.run(&["locks", "release", "hold/locked-out", "--reason=done", "--yes"]).await?.expect_code(0)?;
+    has_made(world, name, 1).await?;
+    remove(world, name).await
+}
+
+async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut World) -> anyhow::Result<()> {
+    let api = schedules(world);
+    create(world, "wrong", json!({}), json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } }))
+        .await?;
+    let wrong = status(world, "wrong", "it is refused", |status| {
+        status.phase == Some(SchedulePhase::FailedValidation)
+    })
+    .await?;
+    let [cron, ttl] = wrong.validation_errors.as_slice() else { anyhow::bail!("{wrong:?}") };
+    ensure!(cron.starts_with("spec.schedule: ") && ttl.starts_with("spec.template.ttl: "), "{wrong:?}");
+    let right = json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "1h" } } });
+    api.patch("wrong", &PatchParams::default(), &Patch::Merge(right)).await?;
+    status(world, "wrong", "it is valid", |status| {
+        status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
+    })
+    .await?;
+    remove(world, "wrong").await?;
+    // One that no typed client can read.
+    let resource = ApiResource::erase::<Schedule>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
+    let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "unreadable" },
+        "spec": { "schedule": "@yearly", "template": { "ttl": "tomorrow" } } });
+    raw.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    eventually("it is refused", SOON, async || {
+        let status = raw.get("unreadable").await?.data["status"].clone();
+        let told = status["validationErrors"][0]
+            .as_str()
+            .is_some_and(|error| error.starts_with("spec.template.ttl: "));
+        Ok::<_, kube::Error>(when(told && status["phase"] == "FailedValidation", status.to_string()))
+    })
+    .await?;
+    raw.delete("unreadable", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn a_controller_that_is_killed_after_a_scheduled_backup_makes_no_second_one(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let name = "killed-once";
+    config_maps(world, name, 1).await?;
+    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash::SCHEDULE_POINT).await?;
+    let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
+        "spec": { "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } },
+        "status": { "lastBackup": seconds_ago(24 * 3600) } });
+    schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    world.controllers[0].killed(REACHED).await?;
+    ensure!(made(world, name).await?.len() == 1, "it was killed too early");
+    let before = schedules(world).get(name).await?.status.last_backup.context("no time")?;
+    world.controllers[0].restart().await?;
+    status(world, name, "the slot is noted", |status| status.last_backup.as_ref() > Some(&before)).await?;
+    ensure!(made(world, name).await?.len() == 1, "a second one was made");
+    remove(world, name).await
+}
+
+/// Ends a backup's time now.
+async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
+    let past = json!({ "status": { "expiration": seconds_ago(1) } });
+    backups(world).patch(name, &PatchParams::default(), &Patch::Merge(past)).await?;
+    Ok(())
+}
+
+fn deletions(world: &World) -> Api<DeleteBackupRequest> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
+    eventually(&format!("backup {name} is gone"), SOON, async || {
+        let left = backups(world).get_opt(name).await?.map(|backup| backup.phase().to_string());
+        Ok::<_, kube::Error>(when(left.is_none(), format!("{left:?}")))
+    })
+    .await
+}
+
+async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut World) -> anyhow::Result<()> {
+    let (name, s3) = ("expired", s3(world)?);
+    config_maps(world, name, 1).await?;
+    let mut spec = of_namespaces(&[name]);
+    spec.ttl = Some("6s".parse()?);
+    create_backup(world, name, spec.clone()).await?;
+    world.backup_ended(name).await?;
+    gone(world, name).await?;
+    let left: Vec<String> =
+        s3.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/expired/")).collect();
+    ensure!(left.is_empty(), "{left:?}");
+    eventually("its request is gone", SOON, async || {
+        let all = deletions(world).list(&ListParams::default()).await?.items;
+        Ok::<_, kube::Error>(when(all.is_empty(), format!("{all:?}")))
+    })
+    .await?;
+
+    // One whose end can't be written has expired before it has ended.
+    let name = "expired-early";
+    s3.front.set(Fault::Stall);
+    spec.ttl = Some("1s".parse()?);
+    create_backup(world, name, spec).await?;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let backup = backups(world).get(name).await?;
+    ensure!(backup.phase().is_active(), "{:?}", backup.status);
+    ensure!(
+        deletions(world).list(&ListParams::default()).await?.items.is_empty(),
+        "its deletion was asked for"
+    );
+    s3.front.set(Fault::None);
+    gone(world, name).await
+}
+
+async fn expired_backups_in_locations_that_can_not_be_written_are_labelled_and_wait(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    config_maps(world, "kept", 1).await?;
+    let folder = world.folder().join("kept");
+    let location = |mode: &str| json!({ "provider": "local", "accessMode": mode, "objectStorage": { "bucket": folder } });
+    world.apply_location("kept", location("ReadWrite")).await?;
+    world.location_available("kept").await?;
+    for name in ["kept", "kept-alone"] {
+        let mut spec = of_namespaces(&["kept"]);
+        spec.storage_location = Some("kept".to_owned());
+        create_backup(world, name, spec).await?;
+        world.backup_ended(name).await?;
+    }
+    let labelled = async |name: &str, value: &str| {
+        eventually(&format!("{name} is labelled {value}"), SOON, async || {
+            let backup = backups(world).get(name).await?;
+            let label = backup.metadata.labels.unwrap_or_default().get(labels::GC_FAILURE).cloned();
+            Ok::<_, kube::Error>(when(label.as_deref() == Some(value), format!("{label:?}")))
+        })
+        .await
+    };
+    world.apply_location("kept", location("ReadOnly")).await?;
+    expire(world, "kept").await?;
+    labelled("kept", "BSLReadOnly").await?;
+    ensure!(folder.join("backups/kept/velero-backup.json").exists(), "it was deleted all the same");
+    ensure!(
+        deletions(world).list(&ListParams::default()).await?.items.is_empty(),
+        "its deletion was asked for"
+    );
+
+    let locations: Api<backup_core::api::BackupStorageLocation> =
+        Api::namespaced(world.client.clone(), NAMESPACE);
+    locations.delete("kept", &DeleteParams::default()).await?;
+    labelled("kept", "BSLNotFound").await?;
+    world.apply_location("kept", location("ReadWrite")).await?;
+    world.location_available("kept").await?;
+    gone(world, "kept").await?;
+    ensure!(!folder.join("backups/kept").exists(), "its files stay");
+    let other = backups(world).get("kept-alone").await?;
+    ensure!(other.phase() == BackupPhase::Completed, "one that had time left is {}", other.phase());
+    Ok(())
+}
