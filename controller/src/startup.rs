@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use backup_core::api::{
-    BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase,
-    download_request::DownloadRequestPhase, schedule::SchedulePhase,
+    BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
     server_status_request::ServerStatusRequestPhase,
 };
 use k8s_openapi::{
@@ -28,7 +27,8 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
     ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
     ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
     ("Schedule", "schedules", SchedulePhase::KNOWN),
-    ("DownloadRequest", "downloadrequests", DownloadRequestPhase::KNOWN),
+    // `Failed` is not in the definitions of Velero 1.18: there a request that can't be answered goes by its age.
+    ("DownloadRequest", "downloadrequests", &["Processed"]),
     ("ServerStatusRequest", "serverstatusrequests", ServerStatusRequestPhase::KNOWN),
     ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
