@@ -20,7 +20,7 @@ use crate::{
     context::Context,
     runtime::{
         queue::{Action, Key, run_queue},
-        watch,
+        step, watch,
     },
 };
 use decide::{Age, Plan};
@@ -54,7 +54,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reconcile(ctx: Context, ages: Ages, key: Key) -> Result<Action, act::Error> {
+async fn reconcile(ctx: Context, ages: Ages, key: Key) -> Result<Action, step::Error> {
     let noted = ages.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     match noted {
         Some(Age::Stays) => return Ok(Action::AwaitChange),

@@ -11,4 +11,5 @@ pub mod path;
 pub mod queue;
 pub mod retry;
 pub mod signal;
+pub mod step;
 pub mod watch;

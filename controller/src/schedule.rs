@@ -28,6 +28,7 @@ use crate::{
     context::Context,
     runtime::{
         queue::{Action, Key, run_queue},
+        step,
         watch::{self, Touched},
     },
 };
@@ -99,7 +100,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reconcile(desk: Arc<Desk>, key: Key) -> Result<Action, act::Error> {
+async fn reconcile(desk: Arc<Desk>, key: Key) -> Result<Action, step::Error> {
     let schedule = match observe::schedule(&desk.ctx, &key.name).await? {
         Found::Schedule(schedule) => *schedule,
         Found::Undecodable(object, errors) => {
@@ -138,7 +139,7 @@ async fn run_slot(
     schedule: &Schedule,
     cron: &Cron,
     slot: Timestamp,
-) -> Result<Action, act::Error> {
+) -> Result<Action, step::Error> {
     let refused = desk.refused(schedule);
     if let Some(earlier) = refused.as_ref().filter(|refused| refused.slot < slot) {
         act::skip(desk, schedule, earlier.slot, &earlier.reason).await?;

@@ -11,9 +11,9 @@ use kube::Api;
 use crate::{
     context::Context,
     runtime::{
+        errors::found,
         queue::{Action, Key, run_queue},
-        retry::is_gone,
-        watch,
+        step, watch,
     },
 };
 use decide::Plan;
@@ -32,13 +32,9 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
+async fn reconcile(ctx: Context, key: Key) -> Result<Action, step::Error> {
     let api: Api<ServerStatusRequest> = ctx.api();
-    let request = match api.get(&key.name).await {
-        Ok(request) => request,
-        Err(error) if is_gone(&error, &key.name) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(request) = found(api.get(&key.name).await, &key.name)? else { return Ok(Action::AwaitChange) };
     match decide::decide(&request, jiff::Timestamp::now()) {
         Plan::Answer => act::answer(&ctx, &request).await,
         Plan::Keep(time) => Ok(Action::RequeueAfter(time)),

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     context::Context,
     discovery::ServedTypes,
-    runtime::{list, retry},
+    runtime::{errors::found, list, retry},
     snapshots,
 };
 
@@ -30,11 +30,7 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// The Backup as it is now; none if it is gone.
 pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
     let api = ctx.api::<Backup>();
-    match retry::read(BUDGET, || api.get(name)).await {
-        Ok(backup) => Ok(Some(backup)),
-        Err(error) if retry::is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(retry::read(BUDGET, || api.get(name)).await, name)
 }
 
 /// What preparation of a Backup with this spec needs to know.

@@ -14,7 +14,7 @@ use super::decide::{Facts, Store, has_files};
 use crate::{
     context::Context,
     location::{is_available, is_read_only},
-    runtime::{list, retry::is_gone},
+    runtime::{errors::found, list},
 };
 
 pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DeleteBackupRequest>, kube::Error> {
@@ -137,9 +137,5 @@ async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
 where
     K: Resource + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    match api.get(name).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(api.get(name).await, name)
 }

@@ -14,7 +14,7 @@ use super::recent::Recent;
 use crate::{
     context::Context,
     location::{LocationError, is_read_only},
-    runtime::{errors::plain, retry::is_gone},
+    runtime::errors::{found, plain},
 };
 
 /// How old what is known of a backup, a restore or a location may be.
@@ -186,9 +186,5 @@ async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
 where
     K: Resource + DeserializeOwned + Clone + Debug,
 {
-    match api.get(name).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(api.get(name).await, name)
 }

@@ -7,7 +7,7 @@ use kube::Api;
 
 use crate::{
     context::Context,
-    runtime::{clock::Clock, retry::is_gone},
+    runtime::{clock::Clock, errors::found},
 };
 
 /// The location as it is now; none if it is gone.
@@ -16,11 +16,7 @@ pub(super) async fn location(
     name: &str,
 ) -> Result<Option<BackupStorageLocation>, kube::Error> {
     let api: Api<BackupStorageLocation> = ctx.api();
-    match api.get(name).await {
-        Ok(location) => Ok(Some(location)),
-        Err(error) if is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(api.get(name).await, name)
 }
 
 /// Monotonic time.

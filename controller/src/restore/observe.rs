@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::runtime::errors::plain;
 use backup_core::{
     api::{Backup, Restore},
     validate::Finding,
@@ -14,7 +13,10 @@ use super::validate::{self, Facts};
 use crate::{
     context::Context,
     location::LocationError,
-    runtime::{list, retry},
+    runtime::{
+        errors::{found, plain},
+        list, retry,
+    },
 };
 
 /// How long one read is tried for.
@@ -69,11 +71,8 @@ where
 {
     let kind = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
-    match retry::read(BUDGET, || api.get(name)).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if retry::is_gone(&error, name) => Ok(None),
-        Err(source) => Err(ObserveError::Api { what: format!("{} {name:?}", kind.kind), source }),
-    }
+    let read = found(retry::read(BUDGET, || api.get(name)).await, name);
+    read.map_err(|source| ObserveError::Api { what: format!("{} {name:?}", kind.kind), source })
 }
 
 fn decode(object: DynamicObject) -> Option<Backup> {

@@ -12,22 +12,11 @@ use crate::{
     context::Context,
     runtime::{
         delete,
-        errors::{is_conflict, plain},
-        leader::NotLeader,
-        retry::{self, Outcome, WriteError},
+        errors::is_conflict,
+        retry::{self, Outcome},
+        step::Error,
     },
 };
-
-/// Why a backup was not dealt with. It is tried again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("the API server could not be asked: {}", plain(.0))]
-    Api(#[from] kube::Error),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(transparent)]
-    NotLeader(#[from] NotLeader),
-}
 
 /// Says by Velero's label why an expired backup stays.
 pub(super) async fn label(ctx: &Context, backup: &Backup, failure: Failure) -> Result<(), Error> {

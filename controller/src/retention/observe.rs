@@ -10,16 +10,12 @@ use super::decide::{Facts, Failure};
 use crate::{
     context::Context,
     location::{LocationError, is_available, is_read_only},
-    runtime::retry::is_gone,
+    runtime::errors::found,
 };
 
 pub(super) async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
     let api: Api<Backup> = ctx.api();
-    match api.get(name).await {
-        Ok(backup) => Ok(Some(backup)),
-        Err(error) if is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(api.get(name).await, name)
 }
 
 pub(super) async fn facts(ctx: &Context, backup: &Backup) -> Result<Facts, kube::Error> {

@@ -22,6 +22,15 @@ pub fn is_gone(error: &kube::Error, name: &str) -> bool {
         if status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name))
 }
 
+/// What was read of the object of this name; none if the API server says that it is not there.
+pub fn found<K>(read: Result<K, kube::Error>, name: &str) -> Result<Option<K>, kube::Error> {
+    match read {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if is_gone(&error, name) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether the object has another resourceVersion (or uid) than the request asked for.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)

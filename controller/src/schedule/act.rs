@@ -21,12 +21,12 @@ use crate::{
     context::Context,
     runtime::{
         errors::{is_conflict, is_final, plain},
-        leader::NotLeader,
         queue::{
             Action,
             backoff::{Steps, jitter},
         },
-        retry::{self, Outcome, WriteError, is_gone},
+        retry::{self, Outcome, is_gone},
+        step::Error,
     },
 };
 
@@ -36,17 +36,6 @@ pub(super) const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(10
 const TRIES: Steps = Steps { first: Duration::from_secs(2), cap: Duration::from_mins(1) };
 /// Slots that are told when a schedule becomes valid.
 const TOLD: usize = 3;
-
-/// Why a schedule was not dealt with. It is tried again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("the API server could not be asked: {}", plain(.0))]
-    Api(#[from] kube::Error),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(transparent)]
-    NotLeader(#[from] NotLeader),
-}
 
 /// Publishes that a schedule is not valid.
 pub(super) async fn refuse(ctx: &Context, schedule: &Schedule, errors: &[String]) -> Result<Action, Error> {

@@ -8,28 +8,11 @@ use serde_json::json;
 use super::{decide::TTL, plugins};
 use crate::{
     context::Context,
-    runtime::{
-        delete,
-        errors::plain,
-        leader::NotLeader,
-        queue::Action,
-        retry::{self, WriteError},
-    },
+    runtime::{delete, queue::Action, retry, step::Error},
 };
 
 /// What the version is called: nobody should take it for one of Velero's server.
 const VERSION: &str = concat!("backup-controller v", env!("CARGO_PKG_VERSION"));
-
-/// Why a request was not dealt with. It is tried again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("the API server could not be asked: {}", plain(.0))]
-    Api(#[from] kube::Error),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(transparent)]
-    NotLeader(#[from] NotLeader),
-}
 
 /// Writes version and plugins into the request.
 pub(super) async fn answer(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, Error> {

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{
     context::Context,
-    runtime::{list, path, retry},
+    runtime::{errors::found, list, path, retry},
 };
 
 /// How long one page is tried for.
@@ -51,11 +51,7 @@ pub(super) async fn location(
     name: &str,
 ) -> Result<Option<BackupStorageLocation>, kube::Error> {
     let api: Api<BackupStorageLocation> = ctx.api();
-    match retry::read(PAGE_BUDGET, || api.get(name)).await {
-        Ok(location) => Ok(Some(location)),
-        Err(error) if retry::is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(retry::read(PAGE_BUDGET, || api.get(name)).await, name)
 }
 
 /// All locations that can be read.
@@ -165,11 +161,7 @@ pub(super) async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
 /// A Backup as it is now; none if it is not there.
 pub(super) async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
     let api: Api<Backup> = ctx.api();
-    match retry::read(PAGE_BUDGET, || api.get(name)).await {
-        Ok(backup) => Ok(Some(backup)),
-        Err(error) if retry::is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
-    }
+    found(retry::read(PAGE_BUDGET, || api.get(name)).await, name)
 }
 
 #[cfg(test)]

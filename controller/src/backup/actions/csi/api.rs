@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     backup::action::ActionError,
     runtime::{
-        errors::{is_conflict, is_gone, is_transient, plain},
+        errors::{found, is_conflict, is_gone, is_transient, plain},
         leader::Leadership,
         retry,
     },
@@ -299,14 +299,6 @@ impl SnapshotApi {
             Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
             _ => Ok(()),
         }
-    }
-}
-
-fn found<T>(result: Result<T, kube::Error>, name: &str) -> Result<Option<T>, kube::Error> {
-    match result {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if is_gone(&error, name) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
