@@ -195,8 +195,9 @@ impl Cast {
     /// One of the two that wait for the store is just being published, until the store recovers.
     async fn store_holds_metadata(&self) -> anyhow::Result<()> {
         let written = || self.front.asked().iter().filter(|asked| metadata(asked)).count();
-        let before = written();
         self.front.rule(|asked| if metadata(asked) { Mood::Held } else { Mood::Pass });
+        // Counted after the rule is there: one that came before it was answered, and is not on its way.
+        let before = written();
         eventually("metadata is on its way", REACHED, async || {
             anyhow::Ok(when(written() > before, "not yet"))
         })
