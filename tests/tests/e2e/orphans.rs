@@ -253,8 +253,9 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
         let answer = answer?;
         ensure!(!answer.error.is_empty() && answer.elapsed_seconds < 5.0, "{answer:?}");
         answering(world).await?;
-        // Long enough for what was under way.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Long enough for what was under way, and for a controller that could not renew its lease to end by that.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.controllers_run().await?;
         if backups(world).get_opt(&name).await?.is_some() {
             late += 1;
             world.backup_ended(&name).await?;
