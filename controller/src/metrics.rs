@@ -3,13 +3,16 @@
 //! stored objects is computed from them ([`stored`]), so that it is right after a restart, too.
 
 pub mod stored;
+mod synced;
 
-use backup_core::{api::Backup, sync::Summary};
+use backup_core::api::Backup;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+
+use synced::Syncs;
 
 /// Upper bounds of durations (seconds), Velero's.
 const DURATIONS: [f64; 9] = [60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0];
@@ -101,18 +104,6 @@ struct Snapshots {
     attempts: Family<OfBackup, Counter>,
     successes: Family<OfBackup, Counter>,
     failures: Family<OfBackup, Counter>,
-}
-
-/// Comparisons of locations with the cluster.
-#[derive(Debug, Default)]
-struct Syncs {
-    passes: Family<LocationName, Counter>,
-    failures: Family<LocationName, Counter>,
-    created: Family<LocationName, Counter>,
-    removed: Family<LocationName, Counter>,
-    refused: Family<LocationName, Gauge>,
-    skipped: Family<LocationName, Gauge>,
-    last: Family<LocationName, Gauge>,
 }
 
 impl Outcomes {
@@ -224,34 +215,7 @@ impl Default for Metrics {
             "1 if the location was available when it was last validated, else 0",
             metrics.locations.clone(),
         );
-        let syncs = &metrics.syncs;
-        for (name, help, family) in [
-            ("backup_sync", "Comparisons of a location with the cluster", &syncs.passes),
-            ("backup_sync_failure", "Comparisons that did not come to their end", &syncs.failures),
-            ("backup_sync_created", "Backups that were brought into the cluster", &syncs.created),
-            (
-                "backup_sync_removed",
-                "Backups that were removed as they are gone from the bucket",
-                &syncs.removed,
-            ),
-        ] {
-            r.register(name, help, family.clone());
-        }
-        for (name, help, family) in [
-            (
-                "backup_sync_refused",
-                "Backups that were not removed as too many are gone at once",
-                &syncs.refused,
-            ),
-            ("backup_sync_skipped", "Folders that were not brought into the cluster", &syncs.skipped),
-            (
-                "backup_sync_last_timestamp",
-                "Begin of the last comparison that came to its end, Unix time",
-                &syncs.last,
-            ),
-        ] {
-            r.register(name, help, family.clone());
-        }
+        metrics.syncs.register(r);
         r.register(
             "lock_unclaimed",
             "Objects that run without a place in the lock, beside others",
@@ -371,30 +335,6 @@ impl Metrics {
     /// Forgets a location that is gone.
     pub fn forget_location(&self, name: &str) {
         self.locations.remove(&LocationName { backup_location_name: name.to_owned() });
-    }
-
-    /// Counts a comparison of a location with the cluster.
-    pub fn synced(&self, name: &str, summary: &Summary) {
-        let labels = LocationName { backup_location_name: name.to_owned() };
-        let (syncs, gauge) = (&self.syncs, |count: u64| i64::try_from(count).unwrap_or(i64::MAX));
-        syncs.passes.get_or_create(&labels).inc();
-        syncs.created.get_or_create(&labels).inc_by(summary.created);
-        syncs.removed.get_or_create(&labels).inc_by(summary.removed);
-        if summary.error.is_some() {
-            syncs.failures.get_or_create(&labels).inc();
-            return;
-        }
-        syncs.refused.get_or_create(&labels).set(gauge(summary.refused));
-        syncs.skipped.get_or_create(&labels).set(gauge(summary.skips()));
-        syncs.last.get_or_create(&labels).set(summary.started.as_second());
-    }
-
-    /// Forgets the gauges of a location that is gone.
-    pub fn forget_sync(&self, name: &str) {
-        let labels = LocationName { backup_location_name: name.to_owned() };
-        for family in [&self.syncs.refused, &self.syncs.skipped, &self.syncs.last] {
-            family.remove(&labels);
-        }
     }
 
     /// How many objects of a profile run without a place in the lock, and how many are in an unknown phase.
