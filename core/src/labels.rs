@@ -60,6 +60,8 @@ pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
 /// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).
 pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
+/// Our annotation of a BackupStorageLocation: what is known of its bucket ([`crate::bucket::Facts`]).
+pub const BUCKET_ANNOTATION: &str = "backup-controller/bucket";
 /// Our annotation of a BackupStorageLocation, by a person: compare it now ([`crate::sync::Request`]). Taken off when it is done.
 pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.

@@ -4,6 +4,7 @@
 //! every test decide by the same code.
 
 pub mod api;
+pub mod bucket;
 pub mod cron;
 pub mod labels;
 pub mod names;

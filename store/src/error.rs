@@ -173,6 +173,11 @@ impl StoreError {
                     "{detail}; check the settings and the credentials of the BackupStorageLocation"
                 ),
             },
+            _ if is_refused_deletion(&chain(source)) => Self::Denied {
+                action,
+                url,
+                detail: format!("{detail}; check the rights of the credentials and the policy of the bucket"),
+            },
             _ if local_io(source).is_some_and(|kind| kind == std::io::ErrorKind::PermissionDenied) => {
                 Self::Denied { action, url, detail }
             }
@@ -201,6 +206,23 @@ pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
         ]
         .iter()
         .any(|word| text.contains(word))
+}
+
+/// Whether S3 refuses the deletion of one key in a list of many: the answer as a whole is a success, and says for each key
+/// what came of it.
+fn is_refused_deletion(text: &str) -> bool {
+    const PASSING: [&str; 6] = [
+        "InternalError",
+        "SlowDown",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "OperationAborted",
+        "TooManyRequests",
+    ];
+    text.contains("DeleteObjects request failed for key ")
+        && text
+            .rsplit_once("(code: ")
+            .is_some_and(|(_, code)| !PASSING.iter().any(|word| code.starts_with(word)))
 }
 
 /// Whether the same request will get the same answer: any 4xx but time-out, conflict and throttling.
@@ -316,6 +338,23 @@ mod tests {
         for (source, category, transient) in table {
             let error = StoreError::from_store("write", "s3://b/k", &source);
             assert_eq!((error.category(), error.is_transient()), (category, transient), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_key_of_many_that_may_not_be_deleted_is_a_refusal() {
+        for (code, category) in [
+            ("AccessDenied", "denied"),
+            ("InvalidRequest", "denied"),
+            ("InternalError", "unreachable"),
+            ("SlowDown", "unreachable"),
+        ] {
+            let text = format!("DeleteObjects request failed for key p/k: Sorry. (code: {code})");
+            assert_eq!(
+                StoreError::from_store("delete", "s3://b/p/k", &generic(&text)).category(),
+                category,
+                "{code}"
+            );
         }
     }
 

@@ -44,6 +44,12 @@ impl Layout {
         self.prefix.clone().join("backups")
     }
 
+    /// What is written to see whether that is allowed. An object beside the folders of backups: what lists folders, as Velero
+    /// does everywhere, does not see it.
+    pub fn probe(&self) -> Path {
+        self.backups().join(".writable")
+    }
+
     /// Keys of one backup. Errors: a name that would leave the folder.
     pub fn backup(&self, name: &str) -> Result<BackupKeys, StoreError> {
         Ok(BackupKeys { folder: self.backups().join(part(name)?), name: name.to_owned() })

@@ -10,7 +10,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_core::api::BackupStorageLocation;
+use backup_core::{
+    api::BackupStorageLocation,
+    bucket::{ObjectLock, Versions},
+};
 use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path, signer::Signer};
 
 use crate::{StoreError, layout::Layout};
@@ -18,6 +21,7 @@ use crate::{StoreError, layout::Layout};
 mod azure;
 mod check;
 mod client;
+mod closely;
 mod credentials;
 mod folder;
 mod gcs;
@@ -31,7 +35,7 @@ mod plugin_uploads;
 mod read;
 mod remove;
 mod s3;
-mod s3_uploads;
+mod s3_bucket;
 mod sign;
 
 pub use folder::{Folder, SideFile};
@@ -48,6 +52,8 @@ pub struct Location {
 struct Inner {
     store: Arc<dyn ObjectStore>,
     uploads: Uploads,
+    /// Set where more can be asked than objects.
+    bucket: Option<Arc<dyn AskBucket>>,
     /// What every object is tagged with.
     tags: TagSet,
     layout: Layout,
@@ -65,21 +71,26 @@ struct Uploads {
     store: Arc<dyn MultipartStore>,
     /// Completes an upload only if its key is not there; none where that can't be asked for.
     creating: Option<Arc<dyn MultipartStore>>,
-    /// Finds uploads of which no note is left; none where that can't be asked for.
-    list: Option<Arc<dyn ListUploads>>,
 }
 
-/// Finds uploads that are not completed.
+/// What can be asked of a bucket beyond its objects. Errors: why it does not say, in one line.
 #[async_trait]
-trait ListUploads: Send + Sync {
-    /// What the store calls the uploads of this very key. Errors: why it does not say, for the log.
+trait AskBucket: Send + Sync {
+    /// What the store calls the uploads of this very key that are not completed.
     async fn uploads(&self, key: &Path) -> Result<Vec<String>, String>;
+
+    /// Whether it keeps versions.
+    async fn versions(&self) -> Result<Versions, String>;
+
+    /// What is locked against deletion.
+    async fn lock(&self) -> Result<ObjectLock, String>;
 }
 
 /// A client of a store, in its roles.
 struct Opened {
     store: Arc<dyn ObjectStore>,
     uploads: Uploads,
+    bucket: Option<Arc<dyn AskBucket>>,
     tags: TagSet,
     root: Root,
     signer: Option<Arc<dyn Signer>>,
@@ -134,15 +145,16 @@ impl Location {
         url: &str,
     ) -> Result<Self, StoreError> {
         let root = Root { url: url.trim_end_matches('/').to_owned(), endpoint: None, folder: None };
-        let uploads = Uploads { store: store.clone(), creating: None, list: None };
-        Self::of(Opened { store, uploads, tags: TagSet::default(), root, signer: None }, prefix, None)
+        let uploads = Uploads { store: store.clone(), creating: None };
+        let tags = TagSet::default();
+        Self::of(Opened { store, uploads, bucket: None, tags, root, signer: None }, prefix, None)
     }
 
     fn of(opened: Opened, prefix: &str, plugin: Option<Arc<PluginUploads>>) -> Result<Self, StoreError> {
-        let Opened { store, uploads, tags, root, signer } = opened;
+        let Opened { store, uploads, bucket, tags, root, signer } = opened;
         let layout = Layout::new(prefix)?;
         let unconditional = AtomicBool::new(plugin.is_some());
-        let inner = Inner { store, uploads, tags, layout, root, unconditional, plugin, signer };
+        let inner = Inner { store, uploads, bucket, tags, layout, root, unconditional, plugin, signer };
         Ok(Self { inner: Arc::new(inner) })
     }
 

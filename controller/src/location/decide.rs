@@ -6,8 +6,14 @@ use backup_core::api::{
     BackupStorageLocation, GoDuration, backup_storage_location::BackupStorageLocationSpec,
 };
 
+use super::secrets::Used;
+
 /// How often is the default, also where the command line says a negative frequency.
 const DEFAULT: GoDuration = GoDuration::from_secs(60);
+
+/// How often something is written to a location that stays as it was. A right that is lost in between is told by the next
+/// backup; more often than that it would only fill the logs of those who watch their buckets.
+const CLOSELY: Duration = Duration::from_hours(6);
 
 /// No location is asked more often than this, whatever it says.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
@@ -23,28 +29,34 @@ pub(super) struct Last {
     pub(super) at: Duration,
     /// Whether it could be used.
     pub(super) available: bool,
+    /// When it was last looked at closely.
+    pub(super) closely: Duration,
+    /// The Secrets that were used.
+    pub(super) secrets: Used,
 }
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Validate now.
-    Validate,
+    /// Validate now; closely is by more than a listing: something is written, if that is to be possible.
+    Validate { closely: bool },
     /// Look again after this time; none: when it changes.
     Wait(Option<Duration>),
 }
 
-/// A location is validated when this process has not seen it yet, when its spec has changed, and at its frequency. A
-/// frequency of zero is once: until it succeeds, at the default frequency.
+/// A location is validated when this process has not seen it yet, when its spec or one of its Secrets has changed
+/// (`secrets_changed`), and at its frequency. A frequency of zero is once: until it succeeds, at the default frequency.
 pub(super) fn decide(
     location: &BackupStorageLocation,
     last: Option<&Last>,
+    secrets_changed: bool,
     default_frequency: GoDuration,
     now: Duration,
 ) -> Plan {
-    let Some(last) = last else { return Plan::Validate };
-    if last.uid != location.metadata.uid || last.spec != location.spec {
-        return Plan::Validate;
+    let anew = Plan::Validate { closely: true };
+    let Some(last) = last else { return anew };
+    if secrets_changed || last.uid != location.metadata.uid || last.spec != location.spec {
+        return anew;
     }
     let mut frequency = frequency(location.spec.validation_frequency, default_frequency);
     if frequency.is_zero() {
@@ -55,7 +67,7 @@ pub(super) fn decide(
     }
     match (last.at + frequency.max(SHORTEST)).checked_sub(now) {
         Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
-        _ => Plan::Validate,
+        _ => Plan::Validate { closely: !last.available || now >= last.closely + CLOSELY },
     }
 }
 
@@ -70,7 +82,9 @@ fn frequency(own: Option<GoDuration>, default: GoDuration) -> Duration {
 mod tests {
     use super::*;
 
-    const NOW: Duration = Duration::from_secs(10_000);
+    const NOW: Duration = Duration::from_hours(100);
+    const CLOSELY_NOW: Plan = Plan::Validate { closely: true };
+    const BRIEFLY: Plan = Plan::Validate { closely: false };
 
     fn location(frequency: Option<&str>) -> BackupStorageLocation {
         let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
@@ -85,6 +99,8 @@ mod tests {
             spec: location.spec.clone(),
             at: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
             available,
+            closely: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
+            secrets: Used::new(),
         }
     }
 
@@ -93,23 +109,25 @@ mod tests {
         let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
         for (own, flag, seconds_ago, available, expected) in [
             (None, "1m", 59, true, wait(1)),
-            (None, "1m", 60, true, Plan::Validate),
-            (None, "1m", 500, true, Plan::Validate),
+            (None, "1m", 60, true, BRIEFLY),
+            (None, "1m", 6 * 3600 - 1, true, BRIEFLY),
+            (None, "1m", 6 * 3600, true, CLOSELY_NOW),
+            (None, "1m", 500, true, BRIEFLY),
             (Some("5m"), "1m", 60, true, wait(240)),
-            (Some("10s"), "1m", 10, false, Plan::Validate),
+            (Some("10s"), "1m", 10, false, CLOSELY_NOW),
             (Some("1ns"), "1m", 0, true, wait(1)),
             (Some("0"), "1m", 10_000, true, Plan::Wait(None)),
             (Some("0"), "1m", 20, false, wait(40)),
-            (Some("0"), "1m", 60, false, Plan::Validate),
+            (Some("0"), "1m", 60, false, CLOSELY_NOW),
             (None, "0", 10_000, true, Plan::Wait(None)),
-            (Some("30s"), "0", 30, true, Plan::Validate),
+            (Some("30s"), "0", 30, true, BRIEFLY),
             (Some("-5s"), "2m", 60, true, wait(60)),
             (None, "-1s", 30, true, wait(30)),
-            (Some("-1s"), "-1s", 60, true, Plan::Validate),
+            (Some("-1s"), "-1s", 60, true, BRIEFLY),
         ] {
             let location = location(own);
             let last = last(&location, seconds_ago, available);
-            let plan = decide(&location, Some(&last), flag.parse().unwrap(), NOW);
+            let plan = decide(&location, Some(&last), false, flag.parse().unwrap(), NOW);
             assert_eq!(
                 plan, expected,
                 "own {own:?}, flag {flag}, {seconds_ago} s ago, available {available}"
@@ -120,13 +138,21 @@ mod tests {
     #[test]
     fn a_new_location_a_changed_one_and_a_recreated_one_are_validated_at_once() {
         let before = location(Some("0"));
-        assert_eq!(decide(&before, None, DEFAULT, NOW), Plan::Validate);
+        assert_eq!(decide(&before, None, false, DEFAULT, NOW), CLOSELY_NOW);
         let mut changed = before.clone();
         changed.spec.object_storage.bucket = "other".to_owned();
-        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), DEFAULT, NOW), Plan::Validate);
+        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT, NOW), CLOSELY_NOW);
         let mut recreated = before.clone();
         recreated.metadata.uid = Some("u2".to_owned());
-        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), DEFAULT, NOW), Plan::Validate);
+        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT, NOW), CLOSELY_NOW);
+    }
+
+    #[test]
+    fn a_secret_that_has_changed_is_a_reason_at_once() {
+        let location = location(Some("0"));
+        let last = last(&location, 1, true);
+        assert_eq!(decide(&location, Some(&last), true, DEFAULT, NOW), CLOSELY_NOW);
+        assert_eq!(decide(&location, Some(&last), false, DEFAULT, NOW), Plan::Wait(None));
     }
 
     #[test]
@@ -134,7 +160,7 @@ mod tests {
         let before = location(None);
         let mut written = before.clone();
         written.status.message = Some("no such bucket".to_owned());
-        let plan = decide(&written, Some(&last(&before, 1, false)), DEFAULT, NOW);
+        let plan = decide(&written, Some(&last(&before, 1, false)), false, DEFAULT, NOW);
         assert_eq!(plan, Plan::Wait(Some(Duration::from_secs(59))));
     }
 }

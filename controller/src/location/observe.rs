@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backup_core::api::BackupStorageLocation;
-use kube::Api;
+use kube::{Api, api::ListParams, core::DeserializeGuard};
 
 use crate::{
     context::Context,
@@ -17,6 +17,13 @@ pub(super) async fn location(
 ) -> Result<Option<BackupStorageLocation>, kube::Error> {
     let api: Api<BackupStorageLocation> = ctx.api();
     found(api.get(name).await, name)
+}
+
+/// All locations that can be read.
+pub(super) async fn locations(ctx: &Context) -> Result<Vec<BackupStorageLocation>, kube::Error> {
+    let api: Api<DeserializeGuard<BackupStorageLocation>> = ctx.api();
+    let list = api.list(&ListParams::default()).await?; // a cluster has a handful
+    Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect())
 }
 
 /// Monotonic time.

@@ -10,6 +10,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 
+use super::secrets::Used;
 use crate::{
     plugins::{
         Host,
@@ -198,17 +199,26 @@ impl Locations {
     /// # Errors
     /// See [`LocationError`].
     pub async fn store(&self, location: &BackupStorageLocation) -> Result<Location, LocationError> {
+        self.store_noting(location, &mut Used::new()).await
+    }
+
+    /// The same; notes which Secrets were read, also if one is not there.
+    pub(super) async fn store_noting(
+        &self,
+        location: &BackupStorageLocation,
+        used: &mut Used,
+    ) -> Result<Location, LocationError> {
         let name = location.name_any();
+        // Both are read, so that it is known of both when they change.
         let credentials = match &location.spec.credential {
-            Some(reference) => self.secret(&name, reference, "spec.credential").await?,
-            None => self.default_credentials(&name).await?,
+            Some(reference) => self.secret(&name, reference, "spec.credential", used).await,
+            None => self.default_credentials(&name, used).await,
         };
         let ca = match &location.spec.object_storage.ca_cert_ref {
-            Some(reference) => self.secret(&name, reference, "spec.objectStorage.caCertRef").await?,
-            None => {
-                inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source })?
-            }
+            Some(reference) => self.secret(&name, reference, "spec.objectStorage.caCertRef", used).await,
+            None => inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source }),
         };
+        let (credentials, ca) = (credentials?, ca?);
         let provider = &location.spec.provider;
         if !backup_store::is_built_in(provider) || self.by_plugin.contains(&backup_store::plugin_of(provider))
         {
@@ -266,10 +276,14 @@ impl Locations {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    async fn default_credentials(&self, location: &str) -> Result<Option<Vec<u8>>, LocationError> {
+    async fn default_credentials(
+        &self,
+        location: &str,
+        used: &mut Used,
+    ) -> Result<Option<Vec<u8>>, LocationError> {
         let reference =
             SecretKey { name: DEFAULT_SECRET.to_owned(), key: DEFAULT_KEY.to_owned(), optional: Some(true) };
-        self.secret(location, &reference, "the default credentials").await
+        self.secret(location, &reference, "the default credentials", used).await
     }
 
     /// The value of a key; none only if the reference says that it is optional.
@@ -278,12 +292,17 @@ impl Locations {
         location: &str,
         reference: &SecretKey,
         field: &'static str,
+        used: &mut Used,
     ) -> Result<Option<Vec<u8>>, LocationError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let (name, optional) = (location.to_owned(), reference.optional == Some(true));
         let secret = match api.get(&reference.name).await {
-            Ok(secret) => secret,
+            Ok(secret) => {
+                used.push((reference.name.clone(), secret.resource_version()));
+                secret
+            }
             Err(error) if is_gone(&error, &reference.name) => {
+                used.push((reference.name.clone(), None));
                 let missing = LocationError::NoSecret { name, secret: reference.name.clone(), field };
                 return if optional { Ok(None) } else { Err(missing) };
             }

@@ -1,13 +1,13 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
-use std::{fmt::Debug, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
 use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
 use kube::{
     Api, Resource,
-    core::DeserializeGuard,
+    core::{DeserializeGuard, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _,
         watcher::{self, Event, ExponentialBackoff, watcher},
@@ -90,15 +90,69 @@ where
         + 'static,
 {
     let api: Api<DeserializeGuard<K>> = ctx.api();
-    let config = watcher::Config::default().page_size(ctx.args.client_page_size);
-    let backoff = ExponentialBuilder::default()
+    watcher(api, config(ctx)).backoff(backoff()).filter_map(|event| std::future::ready(touched(event)))
+}
+
+fn config(ctx: &Context) -> watcher::Config {
+    watcher::Config::default().page_size(ctx.args.client_page_size)
+}
+
+fn backoff() -> ExponentialBackoff {
+    let steps = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(200))
         .with_max_delay(Duration::from_secs(5))
         .without_max_times()
         .with_jitter();
-    watcher(api, config)
-        .backoff(ExponentialBackoff::from(backoff))
-        .filter_map(|event| std::future::ready(touched(event)))
+    ExponentialBackoff::from(steps)
+}
+
+/// What is seen of an object of which only name and version are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is there: its name, and its resourceVersion.
+    There(String, String),
+    /// It is gone. May be missed while the watch is down.
+    Gone(String),
+    /// These are all that existed when the watch (re)started; each of them was told before.
+    Listed(BTreeSet<String>),
+}
+
+/// Names and versions of the objects of a kind in the namespace of the installation. What is in them is not even sent. As
+/// [`objects`], the stream never ends.
+pub fn versions<K>(ctx: &Context) -> impl Stream<Item = Seen> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    let mut all = BTreeSet::new();
+    // By this type only metadata is asked for.
+    watcher(ctx.api::<PartialObjectMeta<K>>(), config(ctx)).backoff(backoff()).filter_map(move |event| {
+        let there = |object: PartialObjectMeta<K>| {
+            let meta = object.metadata;
+            Seen::There(meta.name.unwrap_or_default(), meta.resource_version.unwrap_or_default())
+        };
+        std::future::ready(match event {
+            Ok(Event::Init) => {
+                all.clear();
+                None
+            }
+            Ok(Event::InitApply(object)) => {
+                all.insert(object.metadata.name.clone().unwrap_or_default());
+                Some(there(object))
+            }
+            Ok(Event::InitDone) => Some(Seen::Listed(std::mem::take(&mut all))),
+            Ok(Event::Apply(object)) => Some(there(object)),
+            Ok(Event::Delete(object)) => Some(Seen::Gone(object.metadata.name.unwrap_or_default())),
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
+                None
+            }
+        })
+    })
 }
 
 /// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`

@@ -1,6 +1,6 @@
 //! What came of comparing buckets with the cluster, as text.
 
-use backup_core::sync::Summary;
+use backup_core::{bucket::Facts, sync::Summary};
 use jiff::Timestamp;
 
 use super::{
@@ -50,11 +50,10 @@ fn problem(pass: &Summary) -> String {
 
 /// Everything about one location.
 pub fn one(location: &LocationView, now: Timestamp) -> std::io::Result<String> {
-    let mut lines = vec![
-        ("Location", plain(&location.name)),
-        ("Phase", location.phase.clone()),
-        ("Synced", synced(location, now)),
-    ];
+    let mut lines = vec![("Location", plain(&location.name)), ("Phase", location.phase.clone())];
+    lines.extend(location.message.iter().map(|message| ("Message", plain(message))));
+    lines.extend(location.bucket.iter().flat_map(bucket));
+    lines.push(("Synced", synced(location, now)));
     let Some(pass) = &location.last_pass else {
         return told(&lines);
     };
@@ -90,6 +89,17 @@ pub fn one(location: &LocationView, now: Timestamp) -> std::io::Result<String> {
         }
     }
     Ok(text)
+}
+
+/// What is known of the bucket.
+fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
+    let unknown = || format!("not known: {}", plain(facts.unknown.as_deref().unwrap_or_default()));
+    let mut lines = vec![
+        ("Versions", facts.versions.map_or_else(unknown, |versions| versions.to_string())),
+        ("Object lock", facts.lock.as_ref().map_or_else(unknown, |lock| plain(&lock.to_string()))),
+    ];
+    lines.extend(facts.not_removable.iter().map(|why| ("Deletions", format!("refused: {}", plain(why)))));
+    lines
 }
 
 fn told(lines: &[(&str, String)]) -> std::io::Result<String> {

@@ -2,7 +2,8 @@
 
 use backup_core::{
     api::BackupStorageLocation,
-    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    bucket::Facts,
+    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
 };
 use kube::ResourceExt as _;
@@ -35,6 +36,12 @@ pub struct LocationView {
     /// When a comparison came to its end last, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_synced: Option<String>,
+    /// Why it can't be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What is known of its bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Facts>,
     /// Whether somebody has asked for one that has not begun.
     pub requested: bool,
     /// What came of the last one; none was made yet, or what is written there can't be read.
@@ -55,6 +62,8 @@ pub fn location(location: &BackupStorageLocation) -> LocationView {
         name: location.name_any(),
         phase: location.status.phase.as_ref().map(ToString::to_string).unwrap_or_default(),
         last_synced: location.status.last_synced_time.as_ref().map(|time| time.0.to_string()),
+        message: location.status.message.clone().filter(|message| !message.is_empty()),
+        bucket: Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str)),
         requested: location.annotations().contains_key(SYNC_REQUEST_ANNOTATION),
         last_pass: location
             .annotations()

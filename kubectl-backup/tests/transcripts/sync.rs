@@ -1,6 +1,7 @@
 use axum::http::Method;
 use backup_core::{
-    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    bucket::{Facts, ObjectLock, Versions},
+    labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
 };
 use insta::assert_snapshot;
@@ -52,9 +53,25 @@ async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let failed =
         Summary { error: Some("the store refused to list s3://b: 403 AccessDenied".to_owned()), ..mixed() };
-    api.has("backupstoragelocations", named("default", Some(&mixed())))
+    let lock = ObjectLock {
+        enabled: true,
+        mode: Some("COMPLIANCE".to_owned()),
+        days: Some(30),
+        ..ObjectLock::default()
+    };
+    let locked = Facts { versions: Some(Versions::Enabled), lock: Some(lock), ..Facts::default() };
+    let closed = Facts {
+        versions: Some(Versions::Off),
+        unknown: Some("403 AccessDenied: s3:GetBucketObjectLockConfiguration is not granted".to_owned()),
+        not_removable: Some("the store refused to delete s3://b/backups/.writable:\n403".to_owned()),
+        ..Facts::default()
+    };
+    let of = |location: Value, facts: &Facts| {
+        with(location, &json!({ "metadata": { "annotations": { BUCKET_ANNOTATION: facts.annotation() } } }))
+    };
+    api.has("backupstoragelocations", of(named("default", Some(&mixed())), &locked))
         .has("backupstoragelocations", named("fresh", None))
-        .has("backupstoragelocations", named("other", Some(&refused())))
+        .has("backupstoragelocations", of(named("other", Some(&refused())), &closed))
         .has("backupstoragelocations", named("second", Some(&failed)));
     api
 }

@@ -65,9 +65,9 @@ pub(super) fn open(
         folder: None,
     };
     // object_store (0.14) takes no condition for a list of blocks; the key is looked at before.
-    let uploads = Uploads { store: store.clone(), creating: None, list: None };
+    let uploads = Uploads { store: store.clone(), creating: None };
     let signer = Some(store.clone() as Arc<dyn Signer>);
-    Ok(Opened { store, uploads, tags: TagSet::default(), root, signer })
+    Ok(Opened { store, uploads, bucket: None, tags: TagSet::default(), root, signer })
 }
 
 fn credential(message: String) -> StoreError {

@@ -49,9 +49,9 @@ pub(super) fn open(
     let root =
         Root { url: format!("gs://{bucket}"), endpoint: endpoint.map(|url| url.to_string()), folder: None };
     // The completion of an upload takes no condition there (XML API); it is looked at before.
-    let uploads = Uploads { store: store.clone(), creating: None, list: None };
+    let uploads = Uploads { store: store.clone(), creating: None };
     let signer = Some(store.clone() as Arc<dyn Signer>);
-    Ok(Opened { store, uploads, tags: TagSet::default(), root, signer })
+    Ok(Opened { store, uploads, bucket: None, tags: TagSet::default(), root, signer })
 }
 
 /// The JSON key of a service account. Errors never hold any of its text.

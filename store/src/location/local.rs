@@ -27,6 +27,7 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Opened, StoreErro
     let root =
         Root { url: format!("file://{}", folder.display()), endpoint: None, folder: Some(folder.to_owned()) };
     // A hard link is made only where nothing is, so completing needs no other condition.
-    let uploads = Uploads { store: Arc::new(LocalUploads::new(folder)), creating: None, list: None };
-    Ok(Opened { store: Arc::new(store), uploads, tags: TagSet::default(), root, signer: None })
+    let uploads = Uploads { store: Arc::new(LocalUploads::new(folder)), creating: None };
+    let tags = TagSet::default();
+    Ok(Opened { store: Arc::new(store), uploads, bucket: None, tags, root, signer: None })
 }

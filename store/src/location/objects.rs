@@ -130,11 +130,11 @@ impl Location {
 
     /// Uploads of a key that are not completed, as far as the store tells.
     pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
-        let Some(list) = &self.inner.uploads.list else { return Vec::new() };
+        let Some(bucket) = &self.inner.bucket else { return Vec::new() };
         let mut tries = 0;
         loop {
             tries += 1;
-            match list.uploads(key).await {
+            match bucket.uploads(key).await {
                 Ok(uploads) => return uploads,
                 Err(reason) if tries >= TRIES => {
                     // Not every account may ask, and not every store knows the question.

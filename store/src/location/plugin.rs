@@ -86,7 +86,8 @@ impl Location {
         let uploads = Arc::new(PluginUploads(Arc::clone(&plugin)));
         let opened = Opened {
             store: Arc::new(PluginStore(plugin)),
-            uploads: Uploads { store: uploads.clone(), creating: None, list: None },
+            uploads: Uploads { store: uploads.clone(), creating: None },
+            bucket: None,
             tags: TagSet::default(),
             root: Root { url, endpoint: None, folder: None },
             signer: None,

@@ -14,10 +14,10 @@ use object_store::{
 use url::Url;
 
 use super::{
-    Opened, Root, Uploads,
+    AskBucket, Opened, Root, Uploads,
     client::{self, invalid},
     credentials,
-    s3_uploads::S3Uploads,
+    s3_bucket::S3Bucket,
 };
 use crate::StoreError;
 
@@ -80,7 +80,7 @@ pub(super) fn open(
         endpoint: settings.endpoint.as_ref().map(ToString::to_string),
         folder: None,
     };
-    let list = S3Uploads {
+    let bucket = S3Bucket {
         client: ReqwestConnector::default()
             .connect(&client)
             .map_err(|error| StoreError::from_store("open", &settings.url(), &error))?,
@@ -88,8 +88,9 @@ pub(super) fn open(
         region: settings.region.clone(),
         url: settings.bucket_url()?,
     };
-    let uploads = Uploads { store: store.clone(), creating: Some(creating), list: Some(Arc::new(list)) };
-    Ok(Opened { store, uploads, tags: settings.tags, root, signer: Some(signer) })
+    let uploads = Uploads { store: store.clone(), creating: Some(creating) };
+    let bucket = Some(Arc::new(bucket) as Arc<dyn AskBucket>);
+    Ok(Opened { store, uploads, bucket, tags: settings.tags, root, signer: Some(signer) })
 }
 
 /// The credentials file that the environment names, as Velero's deployments do, if it is there.

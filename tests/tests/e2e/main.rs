@@ -15,6 +15,7 @@ mod drills;
 mod history;
 mod hooks;
 mod ledger;
+mod locations;
 mod lock;
 mod locks;
 mod main_job;
@@ -127,7 +128,7 @@ async fn main() -> ExitCode {
         ),
         (
             "buckets that other clusters have filled",
-            [sync::TESTS, sync_removal::TESTS].concat(),
+            [sync::TESTS, sync_removal::TESTS, locations::TESTS].concat(),
             World::builder().controller_args(&["--store-validation-frequency=2s"]),
         ),
         (

@@ -1,0 +1,82 @@
+//! One location is the default one: if several say so, the newest is, and the others are told that they are not
+//! (Velero `backup_storage_location_controller.go`, v1.18).
+
+use backup_core::api::BackupStorageLocation;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::{act::Error, choose_default, observe};
+use crate::{
+    context::Context,
+    runtime::retry::{self, Outcome},
+};
+
+/// Takes the mark off all but the newest, if this location and another one have it. Whether this one has lost it.
+pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> Result<bool, Error> {
+    if location.spec.default != Some(true) {
+        return Ok(false);
+    }
+    let all = observe::locations(ctx).await?;
+    let Some((newest, others)) = overruled(&all) else { return Ok(false) };
+    let mut lost = false;
+    for other in others {
+        // Conditional on the resourceVersion.
+        let outcome = retry::status_patch(ctx, other, |current| {
+            (current.spec.default == Some(true)).then(|| json!({"spec": {"default": false}}))
+        })
+        .await?;
+        if !matches!(outcome, Outcome::Written(_)) {
+            continue;
+        }
+        let name = other.name_any();
+        lost |= name == location.name_any();
+        let note = format!(
+            "{name} and {newest} both had spec.default: true; {newest} is newer and stays the default, spec.default of {name} \
+             was set to false. If it is to be the other way round, set that of {newest} to false first"
+        );
+        ctx.events.warning(other, "NotDefault", &note);
+        tracing::warn!(location = name, default = newest, "two locations were marked as the default");
+    }
+    Ok(lost)
+}
+
+/// The newest of those that are marked, and the others that are, too.
+fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorageLocation>)> {
+    let marked = |location: &&BackupStorageLocation| location.spec.default == Some(true);
+    let newest = choose_default(all, "").filter(|_| all.iter().any(|location| marked(&location)))?;
+    let others = all.iter().filter(marked).filter(|location| location.name_any() != newest).collect();
+    Some((newest, others))
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::BackupStorageLocationSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn those_that_say_so_and_are_not_the_newest_are_overruled() {
+        let location = |name: &str, default, created: i64| {
+            let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
+            location.spec.default = default;
+            location.metadata.creation_timestamp = Some(Time(jiff::Timestamp::from_second(created).unwrap()));
+            location
+        };
+        let (old, new) = (location("old", Some(true), 1), location("new", Some(true), 2));
+        let (plain, newest) = (location("plain", None, 3), location("newest", Some(false), 4));
+        let names = |all: &[BackupStorageLocation]| {
+            overruled(all).map(|(newest, others)| {
+                let others: Vec<String> = others.into_iter().map(kube::ResourceExt::name_any).collect();
+                (newest, others)
+            })
+        };
+        let outcome = |newest: &str, others: &[&str]| {
+            Some((newest.to_owned(), others.iter().map(ToString::to_string).collect::<Vec<_>>()))
+        };
+        let all = [old.clone(), new, plain.clone(), newest.clone()];
+        assert_eq!(names(&all), outcome("new", &["old"]));
+        assert_eq!(names(&[old, plain.clone()]), outcome("old", &[]));
+        assert_eq!(names(&[plain, newest]), None, "nobody says so");
+    }
+}

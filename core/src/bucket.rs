@@ -1,0 +1,128 @@
+//! What is known of the bucket of a location beyond its objects: what lies in our annotation of a BackupStorageLocation, as
+//! Velero's status has no field for it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What was found when the bucket was last looked at closely.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Facts {
+    /// Whether it keeps versions; none: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
+    /// What is locked against deletion; none: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<ObjectLock>,
+    /// Why something above is not known, in one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// Why objects can't be removed there, if that was tried and refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_removable: Option<String>,
+}
+
+/// Whether a bucket keeps what is overwritten or deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Versions {
+    /// It does.
+    Enabled,
+    /// It did, and still has what it kept.
+    Suspended,
+    /// It never did.
+    Off,
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Enabled => "kept",
+            Self::Suspended => "kept until they were suspended",
+            Self::Off => "not kept",
+        })
+    }
+}
+
+/// Object lock, as S3 has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectLock {
+    /// Whether objects can be locked at all.
+    pub enabled: bool,
+    /// `COMPLIANCE` or `GOVERNANCE`, for whatever is written; none: only what says so itself is locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// For so many days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub days: Option<u64>,
+    /// For so many years.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub years: Option<u64>,
+}
+
+impl fmt::Display for ObjectLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.enabled {
+            return f.write_str("off");
+        }
+        match (&self.mode, self.days, self.years) {
+            (Some(mode), Some(days), _) => write!(f, "on, {mode} for {days} days by default"),
+            (Some(mode), None, Some(years)) => write!(f, "on, {mode} for {years} years by default"),
+            (Some(mode), None, None) => write!(f, "on, {mode} by default"),
+            (None, ..) => f.write_str("on, no retention by default"),
+        }
+    }
+}
+
+impl Facts {
+    /// What is in the annotation; none if there is none, or it can't be read.
+    pub fn read(annotation: Option<&str>) -> Option<Self> {
+        serde_json::from_str(annotation?).ok()
+    }
+
+    /// The value of the annotation.
+    pub fn annotation(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_also_by_another_version() {
+        let facts = Facts {
+            versions: Some(Versions::Enabled),
+            lock: Some(ObjectLock {
+                enabled: true,
+                mode: Some("COMPLIANCE".to_owned()),
+                days: Some(30),
+                years: None,
+            }),
+            ..Facts::default()
+        };
+        assert_eq!(Facts::read(Some(&facts.annotation())), Some(facts.clone()));
+        assert_eq!(Facts::read(Some(r#"{"later":{}}"#)), Some(Facts::default()));
+        assert_eq!((Facts::read(None), Facts::read(Some("?"))), (None, None));
+        let told: Vec<String> = [
+            facts.lock.unwrap_or_default(),
+            ObjectLock { enabled: true, ..ObjectLock::default() },
+            ObjectLock { enabled: true, mode: Some("GOVERNANCE".to_owned()), years: Some(1), days: None },
+            ObjectLock::default(),
+        ]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+        assert_eq!(
+            told,
+            [
+                "on, COMPLIANCE for 30 days by default",
+                "on, no retention by default",
+                "on, GOVERNANCE for 1 years by default",
+                "off"
+            ]
+        );
+    }
+}
