@@ -194,6 +194,11 @@ impl SnapshotController {
         self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.to_owned());
     }
 
+    /// Takes a snapshot out of the storage system.
+    pub fn lose(&self, handle: &str) {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
+    }
+
     /// Handles of the snapshots that exist in the storage system.
     pub fn stored(&self) -> BTreeSet<String> {
         self.storage.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -221,6 +226,9 @@ impl Play {
         }
         for content in &contents {
             self.content(content).await?;
+        }
+        for claim in &core(&self.client, "PersistentVolumeClaim", None).list(&all).await?.items {
+            self.provision(claim).await?;
         }
         Ok(())
     }
@@ -260,6 +268,9 @@ impl Play {
     /// Makes a content for a new snapshot.
     async fn bind(&self, snapshot: &DynamicObject, own: &Api<DynamicObject>) -> anyhow::Result<()> {
         let Some(uid) = snapshot.uid() else { return Ok(()) };
+        if let Some(content) = snapshot.data["spec"]["source"]["volumeSnapshotContentName"].as_str() {
+            return self.bind_to(snapshot, own, content).await;
+        }
         let class = snapshot.data["spec"]["volumeSnapshotClassName"].as_str().unwrap_or_default();
         let class = api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
         let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
@@ -279,6 +290,67 @@ impl Play {
         Ok(())
     }
 
+    /// Binds a snapshot to the content that it names, if that names the snapshot.
+    async fn bind_to(
+        &self,
+        snapshot: &DynamicObject,
+        own: &Api<DynamicObject>,
+        content: &str,
+    ) -> anyhow::Result<()> {
+        let contents = api(&self.client, "VolumeSnapshotContent", None);
+        let Some(found) = contents.get_opt(content).await? else { return Ok(()) };
+        let reference = &found.data["spec"]["volumeSnapshotRef"];
+        if reference["name"] != json!(snapshot.name_any())
+            || reference["namespace"] != json!(snapshot.namespace())
+        {
+            let error = json!({ "error": { "message": "the content belongs to another VolumeSnapshot" } });
+            return set_status(own, &snapshot.name_any(), &error).await;
+        }
+        let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
+        own.patch(&snapshot.name_any(), &PatchParams::default(), &Patch::Merge(protect)).await?;
+        let bind = json!({ "spec": { "volumeSnapshotRef": { "uid": snapshot.uid() } } });
+        contents.patch(content, &PatchParams::default(), &Patch::Merge(bind)).await?;
+        Ok(())
+    }
+
+    /// Gives a claim a volume that is made of its snapshot, once that is ready: what the provisioner of the driver does.
+    async fn provision(&self, claim: &DynamicObject) -> anyhow::Result<()> {
+        let (spec, name) = (&claim.data["spec"], claim.name_any());
+        let namespace = claim.namespace().unwrap_or_default();
+        if spec["dataSource"]["kind"] != "VolumeSnapshot" || spec["volumeName"].is_string() {
+            return Ok(());
+        }
+        let snapshot = spec["dataSource"]["name"].as_str().unwrap_or_default();
+        let snapshots = api(&self.client, "VolumeSnapshot", Some(&namespace));
+        let Some(snapshot) = snapshots.get_opt(snapshot).await? else { return Ok(()) };
+        let content = snapshot.data["status"]["boundVolumeSnapshotContentName"].as_str();
+        let (Some(content), Some(true)) = (content, snapshot.data["status"]["readyToUse"].as_bool()) else {
+            return Ok(());
+        };
+        let content = api(&self.client, "VolumeSnapshotContent", None).get(content).await?;
+        let handle = content.data["status"]["snapshotHandle"].as_str().unwrap_or_default();
+        if !self.storage.lock().unwrap_or_else(PoisonError::into_inner).contains(handle) {
+            return Ok(()); // there is nothing to make it of
+        }
+        let volume = format!("pvc-{}", claim.uid().unwrap_or_default());
+        let volumes = core(&self.client, "PersistentVolume", None);
+        if volumes.get_opt(&volume).await?.is_none() {
+            let object = json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
+                "spec": { "capacity": spec["resources"]["requests"], "accessModes": spec["accessModes"],
+                    "storageClassName": spec["storageClassName"],
+                    "csi": { "driver": DRIVER, "volumeHandle": format!("made-of-{handle}") },
+                    "claimRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace, "uid": claim.uid() } },
+            });
+            volumes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        }
+        let claims = core(&self.client, "PersistentVolumeClaim", Some(&namespace));
+        let bound = json!({ "spec": { "volumeName": volume } });
+        claims.patch(&name, &PatchParams::default(), &Patch::Merge(bound)).await?;
+        set_status(&volumes, &volume, &json!({ "phase": "Bound" })).await?;
+        set_status(&claims, &name, &json!({ "phase": "Bound" })).await
+    }
+
     /// What the driver does.
     async fn content(&self, content: &DynamicObject) -> anyhow::Result<()> {
         let (name, api) = (content.name_any(), api(&self.client, "VolumeSnapshotContent", None));
@@ -292,7 +364,10 @@ impl Play {
             return unprotect(&api, &name).await;
         }
         if let Some(handle) = spec["source"]["snapshotHandle"].as_str() {
-            // Made by hand for a snapshot that exists.
+            if !self.storage.lock().unwrap_or_else(PoisonError::into_inner).contains(handle) {
+                let error = json!({ "error": { "message": format!("there is no snapshot {handle}") } });
+                return set_status(&api, &name, &error).await;
+            }
             if status["readyToUse"] != true {
                 let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
                 api.patch(&name, &PatchParams::default(), &Patch::Merge(protect)).await?;

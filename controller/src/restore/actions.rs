@@ -3,6 +3,7 @@
 
 mod binding;
 mod cluster;
+pub mod csi;
 mod job;
 mod pod;
 mod secret;
@@ -113,7 +114,7 @@ const ALL: [BuiltIn; 13] = [
     },
 ];
 
-/// Names of the built-in actions that Velero has, too, as it lists them.
+/// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`csi::NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"))
 }

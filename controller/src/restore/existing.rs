@@ -4,7 +4,7 @@
 //! patched, service accounts are merged. Here the object of the cluster is rewritten by the same rules as the item
 //! before the two are compared, so that what the cluster fills in is no difference.
 
-use backup_core::labels;
+use backup_core::{api::Restore, labels};
 use serde_json::{Value, json};
 
 use super::{
@@ -24,6 +24,12 @@ pub enum Existing {
     Differs,
     /// It differs; this merge patch makes it what the backup holds.
     Patch(Value),
+}
+
+/// When a Restore was created, as objects say it of themselves.
+pub fn created(restore: &Restore) -> Option<String> {
+    let at = restore.metadata.creation_timestamp.as_ref();
+    at.map(|at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// Compares `in_cluster` with the rewritten `wanted`.

@@ -21,7 +21,7 @@ use super::{
     calls::{Calls, Pace},
     halt::Gate,
 };
-use crate::runtime::leader::Leadership;
+use crate::{backup::actions::csi::SnapshotApi, runtime::leader::Leadership};
 
 /// Answers a request instead of the server: method, path, and how often this pair was asked before.
 type Script = Box<dyn Fn(&str, &str, usize) -> Fault + Send + Sync>;
@@ -94,6 +94,11 @@ impl Fake {
             tries: 3,
         };
         Calls::new(self.client(), Gate::new(Leadership::always(), stop), pace)
+    }
+
+    /// Requests about CSI snapshots to this server.
+    pub fn csi(&self) -> SnapshotApi {
+        SnapshotApi::new(&self.client(), &Leadership::always())
     }
 
     /// A client of this server.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use backup_core::api::restore::RestoreProgress;
 use backup_store::{LogFile, ResourceList, RestoreFiles, Results, Scope};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
 
@@ -18,6 +19,7 @@ pub struct Report {
 struct Inner {
     results: Results,
     list: ResourceList,
+    volumes: Vec<Value>,
     log: LogFile,
     total: i64,
     done: i64,
@@ -42,6 +44,7 @@ impl Report {
         let inner = Inner {
             results: Results::default(),
             list: ResourceList::default(),
+            volumes: Vec::new(),
             log: LogFile::new()?,
             total: 0,
             done: 0,
@@ -131,6 +134,11 @@ impl Report {
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
+    /// What volumes were made of, as `-volumeinfo.json.gz` tells it.
+    pub fn volumes(&self, entries: Vec<Value>) {
+        self.with(|inner| inner.volumes = entries);
+    }
+
     /// Items so far.
     pub fn progress(&self) -> RestoreProgress {
         self.with(|inner| RestoreProgress {
@@ -153,7 +161,7 @@ impl Report {
             results: inner.results,
             resource_list: inner.list,
             item_operations: Vec::new(),
-            volume_info: Vec::new(),
+            volume_info: inner.volumes,
         }
     }
 }

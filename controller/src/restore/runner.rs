@@ -21,7 +21,7 @@ use super::{
     action::{Executed, RestoreItemAction},
     actions,
     calls::{Calls, Pace},
-    decide, finish,
+    decide, existing, finish,
     finish::Pending,
     halt::{Gate, Halt},
     operating::{self, Operating},
@@ -34,6 +34,7 @@ use super::{
     work::{Acting, Discover, Started, Work, WorkError},
 };
 use crate::{
+    backup::actions::csi::SnapshotApi,
     context::Context,
     discovery::ServedTypes,
     operations::{executing::Executions, kept, notebook::Notebook},
@@ -242,13 +243,16 @@ async fn plugins<'a>(
     executions: &'a Executions<Executed>,
     log: PluginLog,
 ) -> Acting<'a> {
-    let built_in = actions::all(&Arc::default()).iter().map(|action| action.name().to_owned()).collect();
+    let built_in =
+        actions::all(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
+    let built_in = built_in.into_iter().chain(actions::csi::NAMES.map(str::to_owned)).collect();
     let found = ctx.plugins.restore_item_actions(&built_in, &log).await;
     for problem in found.problems {
         report.error(Scope::Velero, problem);
     }
     let plugins = found.usable.into_iter().map(|action| action as Arc<dyn RestoreItemAction>);
-    Acting { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), executions }
+    let csi = SnapshotApi::new(&ctx.client, &ctx.leadership);
+    Acting { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), executions, csi }
 }
 
 async fn work(
@@ -266,11 +270,7 @@ async fn work(
         () = gate.stopped() => return Err(Halt::Stopped.into()),
     };
     let calls = Calls::new(ctx.client.clone(), gate, Pace::with_patience(patience));
-    let created = restore
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map(|at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let created = existing::created(restore);
     let work = Work {
         contents,
         restore,

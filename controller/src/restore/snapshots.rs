@@ -30,12 +30,14 @@ use crate::{
 
 mod load;
 mod noted;
+mod restored;
 #[cfg(test)]
 pub mod tests;
 
 pub use load::load;
 use noted::Earlier;
 pub use noted::Noted;
+pub use restored::Restored;
 
 /// What a volume was called in the backup, if it is called otherwise now.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
@@ -54,6 +56,7 @@ pub struct Snapshots {
     noted: Noted,
     /// Volumes that have another name here, by the name that they have in the backup.
     renamed: Mutex<BTreeMap<String, String>>,
+    restored: Restored,
 }
 
 /// What the restore of a volume depends on.
@@ -72,12 +75,18 @@ impl Snapshots {
     pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, noted: Noted) -> Self {
         let usable = all.into_iter().filter(|snapshot| snapshot.usable().is_some());
         let by_volume = usable.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect();
-        Self { by_volume, places, uid: uid.to_owned(), noted, renamed: Mutex::default() }
+        let restored = Restored::default();
+        Self { by_volume, places, uid: uid.to_owned(), noted, renamed: Mutex::default(), restored }
     }
 
     /// Whether there is one of this volume.
     pub fn has(&self, volume: &str) -> bool {
         self.by_volume.contains_key(volume)
+    }
+
+    /// What volumes were made of so far.
+    pub fn restored(&self) -> &Restored {
+        &self.restored
     }
 
     /// Makes a volume from the snapshot of one in the backup, unless the volume is there; then it is left to be compared. What
@@ -92,10 +101,16 @@ impl Snapshots {
         let name = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
         let Some(snapshot) = self.by_volume.get(&name) else { return Ok(Ok(volume)) };
         let claimed_in = json::text(&volume, &["spec", "claimRef"], "namespace");
-        let moved = claimed_in.is_some_and(|namespace| how.rules.target(namespace) != namespace);
+        let claimed_in = claimed_in.map(|namespace| how.rules.target(namespace).to_owned());
+        let moved = claimed_in.as_deref() != json::text(&volume, &["spec", "claimRef"], "namespace");
+        let made_before = matches!(self.noted.earlier(&name), Some(Earlier::Made(_)));
+        let tell = |made: &Object| self.restored.native(made, claimed_in.as_deref(), &snapshot.info());
         match self.there(calls, collection, &name, how).await? {
             Ok(None) => {}
             Ok(Some(found)) if !moved || existing::is_ours(&found, how.rules, how.created) => {
+                if made_before {
+                    tell(&volume);
+                }
                 return Ok(Ok(volume));
             }
             // The one that is there stays with its own claim.
@@ -104,7 +119,12 @@ impl Snapshots {
                 self.rename(&mut volume, &name, &clone);
                 match self.there(calls, collection, &clone, how).await? {
                     Ok(None) => {}
-                    Ok(Some(_)) => return Ok(Ok(volume)),
+                    Ok(Some(_)) => {
+                        if made_before {
+                            tell(&volume);
+                        }
+                        return Ok(Ok(volume));
+                    }
                     Err(reason) => return Ok(Err(reason)),
                 }
             }
@@ -141,6 +161,7 @@ impl Snapshots {
         if given != renamed {
             self.rename(&mut made, &name, &given);
         }
+        tell(&made);
         Ok(Ok(made))
     }
 

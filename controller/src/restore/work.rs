@@ -24,7 +24,11 @@ use super::{
     snapshots::Snapshots,
     transform::Rules,
 };
-use crate::{operations::executing::Executions, plugins::PluginLog};
+use crate::{
+    backup::actions::csi::{SnapshotApi, api::SNAPSHOTS},
+    operations::executing::Executions,
+    plugins::PluginLog,
+};
 pub use pass::Started;
 use pass::{Kind, Pass};
 use turns::Turns;
@@ -67,6 +71,8 @@ pub struct Acting<'a> {
     pub turn: tokio::sync::Mutex<()>,
     /// Notes of what they may start.
     pub executions: &'a Executions<Executed>,
+    /// Requests about CSI snapshots.
+    pub csi: SnapshotApi,
 }
 
 /// One restore.
@@ -118,6 +124,7 @@ impl<D: Discover> Work<'_, D> {
         }
         self.acting.log.settle().await;
         self.tell_said();
+        self.report.volumes(self.snapshots.restored().entries());
         Ok(started.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -161,7 +168,14 @@ impl<D: Discover> Work<'_, D> {
         served: &'p D::Found,
         selection: &'p Selection,
     ) -> Pass<'p, D> {
-        let built_in = actions::all(&common.rules);
+        let mut built_in = actions::all(&common.rules);
+        if !self.contents.items(SNAPSHOTS).is_empty() {
+            built_in.extend(actions::csi::actions(
+                &self.acting.csi,
+                &common.rules,
+                self.snapshots.restored(),
+            ));
+        }
         let actions = Actions::of(built_in, &self.acting.plugins, &|name| served.complete(name));
         let turns = actions.may_bring().then_some(&common.turns);
         let Common { namespaces, started, .. } = common;

@@ -38,6 +38,8 @@ fn built_in(ctx: &Context) -> BTreeSet<(Kind, String)> {
     let of_restores = restore::actions::names().map(|name| (Kind::RestoreItemAction, name.to_owned()));
     let by_plugin: Vec<String> =
         ctx.args.object_store_plugins.iter().map(|name| backup_store::plugin_of(name.trim())).collect();
+    let of_restores = of_restores
+        .chain(restore::actions::csi::NAMES.map(|name| (Kind::RestoreItemActionV2, name.to_owned())));
     let stores = backup_store::BUILT_IN.into_iter().map(backup_store::plugin_of);
     let stores = stores.filter(|name| !by_plugin.contains(name)).map(|name| (Kind::ObjectStore, name));
     of_items.chain(of_blocks).chain(of_restores).chain(stores).collect()

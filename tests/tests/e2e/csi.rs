@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, GoDuration,
-    delete_backup_request::DeleteBackupRequestSpec,
+    Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, GoDuration, RestorePhase,
+    delete_backup_request::DeleteBackupRequestSpec, restore::RestoreSpec,
 };
 use backup_tests::{
     World,
     install::NAMESPACE,
     snapshots::{self, Behaviour, SnapshotController},
-    wait::{eventually, when},
+    wait::{Probe, eventually, when},
     world::BUCKET,
 };
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use object_store::ObjectStoreExt as _;
@@ -24,11 +25,13 @@ use serde_json::{Value, json};
 
 use crate::{
     drills::{blocked, location, of, whole},
-    main_job::{backups, create_backup, of_namespaces, s3},
+    main_job::{backups, create_backup, of_namespaces, restore, s3},
 };
 
 crate::tests! {
     a_claim_is_snapshotted_and_completed_means_its_data_is_there,
+    a_restore_provisions_claims_from_their_snapshots_and_leaves_those_that_are_there,
+    a_restore_whose_snapshot_is_not_usable_is_not_completed,
     a_snapshot_that_errs_is_told_with_its_text_and_fails_no_other,
     a_snapshot_that_is_never_cut_is_an_error_of_its_claim,
     a_snapshot_that_is_never_ready_ends_by_its_deadline,
@@ -40,6 +43,8 @@ crate::tests! {
     a_location_that_is_read_only_or_gone_while_operations_run_is_waited_for,
 }
 
+/// How long a restore waits for a snapshot that can't be used.
+pub const PATIENCE: &str = "--resource-timeout=15s";
 const SOON: Duration = Duration::from_mins(1);
 
 async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
@@ -117,6 +122,123 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
     .await?;
     ensure!(driver.stored().is_empty(), "the backup went before its snapshot: {:?}", driver.stored());
     nothing_left(world).await
+}
+
+async fn a_restore_provisions_claims_from_their_snapshots_and_leaves_those_that_are_there(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let driver = ready(world).await?;
+    let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
+    snapshots::claim(client, here, "data", "ready").await?;
+    snapshots::claim(client, here, "kept", "ready").await?;
+    // Without its snapshot it would come back as it is.
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    volumes.patch("pv-csi-back-data", &PatchParams::default(), &Patch::Merge(retain)).await?;
+    create_backup(world, here, of_namespaces(&[here])).await?;
+    let backup = world.backup_ended(here).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    let stored = driver.stored();
+
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), here);
+    // Nobody looks after these here.
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    claims.patch("data", &PatchParams::default(), &free).await?;
+    volumes.patch("pv-csi-back-data", &PatchParams::default(), &free).await?;
+    claims.delete("data", &DeleteParams::default()).await?;
+    volumes.delete("pv-csi-back-data", &DeleteParams::default()).await?;
+    eventually("the claim is gone", SOON, async || {
+        Ok::<_, kube::Error>(when(claims.get_opt("data").await?.is_none(), "it is there"))
+    })
+    .await?;
+
+    // In place, where one claim is left, and into another namespace, where none is.
+    for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
+        let mapping = mapped.map(|to| (here.to_owned(), to.to_owned())).into_iter().collect();
+        let spec = RestoreSpec {
+            backup_name: Some(here.into()),
+            namespace_mapping: mapping,
+            ..RestoreSpec::default()
+        };
+        let restore = restore(world, name, spec).await?;
+        ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+        let namespace = mapped.unwrap_or(here);
+        let found = disk(client, namespace, "data").await?;
+        let handle = found.strip_prefix("made-of-").with_context(|| format!("of nothing: {found}"))?;
+        ensure!(stored.contains(handle), "{handle} of {stored:?}");
+        let kept = disk(client, namespace, "kept").await?;
+        ensure!(kept.starts_with("made-of-") == mapped.is_some(), "{kept}");
+
+        let info = restore_file(world, name, &format!("{name}-volumeinfo.json.gz")).await?;
+        let count = info.as_array().context("no list")?.len();
+        ensure!(count == 1 + usize::from(mapped.is_some()), "{info}");
+        let told = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "data");
+        let told = told.context("nothing is told of the claim")?;
+        ensure!(told["restoreMethod"] == "CSISnapshot" && told["pvcNamespace"] == namespace, "{info}");
+        ensure!(told["csiSnapshotInfo"]["snapshotHandle"] == handle, "{info}");
+    }
+
+    // Whatever becomes of what the restores have made, the snapshots belong to the backup.
+    take_away(world).await?;
+    ensure!(driver.stored() == stored, "snapshots are gone: {:?}", driver.stored());
+    Ok(())
+}
+
+/// Deletes the snapshots that restores have left in the cluster, as an admin may.
+async fn take_away(world: &World) -> anyhow::Result<()> {
+    let client = &world.client;
+    for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
+        let all = snapshots::api(client, kind, None).list(&ListParams::default()).await?.items;
+        ensure!(!all.is_empty(), "no {kind} was restored");
+        for one in all {
+            ensure!(
+                !one.labels().contains_key("velero.io/backup-uid"),
+                "a backup would take it away: {one:?}"
+            );
+            let api = snapshots::api(client, kind, one.namespace().as_deref());
+            api.delete(&one.name_any(), &DeleteParams::default()).await?;
+        }
+    }
+    nothing_left(world).await
+}
+
+/// What the storage system calls the volume of a claim, once it has one.
+async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<String> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    eventually(&format!("claim {namespace}/{claim} has a volume"), SOON, async || {
+        let found = claims.get(claim).await?;
+        let Some(volume) = found.spec.and_then(|spec| spec.volume_name) else {
+            return Ok(Probe::NotYet(format!("{:?}", found.status)));
+        };
+        let disk = volumes.get(&volume).await?.spec.and_then(|spec| spec.csi).map(|csi| csi.volume_handle);
+        Ok::<_, kube::Error>(disk.map_or(Probe::NotYet("no volume of CSI".into()), Probe::Ready))
+    })
+    .await
+}
+
+async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> anyhow::Result<()> {
+    let driver = ready(world).await?;
+    snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
+    create_backup(world, "csi-lost", of_namespaces(&["csi-lost"])).await?;
+    world.backup_ended("csi-lost").await?;
+    for handle in driver.stored() {
+        driver.lose(&handle);
+    }
+    let mapping = [("csi-lost".to_owned(), "csi-lost-copy".to_owned())].into();
+    let spec = RestoreSpec {
+        backup_name: Some("csi-lost".into()),
+        namespace_mapping: mapping,
+        ..RestoreSpec::default()
+    };
+    let restore = restore(world, "csi-lost", spec).await?;
+    ensure!(restore.phase() == RestorePhase::PartiallyFailed, "{:?}", restore.status);
+    let results = restore_file(world, "csi-lost", "restore-csi-lost-results.gz").await?;
+    let errors = results["errors"].to_string();
+    ensure!(errors.contains("data") && errors.contains("there is no snapshot"), "{results}");
+    let info = restore_file(world, "csi-lost", "csi-lost-volumeinfo.json.gz").await?;
+    ensure!(info.as_array().is_some_and(Vec::is_empty), "{info}");
+    take_away(world).await
 }
 
 async fn a_snapshot_that_errs_is_told_with_its_text_and_fails_no_other(
@@ -347,6 +469,13 @@ async fn nothing_left(world: &World) -> anyhow::Result<()> {
         Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
     })
     .await
+}
+
+/// A side file of a restore.
+async fn restore_file(world: &World, restore: &str, name: &str) -> anyhow::Result<Value> {
+    let key = format!("restores/{restore}/{name}");
+    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.into()).await?.bytes().await?;
+    Ok(serde_json::from_reader(flate2::read::MultiGzDecoder::new(&*bytes))?)
 }
 
 /// A side file of a backup.

@@ -124,6 +124,7 @@ async fn main() -> ExitCode {
                 "--features=EnableCSI,EnableAPIGroupVersions",
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",
+                csi::PATIENCE,
             ]),
         ),
         (

@@ -27,11 +27,12 @@ pub fn volume_of_claim(claim: &Object) -> Option<&str> {
     json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
 }
 
-/// A volume that is deleted with its claim has no data to come back to.
+/// A volume that is deleted with its claim has no data to come back to; the data of one with a CSI snapshot come from that.
 pub fn skip_reason(item: &Object, rules: &Rules) -> Option<&'static str> {
     let name = json::text(item, &["metadata"], "name").unwrap_or_default();
-    (!rules.kept_volumes.contains(name))
-        .then_some("its reclaim policy is not Retain, so its claim is provisioned anew")
+    (!rules.kept_volumes.contains(name)).then_some(
+        "its claim is provisioned anew: its reclaim policy is not Retain, or there is a CSI snapshot of it",
+    )
 }
 
 /// Frees the volume from the old claim's uid, and follows the namespace mapping.

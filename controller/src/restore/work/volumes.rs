@@ -6,6 +6,7 @@ use backup_core::resources::restore_rank;
 use backup_store::StoreError;
 
 use super::{Discover, Work, WorkError};
+use crate::backup::actions::csi::api::SNAPSHOTS;
 use crate::restore::{
     actions, json,
     select::{self, Batch, Selection, Served},
@@ -18,10 +19,12 @@ pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 impl<D: Discover> Work<'_, D> {
     /// Finds the volumes that are restored, and those that selected claims were bound to.
     pub(super) fn learn_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
+        let snapshotted = self.with_csi_snapshots();
         for item in self.contents.items(VOLUMES) {
             if let Ok(volume) = select::read(self.contents, item)
                 && let Some(name) = json::text(&volume, &["metadata"], "name")
-                && (actions::volume_is_kept(&volume) || self.snapshots.has(name))
+                && (self.snapshots.has(name)
+                    || actions::volume_is_kept(&volume) && !snapshotted.contains(name))
             {
                 self.rules.kept_volumes.insert(name.to_owned());
             }
@@ -38,6 +41,17 @@ impl<D: Discover> Work<'_, D> {
             }
         }
         Ok(claimed)
+    }
+
+    /// Volumes whose data come from a CSI snapshot, on another volume (Velero `restore.go`, `hasCSIVolumeSnapshot`).
+    fn with_csi_snapshots(&self) -> BTreeSet<String> {
+        if self.restore.spec.restore_pvs == Some(false) || self.contents.items(SNAPSHOTS).is_empty() {
+            return BTreeSet::new();
+        }
+        let claims = self.contents.items(CLAIMS).iter();
+        let claims = claims.filter_map(|item| select::read(self.contents, item).ok());
+        let volumes = claims.filter(|claim| actions::csi::snapshot_of_claim(claim).is_some());
+        volumes.filter_map(|claim| actions::volume_of_claim(&claim).map(str::to_owned)).collect()
     }
 
     /// A volume as it is to be created: on a new one made of its snapshot, if there is one. The inner error is a sentence.

@@ -13,7 +13,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     backup::action::ActionError,
@@ -155,6 +155,21 @@ impl SnapshotApi {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
         Ok(found.and_then(|volume| serde_json::to_value(volume).ok()))
+    }
+
+    /// A PersistentVolumeClaim; none if it is not there.
+    pub async fn claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Map<String, Value>>, kube::Error> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
+        Ok(found.and_then(|claim| match serde_json::to_value(claim) {
+            Ok(Value::Object(claim)) => Some(claim),
+            _ => None,
+        }))
     }
 
     /// A VolumeSnapshot; none if it is not there.

@@ -92,7 +92,7 @@ async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<
     let work = Work {
         contents: &contents,
         restore: &restore,
-        acting: Acting { plugins, log: PluginLog::default(), turn, executions: &executions },
+        acting: Acting { plugins, log: PluginLog::default(), turn, executions: &executions, csi: fake.csi() },
         calls: &calls,
         report: &report,
         discover: Cluster(fake.clone()),

@@ -1,0 +1,171 @@
+//! `velero.io/csi-pvc-restorer`: a claim that was snapshotted is provisioned from its snapshot.
+//!
+//! Unlike Velero it waits until a volume can be made of the snapshot, so that a restore is not Completed whose data can't come.
+
+use std::sync::Arc;
+
+use backup_core::{api::Restore, labels, labels::csi, quantity};
+use futures::future::BoxFuture;
+use kube::{ResourceExt as _, core::DynamicObject};
+use serde_json::{Value, json};
+
+use super::{leaves_data, name_here};
+use crate::{
+    backup::{
+        action::{ActionError, AppliesTo, ItemId},
+        actions::csi::{
+            SnapshotApi,
+            api::{ContentSpec, ContentStatus, SNAPSHOTS, SnapshotStatus, failed, spec, status},
+        },
+    },
+    restore::{
+        action::{Executed, Given, RestoreItemAction, Wait},
+        existing,
+        json::{self, Object},
+        snapshots::Restored,
+        transform::Rules,
+    },
+};
+
+pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
+
+/// Rewrites claims.
+pub struct ClaimAction {
+    applies: AppliesTo,
+    api: SnapshotApi,
+    rules: Arc<Rules>,
+    restored: Restored,
+}
+
+/// The VolumeSnapshot that holds the data of a claim of a backup.
+pub fn snapshot_of(claim: &Object) -> Option<&str> {
+    json::text(claim, &["metadata", "annotations"], csi::VOLUME_SNAPSHOT_NAME).filter(|name| !name.is_empty())
+}
+
+impl ClaimAction {
+    pub fn new(api: SnapshotApi, rules: Arc<Rules>, restored: Restored) -> Self {
+        let included_resources = vec!["persistentvolumeclaims".to_owned()];
+        Self { applies: AppliesTo { included_resources, ..AppliesTo::default() }, api, rules, restored }
+    }
+
+    async fn run(&self, given: Given<'_>) -> Result<Executed, ActionError> {
+        let Some(snapshot) = snapshot_of(given.from_backup) else { return Ok(Executed::default()) };
+        let text = |key| json::text(given.from_backup, &["metadata"], key).unwrap_or_default();
+        let (namespace, claim) = (text("namespace"), text("name"));
+        let mut item = unmarked(given.item);
+        if leaves_data(given.restore) {
+            json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
+            return Ok(Executed { item: Some(item), ..Executed::default() });
+        }
+        let target = self.rules.target(namespace);
+        let there = self.api.claim(target, claim).await;
+        let there = there.map_err(|error| failed(NAME, "looking for the claim", &error))?;
+        let created = existing::created(given.restore);
+        if there.is_some_and(|there| !existing::is_ours(&there, &self.rules, created.as_deref())) {
+            // It stays as it is, with its own data; it is only compared.
+            return Ok(Executed { item: Some(item), ..Executed::default() });
+        }
+        provisioned_from(&mut item, &name_here(given.restore, namespace, snapshot));
+        let additional = ItemId {
+            group_resource: SNAPSHOTS.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            name: snapshot.to_owned(),
+        };
+        self.restored.expect((target, &name_here(given.restore, namespace, snapshot)), claim);
+        let wait = Some(Wait { limit: None });
+        Ok(Executed { item: Some(item), additional: vec![additional], wait, ..Executed::default() })
+    }
+
+    /// Whether a volume can be made of the snapshot.
+    async fn ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
+        let [ItemId { namespace: Some(namespace), name, .. }] = there else {
+            return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
+        };
+        let here = name_here(restore, namespace, name);
+        let namespace = self.rules.target(namespace);
+        let reading = |error| failed(NAME, &format!("reading VolumeSnapshot {namespace}/{here}"), &error);
+        let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
+        };
+        let Some(content) = self.api.content(&here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshotContent {here} was not restored (the log says why)")));
+        };
+        let seen: SnapshotStatus = status(&snapshot);
+        if seen.ready_to_use == Some(true) {
+            self.restored.csi((namespace, &here), &info(&snapshot, &content));
+            return Ok(true);
+        }
+        let of_content: ContentStatus = status(&content);
+        match seen.error.or(of_content.error) {
+            // Both are tried again by their controllers.
+            Some(error) => Err(ActionError::Passing {
+                action: NAME.to_owned(),
+                reason: format!("VolumeSnapshot {namespace}/{here} can't be used: {error}"),
+            }),
+            None => Ok(false),
+        }
+    }
+}
+
+fn lost(why: &str) -> ActionError {
+    let reason =
+        format!("{why}, so the claim has no data to come back to: it waits for a volume until it is deleted");
+    ActionError::Final { action: NAME.to_owned(), reason }
+}
+
+/// A claim without the marks of the backup that snapshotted it: there is no snapshot of that name here.
+fn unmarked(item: &Object) -> Object {
+    let mut item = item.clone();
+    let marks = [csi::VOLUME_SNAPSHOT_NAME, labels::MUST_INCLUDE_ADDITIONAL_ITEMS];
+    for kind in ["annotations", "labels"] {
+        json::remove(&mut item, &["metadata", kind], &marks);
+    }
+    item
+}
+
+fn provisioned_from(claim: &mut Object, snapshot: &str) {
+    json::remove(claim, &["spec"], &["volumeName"]);
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
+    // The API server sets the second to the first; a claim that is compared later has both.
+    json::set(claim, &["spec"], "dataSource", source.clone());
+    json::set(claim, &["spec"], "dataSourceRef", source);
+}
+
+/// `csiSnapshotInfo` of a restore's `-volumeinfo.json.gz`.
+fn info(snapshot: &DynamicObject, content: &DynamicObject) -> Value {
+    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    let size = snapshot.annotations().get(csi::RESTORE_SIZE).and_then(|size| quantity::bytes(size));
+    json!({
+        "snapshotHandle": seen.snapshot_handle.unwrap_or_default(),
+        "size": seen.restore_size.or_else(|| u64::try_from(size?).ok()).unwrap_or_default(),
+        "driver": made_of.driver,
+        "vscName": content.name_any(),
+        "ReadyToUse": true,
+    })
+}
+
+impl RestoreItemAction for ClaimAction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies
+    }
+
+    fn may_bring(&self) -> bool {
+        true
+    }
+
+    fn execute<'a>(&'a self, given: Given<'a>) -> BoxFuture<'a, Result<Executed, ActionError>> {
+        Box::pin(self.run(given))
+    }
+
+    fn are_ready<'a>(
+        &'a self,
+        there: &'a [ItemId],
+        restore: &'a Restore,
+    ) -> BoxFuture<'a, Result<bool, ActionError>> {
+        Box::pin(self.ready(there, restore))
+    }
+}
