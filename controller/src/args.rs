@@ -77,6 +77,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
     pub backup_sync_period: GoDuration,
 
+    /// How long nothing was written to a folder in a bucket that holds no finished backup, before it is removed; at least 24h, 0
+    /// is never.
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR), value_parser = never_or_a_day)]
+    pub stray_folder_ttl: GoDuration,
+
     /// Location of backups that name none, when no location is marked as the default.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub default_backup_storage_location: String,
@@ -136,6 +141,16 @@ fn provider_and_name(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Nothing, or at least a day: a backup that collects for long writes nothing that could be seen.
+fn never_or_a_day(text: &str) -> Result<GoDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration.is_zero() || duration >= GoDuration::from_secs(24 * HOUR) {
+        Ok(duration)
+    } else {
+        Err("it has to be 0 (never), or at least 24h".to_owned())
+    }
+}
+
 /// A duration that is more than nothing.
 fn positive(text: &str) -> Result<GoDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
@@ -184,6 +199,11 @@ mod tests {
         assert_eq!(args.resource_timeout.to_string(), "10m0s");
         assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
         assert_eq!(args.backup_sync_period.to_string(), "1m0s");
+        assert_eq!(args.stray_folder_ttl.to_string(), "720h0m0s");
+        for (ttl, taken) in [("0", true), ("24h", true), ("23h59m", false), ("-1h", false)] {
+            let flag = format!("--stray-folder-ttl={ttl}");
+            assert_eq!(Args::try_parse_from(["backup-controller", &flag]).is_ok(), taken, "{ttl}");
+        }
         assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
         assert!(args.leader_elect && !args.schedule_skip_immediately);
         assert_eq!(args.cron_dialect, Dialect::Robfig);

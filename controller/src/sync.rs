@@ -2,7 +2,7 @@
 //! gone from their bucket are taken out of it.
 //!
 //! A pass over a location lists the cluster, then the bucket (`observe`), compares the two (`compare`, pure), brings what is
-//! missing (`bring`: what it becomes is said by `arrive`, pure), removes what is gone (`remove`, behind `guard`) and writes what
+//! missing (`bring`: what it becomes is said by `arrive`, pure; `stray`: what holds no backup), removes what is gone (`remove`, behind `guard`) and writes what
 //! came of it into the location (`publish`). Whatever is not as it should be concerns one backup and is told; the pass goes on.
 
 mod arrive;
@@ -18,6 +18,7 @@ mod observe;
 mod pass;
 mod publish;
 mod remove;
+mod stray;
 
 use std::time::Duration;
 

@@ -30,6 +30,8 @@ pub struct Summary {
     pub removed: u64,
     /// Backups that would have been removed, but too many were gone at once.
     pub refused: u64,
+    /// Folders that held no backup and were removed from the bucket.
+    pub pruned: u64,
     /// What was found and not created, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skipped: BTreeMap<String, u64>,
@@ -84,6 +86,11 @@ impl Summary {
     /// Everything that was skipped.
     pub fn skips(&self) -> u64 {
         self.skipped.values().sum()
+    }
+
+    /// What was skipped for this reason.
+    pub fn skipped_as(&self, what: &str) -> u64 {
+        self.skipped.get(what).copied().unwrap_or_default()
     }
 
     /// The value of the annotation: what is stored is bounded, whatever lies in a bucket.

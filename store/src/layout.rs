@@ -207,6 +207,11 @@ impl BackupKeys {
         self.number(key, UPLOAD_NOTE)
     }
 
+    /// Whether a key is one of [`Self::so_far`].
+    pub fn is_so_far(&self, key: &Path) -> bool {
+        self.is_private(key) && key.filename().is_some_and(|name| name.starts_with(SO_FAR))
+    }
+
     /// Whether a key is in the private folder.
     pub fn is_private(&self, key: &Path) -> bool {
         key.prefix_matches(&self.private())

@@ -37,11 +37,13 @@ mod remove;
 mod s3;
 mod s3_bucket;
 mod sign;
+mod stray;
 
 pub use folder::{Folder, SideFile};
 pub(crate) use objects::is_taken;
 pub use plugin::{BUILT_IN, Body, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginUploads;
+pub use stray::{Left, Stray};
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]

@@ -15,8 +15,10 @@ pub(super) struct Syncs {
     failures: Family<LocationName, Counter>,
     created: Family<LocationName, Counter>,
     removed: Family<LocationName, Counter>,
+    pruned: Family<LocationName, Counter>,
     refused: Family<LocationName, Gauge>,
     skipped: Family<LocationName, Gauge>,
+    strays: Family<LocationName, Gauge>,
     last: Family<LocationName, Gauge>,
 }
 
@@ -31,6 +33,11 @@ impl Syncs {
                 "Backups that were removed as they are gone from the bucket",
                 &self.removed,
             ),
+            (
+                "backup_sync_pruned",
+                "Folders without a backup that were removed from the bucket",
+                &self.pruned,
+            ),
         ] {
             r.register(name, help, family.clone());
         }
@@ -41,6 +48,7 @@ impl Syncs {
                 &self.refused,
             ),
             ("backup_sync_skipped", "Folders that were not brought into the cluster", &self.skipped),
+            ("backup_sync_stray", "Folders that hold no backup and nobody writes to", &self.strays),
             (
                 "backup_sync_last_timestamp",
                 "Begin of the last comparison that came to its end, Unix time",
@@ -60,19 +68,21 @@ impl Metrics {
         syncs.passes.get_or_create(&labels).inc();
         syncs.created.get_or_create(&labels).inc_by(summary.created);
         syncs.removed.get_or_create(&labels).inc_by(summary.removed);
+        syncs.pruned.get_or_create(&labels).inc_by(summary.pruned);
         if summary.error.is_some() {
             syncs.failures.get_or_create(&labels).inc();
             return;
         }
         syncs.refused.get_or_create(&labels).set(gauge(summary.refused));
         syncs.skipped.get_or_create(&labels).set(gauge(summary.skips()));
+        syncs.strays.get_or_create(&labels).set(gauge(summary.skipped_as("stray")));
         syncs.last.get_or_create(&labels).set(summary.started.as_second());
     }
 
     /// Forgets the gauges of a location that is gone.
     pub fn forget_sync(&self, name: &str) {
         let labels = LocationName { backup_location_name: name.to_owned() };
-        for family in [&self.syncs.refused, &self.syncs.skipped, &self.syncs.last] {
+        for family in [&self.syncs.refused, &self.syncs.skipped, &self.syncs.strays, &self.syncs.last] {
             family.remove(&labels);
         }
     }

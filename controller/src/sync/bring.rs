@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backup_core::{api::Backup, labels::SYNC_PENDING_ANNOTATION, sync::Summary};
-use backup_store::{SideFile, StoreError};
+use backup_store::{SideFile, StoreError, location::Stray};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _, api::PostParams};
@@ -16,6 +16,7 @@ use super::{
     memory::{Remembered, Skip},
     observe::Facts,
     pass::Pass,
+    stray,
 };
 use crate::runtime::{
     delete,
@@ -45,6 +46,8 @@ enum Outcome {
     Skipped(Skip),
     /// There is nothing to say: it has come into the cluster another way, or left the bucket.
     Settled,
+    /// It held no backup, and was removed from the bucket.
+    Pruned(String),
     /// It could not be looked at now.
     Failed(String),
 }
@@ -79,6 +82,10 @@ pub(super) async fn all(
         match outcome? {
             Outcome::Created => summary.created += 1,
             Outcome::Settled => {}
+            Outcome::Pruned(reason) => {
+                summary.pruned += 1;
+                summary.note(&folder, "pruned", &reason);
+            }
             Outcome::Skipped(skip) => {
                 summary.skip(&folder, skip.what, &skip.reason);
                 remembered.skipped(&folder, skip, pass.began);
@@ -106,6 +113,19 @@ async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Re
         Ok(Read::Stored(stored, lists)) => (*stored, lists),
         Ok(Read::Nothing) => return Ok(Outcome::Settled),
         Ok(Read::Skip(skip)) => return Ok(Outcome::Skipped(skip)),
+        Ok(Read::Stray(found)) => {
+            return match Box::pin(stray::look(pass, name, &found)).await {
+                Ok(stray::Outcome::Told(skip)) => Ok(Outcome::Skipped(skip)),
+                Ok(stray::Outcome::Removed) => {
+                    let since = found.newest.map(|newest| newest.to_string()).unwrap_or_default();
+                    Ok(Outcome::Pruned(format!(
+                        "it held no backup, and nothing was written to it since {since}"
+                    )))
+                }
+                Err(error @ (Error::NotLeader(_) | Error::Changed)) => Err(error),
+                Err(error) => Ok(Outcome::Failed(error.to_string())),
+            };
+        }
         Err(error) => return Ok(Outcome::Failed(error.to_string())),
     };
     let location = pass.location.name_any();
@@ -141,6 +161,8 @@ async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Re
 
 enum Read {
     Stored(Box<Backup>, Vec<SideFile>),
+    /// There is no metadata.
+    Stray(Stray),
     /// The folder has gone since it was listed.
     Nothing,
     Skip(Skip),
@@ -158,8 +180,7 @@ async fn read(pass: &Pass<'_>, room: &Semaphore, name: &str) -> Result<Read, Sto
         return Ok(Read::Nothing);
     }
     let Some(size) = folder.metadata else {
-        let reason = "there is no velero-backup.json: it is not finished, being deleted, or no backup";
-        return Ok(Read::Skip(Skip::new("unfinished", reason)));
+        return Ok(folder.stray.map_or(Read::Nothing, Read::Stray));
     };
     if folder.metadata_too_large {
         let reason = "its velero-backup.json is larger than any Backup can be, and was not read";

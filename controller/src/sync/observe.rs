@@ -164,6 +164,12 @@ pub(super) async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, 
     found(retry::read(PAGE_BUDGET, || api.get(name)).await, name)
 }
 
+/// Whether there is a Backup of this name, also one that can't be decoded.
+pub(super) async fn backup_exists(ctx: &Context, name: &str) -> Result<bool, kube::Error> {
+    let api: Api<Backup> = ctx.api();
+    Ok(found(retry::read(PAGE_BUDGET, || api.get_metadata(name)).await, name)?.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

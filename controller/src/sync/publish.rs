@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::error::Error;
+use super::{error::Error, stray::STRAY};
 use crate::{
     context::Context,
     runtime::retry::{self, Outcome},
@@ -77,7 +77,20 @@ fn tell(ctx: &Context, location: &BackupStorageLocation, before: &Summary, now: 
         let note = format!("{} Backups were created and {} removed", now.created, now.removed);
         ctx.events.normal(location, "Synced", &note);
     }
-    let conflicts = |summary: &Summary| summary.skipped.get("conflict").copied().unwrap_or_default();
+    if now.pruned > 0 {
+        let note = format!("{} folders of backups that never ended were removed from the bucket", now.pruned);
+        ctx.events.normal(location, "FoldersPruned", &note);
+    }
+    let strays = |summary: &Summary| summary.skipped_as(STRAY);
+    if strays(now) > strays(before) {
+        let note = format!(
+            "{} folders in the bucket hold no finished backup, and nobody writes to them: `kubectl backup sync {}` shows them",
+            strays(now),
+            location.name_any()
+        );
+        ctx.events.warning(location, "StrayFolders", &note);
+    }
+    let conflicts = |summary: &Summary| summary.skipped_as("conflict");
     if conflicts(now) > conflicts(before) {
         let first = now.notes.iter().find(|note| note.what == "conflict");
         let first = first.map(|note| format!("; {}: {}", note.name, note.reason)).unwrap_or_default();

@@ -68,6 +68,9 @@ pub fn one(location: &LocationView, now: Timestamp) -> std::io::Result<String> {
         ("Skipped", skipped),
         ("Removed", pass.removed.to_string()),
     ]);
+    if pass.pruned > 0 {
+        lines.push(("Pruned", format!("{} folders without a backup, from the bucket", pass.pruned)));
+    }
     if pass.refused > 0 {
         lines.push(("Not removed", format!("{}: see below", pass.refused)));
     }

@@ -139,7 +139,7 @@ impl Location {
     }
 
     /// The uid in the marker; empty if there is none.
-    pub(super) async fn owner(&self, keys: &BackupKeys) -> Result<String, StoreError> {
+    pub(crate) async fn owner(&self, keys: &BackupKeys) -> Result<String, StoreError> {
         let marker = self.get_small(&keys.owner(), SMALL).await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&marker).trim().to_owned())
     }

@@ -29,8 +29,8 @@ impl Location {
             return Ok(facts);
         }
         let key = self.layout().probe();
-        match self.put_new(&key, Bytes::from_static(TEXT.as_bytes())).await {
-            Ok(()) | Err(StoreError::Exists { .. }) => {}
+        match self.may_create(&key, Bytes::from_static(TEXT.as_bytes())).await {
+            Ok(()) => {}
             Err(StoreError::Denied { action, url, detail }) => {
                 let right = self.right_to_write();
                 let detail = format!(

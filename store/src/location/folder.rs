@@ -3,7 +3,7 @@
 use futures::TryStreamExt as _;
 use serde_json::value::RawValue;
 
-use super::{Location, read::MAX_METADATA};
+use super::{Location, read::MAX_METADATA, stray::Stray};
 use crate::StoreError;
 
 /// A gzipped list of nothing is smaller than this, one of anything larger (bytes): gzip alone takes 18, and an object of
@@ -28,6 +28,8 @@ pub enum SideFile {
 pub struct Folder {
     /// Whether anything is in it, of whatever kind.
     pub has_anything: bool,
+    /// What is in it beside the metadata.
+    pub stray: Option<Stray>,
     /// The size of the metadata (bytes; 0 where the store does not tell): the backup is there.
     pub metadata: Option<u64>,
     /// Whether the metadata is larger than any Backup can be.
@@ -61,6 +63,9 @@ impl Location {
                 Err(error) => return Err(self.failed("list", keys.folder(), &error)),
             };
             folder.has_anything = true;
+            if let Some(left) = keys.left(&object.location) {
+                Stray::add(&mut folder.stray, left, self.modified(&object));
+            }
             if object.location == metadata {
                 folder.metadata = Some(if sized { object.size } else { 0 });
                 folder.metadata_too_large = sized && object.size > MAX_METADATA;

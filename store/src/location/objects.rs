@@ -102,6 +102,25 @@ impl Location {
         put.map(drop).map_err(|error| self.failed("write", key, &error))
     }
 
+    /// Whether an object can be created under a key: it is, or the store says that it is there already, which it only says to who
+    /// may write. (Some say so of a key that was deleted where versions are kept.)
+    pub(crate) async fn may_create(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        if !self.is_unconditional() {
+            let tags = self.inner.tags.clone();
+            let options = PutOptions { mode: PutMode::Create, tags, ..PutOptions::default() };
+            match self.store().put_opts(key, PutPayload::from_bytes(bytes.clone()), options).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_taken(&error) => return Ok(()),
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
+                Err(error) => return Err(self.failed("write", key, &error)),
+            }
+        }
+        match self.put_new(key, bytes).await {
+            Err(StoreError::Exists { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
     /// The store refuses a key that is not there.
     pub(crate) fn says_it_exists(&self, key: &Path) -> StoreError {
         StoreError::Unreachable {

@@ -38,7 +38,7 @@ impl Location {
     }
 
     /// On a local disk a writer that crashed leaves staging files, which listings don't show, and so the folder.
-    async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
+    pub(super) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
         let Some(root) = &self.inner.root.folder else { return Ok(()) };
         match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

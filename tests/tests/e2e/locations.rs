@@ -264,6 +264,23 @@ async fn versions_and_object_lock_of_a_bucket_are_told_and_nothing_piles_up(
         let left = s3(world)?.versions(name).await?;
         ensure!(left == vec![(PROBE.to_owned(), false); kept], "{name}: {left:?}");
     }
+    // Who may not ask whether versions are kept is told so, and tries again as well.
+    let front = FaultyS3::start(s3(world)?.address()).await?;
+    front.rule(|asked| if asked.query.contains("versioning") { Mood::Answer(403) } else { Mood::Pass });
+    s3(world)?.create_versioned_bucket("keeps-quiet").await?;
+    for frequency in ["2h", "3h", "4h"] {
+        let before = front.asked().len();
+        apply(world, "keeps-quiet", &front.url(), &json!({ "validationFrequency": frequency })).await?;
+        eventually("it is looked at closely", AT_ONCE, async || {
+            let asked = front.asked().split_off(before);
+            anyhow::Ok(when(asked.iter().any(|asked| asked.query.contains("delete")), format!("{asked:?}")))
+        })
+        .await?;
+        let found = facts(&available(world, "keeps-quiet").await?)?;
+        let unknown = found.unknown.clone().unwrap_or_default();
+        ensure!(unknown.contains("s3:GetBucketVersioning is not granted"), "{found:?}");
+    }
+    remove(world, "keeps-quiet").await?;
     let note = told(world, "keeps-locked", "ObjectLock").await?;
     ensure!(note.contains("COMPLIANCE for 1 days"), "{note}");
     let shown = world.plugin().run(&["sync", "keeps-locked"]).await?.stdout;

@@ -32,6 +32,7 @@ mod policy;
 mod requests;
 mod restore_plugins;
 mod schedules;
+mod strays;
 mod sync;
 mod sync_removal;
 mod takeover;
@@ -129,7 +130,7 @@ async fn main() -> ExitCode {
         ),
         (
             "buckets that other clusters have filled",
-            [sync::TESTS, sync_removal::TESTS, locations::TESTS].concat(),
+            [sync::TESTS, sync_removal::TESTS, strays::TESTS, locations::TESTS].concat(),
             World::builder().controller_args(&["--store-validation-frequency=2s"]),
         ),
         (
