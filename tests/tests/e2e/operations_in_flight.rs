@@ -1,9 +1,9 @@
-//! A controller that is killed while hundreds of operations of a plugin go on: none is forgotten, none is started twice.
+//! A controller that is killed while hundreds of operations of a plugin go on, of backups or of restores: none is forgotten, none is started twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::BackupPhase;
+use backup_core::api::{BackupPhase, RestorePhase, restore::RestoreSpec};
 use backup_store::crash;
 use backup_tests::{World, plugins::Plugins};
 
@@ -11,16 +11,20 @@ use crate::{
     crash_points::{REACHED, debug_build},
     csi::side_file,
     main_job::create_backup,
+    restore_plugins::{backed_up, create, file, into, results},
     velero_plugins::{listed, plugins, scripted, told},
 };
 
 crate::tests! {
     a_controller_that_is_killed_with_hundreds_of_operations_in_flight_forgets_none_and_starts_none_twice,
+    a_controller_that_is_killed_with_hundreds_of_operations_of_restores_in_flight_forgets_none_and_starts_none_twice,
 }
 
 /// Each has its own backup, and its own operations.
 const NAMESPACES: [&str; 2] = ["in-flight-a", "in-flight-b"];
-/// Operations of each backup.
+/// Each has a backup, of which restores are made.
+const RESTORED: [&str; 2] = ["in-flight-c", "in-flight-d"];
+/// Operations of each backup, or restore.
 const EACH: usize = 100;
 /// How many of all are in flight at least when it is killed between two executions.
 const BEFORE: usize = 150;
@@ -82,11 +86,21 @@ async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: 
         }
         unknown += missing;
     }
+    none_twice(plugins, ("operate", earlier), point, unknown)
+}
+
+/// Whether each item was executed once, but for those of which nobody knows.
+fn none_twice(
+    plugins: &Plugins,
+    (call, earlier): (&str, usize),
+    point: &str,
+    unknown: usize,
+) -> anyhow::Result<()> {
     // At most the one that each of them was at. Nobody can know what became of that.
     let around = ["before-execution", "after-execution"].contains(&point);
     ensure!((usize::from(around)..=NAMESPACES.len()).contains(&unknown), "{unknown} are unknown");
     let mut executed: BTreeMap<String, usize> = BTreeMap::new();
-    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == "operate") {
+    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == call) {
         *executed.entry(called.item).or_default() += 1;
     }
     let not_executed = EACH * NAMESPACES.len() - executed.len();
@@ -95,4 +109,74 @@ async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: 
         "{not_executed} not executed, {unknown} unknown, {executed:?}"
     );
     Ok(())
+}
+
+async fn a_controller_that_is_killed_with_hundreds_of_operations_of_restores_in_flight_forgets_none_and_starts_none_twice(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let plugins = plugins(world)?;
+    let names: Vec<String> = (0..EACH).map(|number| format!("item-{number:03}")).collect();
+    let items: Vec<(&str, &str, &str)> =
+        names.iter().map(|name| (name.as_str(), "move", "start=8s")).collect();
+    for namespace in RESTORED {
+        backed_up(world, namespace, &items).await?;
+    }
+    for point in crash::EXECUTION_POINTS {
+        restores_killed_at(world, &plugins, point, &format!("{point}#{BEFORE}"))
+            .await
+            .with_context(|| format!("killed at {point}"))?;
+    }
+    for point in crash::OPERATION_POINTS.iter().filter(|point| **point != "after-renewal") {
+        restores_killed_at(world, &plugins, point, point)
+            .await
+            .with_context(|| format!("killed at {point}"))?;
+    }
+    Ok(())
+}
+
+async fn restores_killed_at(
+    world: &mut World,
+    plugins: &Plugins,
+    point: &str,
+    crash_at: &str,
+) -> anyhow::Result<()> {
+    let earlier = plugins.calls().len();
+    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash_at).await?;
+    for namespace in RESTORED {
+        let name = format!("{namespace}-{point}");
+        let spec = RestoreSpec {
+            namespace_mapping: [(namespace.to_owned(), name.clone())].into(),
+            ..into(namespace)
+        };
+        create(world, &name, spec).await?;
+    }
+    world.controllers[0].killed(REACHED).await.context("it was not reached")?;
+    world.controllers[0].restart().await?;
+
+    let mut unknown = 0;
+    for namespace in RESTORED {
+        let name = format!("{namespace}-{point}");
+        let restore = world.restore_ended(&name).await?;
+        let operations = file(world, &name, "itemoperations.json.gz").await?;
+        let operations = operations.as_array().context("no list")?;
+        let known: BTreeSet<&str> = operations
+            .iter()
+            .filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next())
+            .collect();
+        ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
+        ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
+        let missing = EACH - known.len();
+        let status = &restore.status;
+        let expected = if missing == 0 { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
+        ensure!(restore.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
+        let counts = (status.restore_item_operations_attempted, status.restore_item_operations_completed);
+        ensure!(counts == (i64::try_from(known.len())?, i64::try_from(known.len())?), "{status:?}");
+        if missing > 0 {
+            let errors = results(world, &name).await?["errors"].to_string();
+            ensure!(errors.contains("is not known"), "{errors}");
+        }
+        unknown += missing;
+    }
+    none_twice(plugins, ("move", earlier), point, unknown)
 }

@@ -65,7 +65,7 @@ pub async fn backed_up(world: &World, name: &str, items: &[(&str, &str, &str)]) 
 }
 
 /// From the backup of this name into another namespace.
-fn into(backup: &str) -> RestoreSpec {
+pub fn into(backup: &str) -> RestoreSpec {
     RestoreSpec {
         backup_name: Some(backup.to_owned()),
         namespace_mapping: [(backup.to_owned(), format!("{backup}-back"))].into(),
@@ -74,7 +74,7 @@ fn into(backup: &str) -> RestoreSpec {
     }
 }
 
-async fn create(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<()> {
+pub async fn create(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<()> {
     restores(world).create(&PostParams::default(), &Restore::new(name, spec)).await?;
     Ok(())
 }
@@ -91,13 +91,13 @@ fn made(world: &World, backup: &str) -> Api<ConfigMap> {
     Api::namespaced(world.client.clone(), &format!("{backup}-back"))
 }
 
-async fn file(world: &World, restore: &str, suffix: &str) -> anyhow::Result<Value> {
+pub async fn file(world: &World, restore: &str, suffix: &str) -> anyhow::Result<Value> {
     let key = format!("restores/{restore}/restore-{restore}-{suffix}");
     let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
     Ok(serde_json::from_reader(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?)
 }
 
-async fn results(world: &World, restore: &str) -> anyhow::Result<Value> {
+pub async fn results(world: &World, restore: &str) -> anyhow::Result<Value> {
     file(world, restore, "results.gz").await
 }
 
