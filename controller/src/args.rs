@@ -27,6 +27,15 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8085")]
     pub metrics_address: SocketAddr,
 
+    /// Address under which stored files are given to those who can reach the API server and not the store (HTTPS, through
+    /// the API server's service proxy). Without it nobody is given any.
+    #[arg(long, value_name = "ADDR")]
+    pub files_address: Option<SocketAddr>,
+
+    /// Service that leads to this address by its port `files`, in the namespace of the installation.
+    #[arg(long, value_name = "NAME", default_value = "backup-controller")]
+    pub files_service: String,
+
     /// Backups that collect items at the same time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_backups: u16,

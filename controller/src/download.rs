@@ -6,9 +6,12 @@
 //!
 //! Most requests come in swarms (`velero backup describe` makes several), so what a request is about is read at most once a second
 //! (`recent`), and the request itself comes from the watch.
+//!
+//! Who can reach the API server and not the store asks for a path of the service proxy instead (`files`).
 
 mod act;
 mod decide;
+pub mod files;
 mod observe;
 mod recent;
 

@@ -99,9 +99,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     tracing::info!(namespace = ctx.namespace, version = env!("CARGO_PKG_VERSION"), "started");
 
+    let files = download::files::serve(ctx.clone());
     tokio::select! {
         result = work(ctx, elector) => result,
         result = async { server.await } => result.context("the health server ended"),
+        result = files => result.context("the server of files ended"),
     }
 }
 

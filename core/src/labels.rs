@@ -67,6 +67,12 @@ pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.
 pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
 
+/// Our annotation of a DownloadRequest: the file is to be read through the API server, by whoever has the key of which this is the
+/// SHA-256 ([`crate::reading`]).
+pub const READ_KEY_ANNOTATION: &str = "backup-controller/read-key-sha256";
+/// Our annotation of such a DownloadRequest: uid of the Backup or Restore whose file is meant.
+pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
+
 /// Label of objects outside of the installation's namespace that stand for a backup that was found in a bucket: the uid of
 /// the Backup in this cluster.
 pub const SYNCED_FOR: &str = "backup-controller/synced-for";

@@ -12,6 +12,7 @@ pub mod operation;
 pub mod phase;
 pub mod profile;
 pub mod quantity;
+pub mod reading;
 pub mod resource_policy;
 pub mod resources;
 pub mod selection;

@@ -4,6 +4,7 @@ pub mod backup;
 pub mod locks;
 pub mod restore;
 pub mod selector;
+pub mod stored;
 pub mod sync;
 
 use std::{path::PathBuf, str::FromStr};
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub use stored::{DownloadArgs, LogsArgs};
 pub use sync::SyncArgs;
 
 /// Exit codes, for the help of every command.
@@ -64,6 +66,10 @@ pub enum Command {
     Get(GetArgs),
     /// Show one backup: is it safe, what went wrong, what now
     Describe(DescribeArgs),
+    /// Show the log of a backup
+    Logs(LogsArgs),
+    /// Get the tarball of a backup: all its items, Secrets included
+    Download(DownloadArgs),
     /// Restore from a backup; and list, show, cancel and delete restores
     Restore(Box<RestoreArgs>),
     /// End running backups early; what they have is stored, and says what is missing

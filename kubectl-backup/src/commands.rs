@@ -9,6 +9,7 @@ pub mod locks;
 pub mod names;
 pub mod pause;
 pub mod restore;
+pub mod stored;
 pub mod subject;
 pub mod sync;
 pub mod wait;
@@ -28,6 +29,8 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Create(args) => Box::pin(create::run(&global, *args, terminal)).await,
         Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
+        Command::Logs(args) => Box::pin(stored::backup_log(&global, args, terminal)).await,
+        Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
         Command::Sync(args) => Box::pin(sync::run(&global, args, terminal)).await,
@@ -53,6 +56,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                 }
                 RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
+                RestoreCommand::Logs(args) => Box::pin(stored::restore_log(&global, args, terminal)).await,
                 RestoreCommand::Cancel(args) => cancel::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
             }

@@ -8,6 +8,7 @@ pub mod client;
 pub mod commands;
 pub mod error;
 pub mod print;
+pub mod stored;
 pub mod terminal;
 pub mod view;
 

@@ -41,7 +41,7 @@ pub fn owner(kind: &Kind) -> Option<Owner> {
 
 impl Layout {
     /// The key of a target. Errors: a kind that is not known, or a name that is none.
-    fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
+    pub(crate) fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
         let (backup, restore) = (|| self.backup(&target.name), || self.restore(&target.name));
         Ok(match &target.kind {
             Kind::BackupLog => backup()?.log(),

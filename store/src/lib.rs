@@ -20,6 +20,7 @@ mod journal;
 pub mod layout;
 pub mod location;
 pub mod logfile;
+pub mod reading;
 pub mod resource_list;
 pub mod restore;
 pub mod results;
@@ -38,6 +39,7 @@ pub use location::{
     BUILT_IN, Body, Folder, Location, ObjectPlugin, SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
+pub use reading::{Of, Sought, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{RestoreFiles, WaitingRestore};
 pub use results::{ResultSet, Results, Scope};

@@ -215,6 +215,13 @@ pub async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config_from(kubeconfig).await?)?)
 }
 
+/// The same, that gives each answer as it came: kube's own tries of what is overloaded (429, 503) are left out.
+pub async fn client_without_retries(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let mut config = config_from(kubeconfig).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
 async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
     let parsed = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;

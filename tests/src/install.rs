@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -11,7 +12,8 @@ use k8s_openapi::{
     ByteString,
     api::{
         admissionregistration::v1::{ServiceReference, ValidatingWebhookConfiguration},
-        core::v1::{Namespace, Secret, Service},
+        core::v1::{Namespace, Pod, Secret, Service, ServiceAccount},
+        rbac::v1::RoleBinding,
     },
 };
 use kube::{
@@ -170,6 +172,41 @@ pub fn registrations(
     Ok(configurations)
 }
 
+/// Has the Service of the controller, as `deploy/base` has it, lead to an address, by a pod that stands for the process there.
+/// There are no nodes, so nobody would find the pod by itself: the endpoints are written here.
+pub async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) -> anyhow::Result<()> {
+    const NAME: &str = "backup-controller";
+    let base = documents(&root().join("deploy/base"))?;
+    let service = base.into_iter().find(|object| kind(object) == "Service" && object.name_any() == NAME);
+    let mut service = service.context("no Service of the controller")?;
+    let port = service.data["spec"]["ports"][0]["name"].as_str().context("its port has no name")?.to_owned();
+    service.data["spec"]["selector"] = serde_json::Value::Null;
+    let parameters = PatchParams::apply(MANAGER).force();
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    services.patch(NAME, &parameters, &Patch::Apply(&service)).await?;
+    let (name, ip) = (format!("{NAME}-{number}"), address.ip().to_string());
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+        "spec": { "containers": [{ "name": "controller", "image": NAME }] } });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    pods.patch(&name, &parameters, &Patch::Apply(&pod)).await?;
+    let status = json!({ "status": { "podIP": ip, "podIPs": [{ "ip": ip }] } });
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(status)).await?;
+    let endpoints: Api<DynamicObject> = Api::namespaced_with(
+        client.clone(),
+        NAMESPACE,
+        &kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Endpoints>(&()),
+    );
+    let known = endpoints.get_opt(NAME).await?.map(|known| known.data["subsets"].clone());
+    let mut subsets = known.as_ref().and_then(|known| known.as_array().cloned()).unwrap_or_default();
+    subsets.push(json!({
+        "addresses": [{ "ip": ip, "targetRef": { "kind": "Pod", "namespace": NAMESPACE, "name": name } }],
+        "ports": [{ "name": port, "port": address.port() }] }));
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": NAME }, "subsets": subsets });
+    endpoints.patch(NAME, &parameters, &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
 /// Makes a namespace; one that exists is fine.
 pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let namespace = Namespace {
@@ -178,6 +215,21 @@ pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()>
     };
     let api: Api<Namespace> = Api::all(client.clone());
     api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&namespace)).await?;
+    Ok(())
+}
+
+/// Makes a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
+pub async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
+    let parameters = PatchParams::apply(MANAGER).force();
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    accounts.patch(name, &parameters, &Patch::Apply(&account)).await?;
+    let Some(role) = role else { return Ok(()) };
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }] });
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
+    bindings.patch(name, &parameters, &Patch::Apply(&binding)).await?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub mod kubelet;
 pub mod listing;
 pub mod naive;
 pub mod naive_update;
+pub mod network;
 pub mod object_store;
 pub mod pki;
 pub mod plugin;

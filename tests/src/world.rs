@@ -26,6 +26,7 @@ use crate::{
     install::{self, NAMESPACE},
     kubectl::Kubectl,
     naive::NaiveWebhook,
+    network,
     object_store::S3,
     pki::Pki,
     plugin::Plugin,
@@ -56,6 +57,7 @@ pub struct WorldBuilder {
     webhook_args: Vec<String>,
     peers: bool,
     plugins: bool,
+    files: bool,
 }
 
 impl Default for WorldBuilder {
@@ -71,6 +73,7 @@ impl Default for WorldBuilder {
             webhook_args: Vec::new(),
             peers: false,
             plugins: false,
+            files: false,
         }
     }
 }
@@ -131,6 +134,19 @@ impl WorldBuilder {
     pub fn plugins(mut self) -> Self {
         self.plugins = true;
         self
+    }
+
+    /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
+    /// ([`crate::network`]).
+    #[must_use]
+    pub fn files(mut self) -> Self {
+        self.files = true;
+        self
+    }
+
+    /// Whether it can only start in a network of its own.
+    pub fn needs_network(&self) -> bool {
+        self.files
     }
 
     /// The control: a webhook that looks and then allows takes the place of ours.
@@ -235,6 +251,18 @@ impl World {
     /// Runs our kubectl plugin as the cluster's administrator.
     pub fn plugin(&self) -> Plugin {
         Plugin::new(&self.programs.plugin, self.plane.admin_kubeconfig())
+    }
+
+    /// The same as a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
+    pub async fn plugin_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<Plugin> {
+        let kubeconfig = self.person(name, role).await?;
+        Ok(Plugin::new(&self.programs.plugin, &kubeconfig))
+    }
+
+    /// The kubeconfig of a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
+    pub async fn person(&self, name: &str, role: Option<&str>) -> anyhow::Result<PathBuf> {
+        install::ensure_account(&self.client, name, role).await?;
+        self.plane.service_account_kubeconfig(NAMESPACE, name).await
     }
 
     /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules when first asked for.
@@ -449,6 +477,11 @@ impl World {
             self.plugins.iter().map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),
         );
         args.extend(self.builder.controller_args.iter().cloned());
+        if self.builder.files {
+            let address = network::free_address()?;
+            args.push(format!("--files-address={address}"));
+            install::lead_to_files(&self.client, number, address).await?;
+        }
         // Only locations that say so are compared with the cluster: most tests put things into buckets that are no one's.
         if !args.iter().any(|arg| arg.starts_with("--backup-sync-period")) {
             args.push("--backup-sync-period=0".to_owned());

@@ -1,7 +1,9 @@
 //! Answering a request, and removing it when its time is over.
 
-use backup_core::api::{DownloadRequest, download_request::DownloadRequestPhase as Phase};
-use backup_store::download;
+use backup_core::{
+    api::{DownloadRequest, download_request::DownloadRequestPhase as Phase},
+    reading::{self, Asked},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -64,11 +66,10 @@ fn patch(status: &Value) -> Value {
 /// The URL; the outer error is this replica's.
 async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Unanswered>, NotLeader> {
     let target = &request.spec.target;
-    let wanted = match download::owner(&target.kind) {
-        Some(owner) => desk.wanted(owner, target).await,
-        None => Err(Unanswered::Nothing(format!("spec.target.kind {:?} is not known", target.kind.as_str()))),
-    };
-    let wanted = match wanted {
+    if let Some(asked) = reading::asked(request) {
+        return Ok(path(desk, request, asked).await);
+    }
+    let wanted = match desk.wanted_by_name(target).await {
         Ok(wanted) => wanted,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -86,6 +87,22 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
         }
     }
     Ok(wanted.store.signed_url(target, TTL).await.map_err(Unanswered::from))
+}
+
+/// The path under which this controller gives the file to whoever has the key.
+async fn path(
+    desk: &Desk,
+    request: &DownloadRequest,
+    asked: Result<Asked, String>,
+) -> Result<String, Unanswered> {
+    let (args, asked) = (&desk.ctx.args, asked.map_err(Unanswered::Nothing)?);
+    if args.files_address.is_none() {
+        return Err(Unanswered::Nothing(
+            "the controller gives no files to readers: it was started without --files-address".to_owned(),
+        ));
+    }
+    desk.wanted_of(&asked.uid, &request.spec.target).await?;
+    Ok(reading::path(&desk.ctx.namespace, &args.files_service, &request.name_any()))
 }
 
 /// Removes a request whose time is over, if that is so now.

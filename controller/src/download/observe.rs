@@ -5,7 +5,11 @@ use std::{fmt::Debug, time::Duration};
 use backup_core::api::{
     Backup, BackupPhase, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
 };
-use backup_store::{Location, StoreError, download::Owner};
+use backup_store::{
+    Location, StoreError,
+    download::{self, Owner},
+};
+use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -38,6 +42,14 @@ pub(super) struct Subject {
     pub(super) uid: String,
     /// Its operations go on, so its files are not where they will be.
     pub(super) waits: bool,
+    /// Its phase, for people.
+    pub(super) phase: String,
+    /// Nothing more comes.
+    pub(super) over: bool,
+    /// When it began.
+    pub(super) started: Option<Timestamp>,
+    /// Why it has failed, of restores whose own files can't be told from those of another of the name.
+    pub(super) failure: Option<String>,
     /// Name of its location; of backups only, and not of all.
     location: Option<String>,
 }
@@ -98,8 +110,28 @@ impl Desk {
         }
     }
 
+    /// What a target is, if it is of the Backup or Restore of this uid.
+    pub(super) async fn wanted_of(&self, uid: &str, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+        let wanted = self.wanted_by_name(target).await?;
+        if wanted.of.uid == uid {
+            return Ok(wanted);
+        }
+        let name = &target.name;
+        Err(Unanswered::Nothing(format!(
+            "{name} is not the one that was asked for: another one has its name now"
+        )))
+    }
+
     /// What a target is.
-    pub(super) async fn wanted(&self, owner: Owner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+    pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+        let Some(owner) = download::owner(&target.kind) else {
+            let kind = target.kind.as_str();
+            return Err(Unanswered::Nothing(format!("spec.target.kind {kind:?} is not known")));
+        };
+        self.wanted(owner, target).await
+    }
+
+    async fn wanted(&self, owner: Owner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
         let (backup, of) = match owner {
             Owner::Backup => (target.name.clone(), None),
             Owner::Restore => {
@@ -167,7 +199,15 @@ fn of_backup(backup: &Backup) -> Subject {
             | P::FinalizingPartiallyFailed
     );
     let location = backup.spec.storage_location.clone().filter(|name| !name.is_empty());
-    Subject { uid: backup.uid().unwrap_or_default(), waits, location }
+    Subject {
+        uid: backup.uid().unwrap_or_default(),
+        waits,
+        phase: backup.phase().to_string(),
+        over: backup.phase().is_terminal(),
+        started: backup.status.start_timestamp.as_ref().map(|time| time.0),
+        failure: None,
+        location,
+    }
 }
 
 fn of_restore(restore: &Restore) -> Subject {
@@ -179,7 +219,20 @@ fn of_restore(restore: &Restore) -> Subject {
             | P::Finalizing
             | P::FinalizingPartiallyFailed
     );
-    Subject { uid: restore.uid().unwrap_or_default(), waits, location: None }
+    // One that has failed may have found the files of another in the place of its own; what it has to tell is its reason.
+    let failure = matches!(restore.phase(), P::Failed | P::FailedValidation).then(|| {
+        let status = &restore.status;
+        status.failure_reason.iter().chain(&status.validation_errors).cloned().collect::<Vec<_>>().join("; ")
+    });
+    Subject {
+        uid: restore.uid().unwrap_or_default(),
+        waits,
+        phase: restore.phase().to_string(),
+        over: restore.phase().is_terminal(),
+        started: restore.status.start_timestamp.as_ref().map(|time| time.0),
+        failure,
+        location: None,
+    }
 }
 
 async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>

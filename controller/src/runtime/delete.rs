@@ -21,6 +21,17 @@ pub async fn delete<K>(ctx: &Context, object: &K) -> Result<(), kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
+    as_first(ctx, object).await.map(drop)
+}
+
+/// The same; whether it was this call that deleted it, and nobody before.
+///
+/// # Errors
+/// If the API server could not be asked or refused.
+pub async fn as_first<K>(ctx: &Context, object: &K) -> Result<bool, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
     with(ctx, object, Preconditions { uid: object.uid(), resource_version: None }).await
 }
 
@@ -33,19 +44,19 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
-    with(ctx, object, preconditions).await
+    with(ctx, object, preconditions).await.map(drop)
 }
 
-async fn with<K>(ctx: &Context, object: &K, preconditions: Preconditions) -> Result<(), kube::Error>
+async fn with<K>(ctx: &Context, object: &K, preconditions: Preconditions) -> Result<bool, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
     let name = object.name_any();
     let params = DeleteParams::default().preconditions(preconditions);
     match ctx.api::<K>().delete(&name, &params).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         // A conflict: another object has the name, so ours is gone; or it is not what was seen.
-        Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(()),
+        Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

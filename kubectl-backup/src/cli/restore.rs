@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs, duration,
-    key_value, selector,
+    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput, WaitArgs,
+    duration, key_value, selector,
 };
 
 const EXAMPLES: &str = "\
@@ -53,6 +53,9 @@ pub enum RestoreCommand {
     /// Show one restore: is it done, what went wrong, what now
     #[command(after_help = DESCRIBE_EXAMPLES)]
     Describe(DescribeArgs),
+    /// Show the log of a restore
+    #[command(after_help = LOGS_EXAMPLES)]
+    Logs(LogsArgs),
     /// End running restores early; what they have restored stays, and they say what is missing
     #[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
     Cancel(CancelArgs),
@@ -60,6 +63,14 @@ pub enum RestoreCommand {
     #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Delete(DeleteArgs),
 }
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  # What a restore has told
+  kubectl backup restore logs back-again
+
+  # What it left as it was, and why
+  kubectl backup restore logs back-again | grep level=warning";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:

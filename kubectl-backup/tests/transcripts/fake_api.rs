@@ -9,11 +9,12 @@ use std::{
 use crate::samples::with;
 use axum::{
     Router,
-    body::{Bytes, to_bytes},
+    body::{Body, Bytes, to_bytes},
     extract::{Request, State},
     http::{Method, StatusCode},
     response::{IntoResponse, Response},
 };
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 /// How a request is answered, beside what is stored.
@@ -21,6 +22,10 @@ use serde_json::{Value, json};
 pub enum Fault {
     /// With this status and body.
     Answer(u16, Value),
+    /// With these headers and bytes.
+    Bytes(u16, Vec<(&'static str, String)>, Vec<u8>),
+    /// With these headers and bytes of so many, and then the connection is cut.
+    Broken(Vec<(&'static str, String)>, Vec<u8>, usize),
     /// Not at all, for a long time.
     Hang,
     /// The request is carried out, but the answer is this.
@@ -100,6 +105,30 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
     };
     match fault {
         Some(Fault::Answer(code, body)) => return reply(code, &body),
+        Some(Fault::Bytes(code, headers, bytes)) => {
+            let mut response = (StatusCode::from_u16(code).unwrap(), bytes).into_response();
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            return response;
+        }
+        Some(Fault::Broken(headers, bytes, length)) => {
+            let pieces = futures::stream::iter([
+                Ok(Bytes::from(bytes)),
+                Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+            ])
+            .then(|piece| async {
+                // Else the first piece goes down with the connection.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                piece
+            });
+            let mut response = Body::from_stream(pieces).into_response();
+            response.headers_mut().insert("content-length", length.into());
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            return response;
+        }
         Some(Fault::Hang) => {
             tokio::time::sleep(Duration::from_hours(1)).await;
             return StatusCode::GATEWAY_TIMEOUT.into_response();
@@ -216,6 +245,7 @@ fn store(
                 );
             }
             inner.served += 1;
+            object["metadata"]["name"] = json!(name);
             object["metadata"]["uid"] = json!(format!("{:08}-aaaa-bbbb-cccc-dddddddddddd", inner.served));
             object["metadata"]["resourceVersion"] = json!("100");
             object["metadata"]["creationTimestamp"] = json!("2026-11-03T05:14:12Z");

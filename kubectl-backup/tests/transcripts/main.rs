@@ -15,5 +15,6 @@ mod locks;
 mod person;
 mod restore;
 mod samples;
+mod stored;
 mod sync;
 mod wait;

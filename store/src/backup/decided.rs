@@ -1,6 +1,7 @@
 //! The last step: what was decided becomes visible, contents first, metadata last.
 
 use backup_core::api::Backup;
+use bytes::Bytes;
 use object_store::path::Path;
 
 use super::{
@@ -40,6 +41,11 @@ impl Decided {
     /// Size of the tarball (bytes).
     pub fn bytes(&self) -> u64 {
         self.contents().bytes()
+    }
+
+    /// What a final key will hold; none for the contents.
+    pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
+        self.record.file(key)
     }
 
     /// Number of the record.

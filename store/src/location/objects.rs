@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) struct There {
     /// Its size (bytes); none where that is known only once it was read.
     pub size: Option<u64>,
+    /// By which the store tells these bytes from others, if it does.
+    pub e_tag: Option<String>,
 }
 
 /// Whether the store refuses because the key is there.
@@ -65,7 +67,10 @@ impl Location {
     /// Looks at an object; none if the key is not there.
     pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<There>, StoreError> {
         match self.store().head(key).await {
-            Ok(meta) => Ok(Some(There { size: self.plugin().is_none().then_some(meta.size) })),
+            Ok(meta) => {
+                let size = self.plugin().is_none().then_some(meta.size);
+                Ok(Some(There { size, e_tag: meta.e_tag }))
+            }
             Err(error) => self.absent("look at", key, &error),
         }
     }

@@ -1,0 +1,254 @@
+//! Files for people who can reach the API server and nothing else: they ask by a DownloadRequest, and read through the API
+//! server's service proxy.
+//!
+//! The proxy does not tell who asks, so who may read is settled before: creating the request is the permission, and it names the
+//! hash of a key that only its maker has (`backup_core::reading`). Who has the key gets one file, once: the request is deleted before
+//! the last bytes go. Until then, and for as long as the request lives, a download that was broken off can be gone on with.
+//!
+//! Every replica serves, as all it needs is in the API server and in the store. What is not allowed is not told apart: no such
+//! request, a wrong key, one that was used.
+
+mod decide;
+mod pump;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, State},
+    response::Response,
+    routing::any,
+};
+use backup_core::{
+    api::DownloadRequest,
+    reading::{FOLDER, KEY_HEADER, STATUS_KIND},
+};
+use backup_store::{Of, Sought, StoredFile};
+use http::{
+    HeaderMap, Method, StatusCode,
+    header::{
+        ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, RANGE,
+        RETRY_AFTER,
+    },
+};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::observe::{self, Desk, Subject, Unanswered, Wanted};
+use crate::{
+    context::Context,
+    runtime::{delete, errors::plain},
+};
+use decide::{Part, Refusal};
+
+/// Files that are read at the same time. Each has a few pieces of up to some 64 KiB in memory, and a connection to the store.
+const READERS: usize = 16;
+/// When to come back (seconds).
+const AGAIN: u64 = 2;
+/// For everything before the first byte.
+const OPENING: Duration = Duration::from_secs(20);
+
+/// A refusal: code and sentence.
+type Refused = (StatusCode, String);
+
+#[derive(Clone)]
+struct Server {
+    desk: Arc<Desk>,
+    readers: Arc<Semaphore>,
+}
+
+/// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
+///
+/// # Errors
+/// The address can't be listened on.
+pub async fn serve(ctx: Context) -> anyhow::Result<()> {
+    let Some(address) = ctx.args.files_address.filter(|_| ctx.ledger.profile().engine) else {
+        return std::future::pending().await;
+    };
+    let server = Server { desk: Arc::new(Desk::new(ctx)), readers: Arc::new(Semaphore::new(READERS)) };
+    let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
+    tracing::info!(%address, "files can be read");
+    axum_server::bind_rustls(address, tls::config()?)
+        .serve(router.into_make_service())
+        .await
+        .with_context(|| format!("can not listen on {address}: choose another address with --files-address"))
+}
+
+async fn file(
+    State(server): State<Server>,
+    Path(name): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    let answered = async {
+        if method != Method::GET {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "files can only be read: send a GET".to_owned()));
+        }
+        let Some(key) = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok()) else {
+            return Err(not_allowed());
+        };
+        let permit = Arc::clone(&server.readers).try_acquire_owned().map_err(|_| {
+            let why = format!("{READERS} files are being read at the moment: try again in a moment");
+            (StatusCode::SERVICE_UNAVAILABLE, why)
+        })?;
+        let opening = open(&server.desk, &name, key, &headers, permit);
+        tokio::time::timeout(OPENING, opening).await.unwrap_or_else(|_| {
+            let why = format!("API server and store gave no file within {OPENING:?}: try again in a moment");
+            Err((StatusCode::SERVICE_UNAVAILABLE, why))
+        })
+    };
+    answered.await.unwrap_or_else(|refused| refusal(&name, &refused))
+}
+
+/// From a request to the first byte of its file.
+async fn open(
+    desk: &Arc<Desk>,
+    name: &str,
+    key: &str,
+    headers: &HeaderMap,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, Refused> {
+    // What a name can't be is not asked for: it would be another path of the API.
+    let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
+    let request = if is_name { observe::request(&desk.ctx, name).await } else { Ok(None) };
+    let request = request.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, plain(&error)))?;
+    let (request, asked) =
+        decide::admit(request, key, Timestamp::now()).map_err(|refusal| match refusal {
+            Refusal::NotAllowed => not_allowed(),
+            Refusal::NotYet => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the request is not answered yet".to_owned())
+            }
+            Refusal::Failed(why) => (StatusCode::NOT_FOUND, why),
+        })?;
+    let wanted = desk.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
+    let file = seek(&request, &wanted).await?;
+    answer(desk, request, file, headers, permit).await
+}
+
+async fn seek(request: &DownloadRequest, wanted: &Wanted) -> Result<StoredFile, Refused> {
+    let (target, subject) = (&request.spec.target, &wanted.of);
+    if let Some(failure) = &subject.failure {
+        let (name, phase) = (&target.name, &subject.phase);
+        let why = format!(
+            "restore {name} is {phase}, and what is stored under its name may be another's: {failure}"
+        );
+        return Err((StatusCode::NOT_FOUND, why));
+    }
+    let of = Of { uid: &subject.uid, started: subject.started, ended: subject.over };
+    match wanted.store.seek(target, of).await {
+        Ok(Sought::Found(file)) => Ok(file),
+        Ok(Sought::Nothing) => Err((StatusCode::NOT_FOUND, nothing(request, subject))),
+        Ok(Sought::OfAnother) => {
+            let name = &target.name;
+            let why = format!(
+                "what is stored as {name} is of another backup of this name: it has another uid, and began at another time"
+            );
+            Err((StatusCode::NOT_FOUND, why))
+        }
+        Err(error) => Err(unanswered(&error.into())),
+    }
+}
+
+fn nothing(request: &DownloadRequest, subject: &Subject) -> String {
+    let (kind, name) = (request.spec.target.kind.as_str(), &request.spec.target.name);
+    if subject.over {
+        format!("there is no {kind} of {name} in the store")
+    } else {
+        let phase = &subject.phase;
+        format!(
+            "there is no {kind} of {name} yet: it is {phase}, and its files are stored once its items are through"
+        )
+    }
+}
+
+async fn answer(
+    desk: &Arc<Desk>,
+    request: DownloadRequest,
+    file: StoredFile,
+    headers: &HeaderMap,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, Refused> {
+    let header = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let version = file.version.as_ref().map(|version| format!("\"{version}\""));
+    let part = decide::part(header(RANGE), header(IF_RANGE), version.as_deref(), file.size);
+    let mut response = Response::builder().header(CACHE_CONTROL, "no-store");
+    let (code, range) = match (part, file.size) {
+        (Part::Whole, _) | (_, None) => (StatusCode::OK, None),
+        (Part::Of(range), Some(size)) => {
+            let last = range.end.saturating_sub(1);
+            response = response.header(CONTENT_RANGE, format!("bytes {}-{last}/{size}", range.start));
+            (StatusCode::PARTIAL_CONTENT, Some(range))
+        }
+        (Part::None, Some(size)) => {
+            let response = response.header(CONTENT_RANGE, format!("bytes */{size}"));
+            return Ok(response
+                .status(StatusCode::RANGE_NOT_SATISFIABLE)
+                .body(Body::empty())
+                .unwrap_or_default());
+        }
+    };
+    if let Some(size) = file.size {
+        let length = range.as_ref().map_or(size, |range| range.end - range.start);
+        response = response.header(CONTENT_LENGTH, length).header(ACCEPT_RANGES, "bytes");
+    } else {
+        response = response.header(ACCEPT_RANGES, "none");
+    }
+    if let Some(version) = version {
+        response = response.header(ETAG, version);
+    }
+    let to_the_end = range.as_ref().is_none_or(|range| Some(range.end) == file.size);
+    tracing::info!(
+        request = request.metadata.name,
+        kind = request.spec.target.kind.as_str(),
+        of = request.spec.target.name,
+        from = range.as_ref().map_or(0, |range| range.start),
+        "a file is read"
+    );
+    let bytes = file.read(range).await.map_err(|error| unanswered(&error.into()))?;
+    let desk = Arc::clone(desk);
+    let use_up = async move {
+        if !to_the_end {
+            return Ok(());
+        }
+        match delete::as_first(&desk.ctx, &request).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the request is used up".to_owned()),
+            Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),
+        }
+    };
+    let body = pump::body(bytes, use_up, permit);
+    let response = response.status(code).header(CONTENT_TYPE, "application/octet-stream").body(body);
+    response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn not_allowed() -> Refused {
+    let why = "this is not a key of a request that stands: it is used up, over, or never was one. Ask again by a new DownloadRequest";
+    (StatusCode::FORBIDDEN, why.to_owned())
+}
+
+fn unanswered(why: &Unanswered) -> Refused {
+    let code = if why.is_transient() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NOT_FOUND };
+    (code, why.to_string())
+}
+
+/// As the API server says such things, so that its clients understand.
+fn refusal(name: &str, (code, message): &Refused) -> Response {
+    let passing = *code == StatusCode::SERVICE_UNAVAILABLE;
+    let mut details = json!({ "kind": STATUS_KIND, "name": name });
+    let mut response = Response::builder()
+        .status(*code)
+        .header(CONTENT_TYPE, "application/json")
+        .header(CACHE_CONTROL, "no-store");
+    if passing {
+        details["retryAfterSeconds"] = json!(AGAIN);
+        response = response.header(RETRY_AFTER, AGAIN);
+    }
+    let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+    let status = json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(),
+        "reason": reason, "message": message, "details": details });
+    response.body(Body::from(status.to_string())).unwrap_or_default()
+}

@@ -1,0 +1,45 @@
+//! `logs` and `download`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::EXIT_CODES;
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  # What a backup has told
+  kubectl backup logs nightly-20261103030000
+
+  # Only what went wrong
+  kubectl backup logs nightly-20261103030000 | grep level=error";
+
+/// `logs`, for backups and for restores.
+#[derive(Args, Debug)]
+#[command(after_help = LOGS_EXAMPLES)]
+pub struct LogsArgs {
+    /// Name
+    pub name: String,
+}
+
+const DOWNLOAD_EXAMPLES: &str = "\
+Examples:
+  # Into nightly-20261103030000-data.tar.gz
+  kubectl backup download nightly-20261103030000
+
+  # See what is in it
+  kubectl backup download nightly-20261103030000 -o - | tar tz";
+
+/// `download`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{DOWNLOAD_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct DownloadArgs {
+    /// Name of the backup
+    pub name: String,
+    /// File to write; - is stdout [default: <name>-data.tar.gz]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    pub force: bool,
+}

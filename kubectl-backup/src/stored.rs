@@ -1,0 +1,363 @@
+//! Files of backups and restores, read through the API server: nothing else has to be reached.
+//!
+//! A DownloadRequest asks for the file and names the hash of a key that is made here and sent along only when the file is
+//! fetched ([`backup_core::reading`]). A connection that breaks is gone on with where it broke; a key that is used up or over by
+//! then is replaced by a new one.
+
+use std::{cell::Cell, time::Duration};
+
+use backup_core::{
+    api::{
+        DownloadRequest,
+        download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget, DownloadTargetKind},
+    },
+    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    reading::{FOLDER, KEY_HEADER, KEY_LENGTH, Key, PORT, STATUS_KIND},
+};
+use http::{
+    HeaderMap, Request, Response, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE},
+};
+use http_body_util::{BodyExt as _, Limited};
+use kube::{
+    api::{ObjectMeta, PostParams},
+    client::Body,
+    core::Status,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    client::Session,
+    commands::pause::pause,
+    error::{About, Problem, causes},
+    print::table::plain,
+};
+
+/// How long it is tried without a byte coming.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the controller gets to answer a request.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Pauses between tries.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// The longest message of an error that is read (bytes).
+const MAX_STATUS: usize = 64 * 1024;
+
+/// A file.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Which one.
+    pub kind: DownloadTargetKind,
+    /// Name of the backup or restore.
+    pub name: &'a str,
+    /// Its uid: another one of the name is not what is meant.
+    pub uid: &'a str,
+}
+
+/// Reads a file as it is stored; gives its length (bytes). `sink` gets the bytes in order, each once; `talk` what a person should
+/// know meanwhile.
+pub async fn read(
+    session: &Session,
+    wanted: &Wanted<'_>,
+    mut sink: impl FnMut(&[u8]) -> Result<(), Problem>,
+    mut talk: impl FnMut(&str),
+) -> Result<u64, Problem> {
+    let mut reading = Reading { session, wanted, grant: None, offset: 0, size: None, version: None };
+    let (mut since, mut tries) = (Instant::now(), 0);
+    loop {
+        let before = reading.offset;
+        let problem = match reading.attempt(&mut sink).await {
+            Ok(()) => return Ok(reading.offset),
+            Err(Trouble::Final(problem)) => return Err(problem),
+            Err(Trouble::Passing(problem)) => problem,
+        };
+        if reading.offset > before {
+            (since, tries) = (Instant::now(), 0);
+        }
+        if since.elapsed() > PATIENCE {
+            return Err(problem);
+        }
+        if tries == 0 {
+            talk(&format!("{problem}; trying again"));
+        }
+        sleep(pause(tries, PAUSES.0, PAUSES.1)).await;
+        tries += 1;
+    }
+}
+
+/// Whether trying again may help.
+enum Trouble {
+    Passing(Problem),
+    Final(Problem),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        if problem.is_transient() { Self::Passing(problem) } else { Self::Final(problem) }
+    }
+}
+
+/// What the controller gave: where, and with which key.
+struct Grant {
+    path: String,
+    key: Key,
+}
+
+struct Reading<'a> {
+    session: &'a Session,
+    wanted: &'a Wanted<'a>,
+    grant: Option<Grant>,
+    /// Bytes that came.
+    offset: u64,
+    /// Of the whole, once that is known.
+    size: Option<u64>,
+    /// Which bytes these are, once that is known.
+    version: Option<String>,
+}
+
+impl Reading<'_> {
+    async fn attempt(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), Problem>) -> Result<(), Trouble> {
+        let grant = match self.grant.take() {
+            Some(grant) => grant,
+            None => ask(self.session, self.wanted).await?,
+        };
+        let sent =
+            timeout(self.session.request_timeout, self.session.client.send(self.request(&grant)?)).await;
+        self.grant = Some(grant);
+        let response = match sent {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.explain(error).into()),
+            Err(_) => return Err(self.slow().into()),
+        };
+        let Some(mut skip) = self.begin(&response)? else { return self.refused(response).await };
+        let mut body = response.into_body();
+        loop {
+            let frame = timeout(self.session.request_timeout, body.frame()).await;
+            let frame = match frame.map_err(|_| self.slow())? {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Err(Trouble::Passing(self.broken(&causes(&error)))),
+                None => break,
+            };
+            let Ok(mut bytes) = frame.into_data() else { continue };
+            let known = skip.min(bytes.len() as u64);
+            skip -= known;
+            let _ = bytes.split_to(usize::try_from(known).unwrap_or(bytes.len()));
+            sink(&bytes).map_err(Trouble::Final)?;
+            self.offset += bytes.len() as u64;
+        }
+        match self.size {
+            Some(size) if size != self.offset => Err(Trouble::Passing(self.broken("the connection ended"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn request(&self, grant: &Grant) -> Result<Request<Body>, Problem> {
+        let mut request = Request::get(&grant.path).header(KEY_HEADER, grant.key.as_str());
+        if self.offset > 0 {
+            request = request.header(RANGE, format!("bytes={}-", self.offset));
+            if let Some(version) = &self.version {
+                request = request.header(IF_RANGE, version);
+            }
+        }
+        request.body(Body::empty()).map_err(|error| self.other(error.to_string()))
+    }
+
+    /// How many bytes of the answer are known already; none if it is no file.
+    fn begin(&mut self, response: &Response<Body>) -> Result<Option<u64>, Trouble> {
+        let (headers, code) = (response.headers(), response.status());
+        let version = text(headers, &ETAG);
+        let changed = || {
+            let why = format!("{} has changed while it was read", self.title());
+            let remedy = Some("Try again.".to_owned());
+            Trouble::Final(Problem::Other { message: why, remedy })
+        };
+        let other_version = self.offset > 0 && version != self.version;
+        match code {
+            StatusCode::OK if other_version => Err(changed()),
+            StatusCode::OK => {
+                (self.size, self.version) = (number(text(headers, &CONTENT_LENGTH).as_deref()), version);
+                Ok(Some(self.offset))
+            }
+            StatusCode::PARTIAL_CONTENT => {
+                let range = text(headers, &CONTENT_RANGE).unwrap_or_default();
+                let begin = range.strip_prefix("bytes ").and_then(|range| range.split('-').next());
+                let size = range.rsplit('/').next();
+                if other_version || number(size) != self.size {
+                    return Err(changed());
+                }
+                if number(begin) != Some(self.offset) {
+                    let why =
+                        format!("bytes from {} on were asked for, and the answer has {range:?}", self.offset);
+                    return Err(Trouble::Final(self.other(why)));
+                }
+                Ok(Some(0))
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => Err(changed()),
+            _ => Ok(None),
+        }
+    }
+
+    /// The controller's refusal, or the API server's.
+    async fn refused(&mut self, response: Response<Body>) -> Result<(), Trouble> {
+        let code = response.status();
+        let body = Limited::new(response.into_body(), MAX_STATUS).collect();
+        let body = timeout(self.session.request_timeout, body).await.map_err(|_| self.slow())?;
+        let bytes = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
+            let text: String = String::from_utf8_lossy(&bytes).chars().take(200).collect();
+            Status::failure(&plain(&text), "").with_code(code.as_u16())
+        });
+        let details = status.details.as_ref();
+        if details.is_none_or(|details| details.kind != STATUS_KIND) {
+            // The proxy does not reach the controller, or the API server does not let us through.
+            if code == StatusCode::NOT_FOUND {
+                let message = format!(
+                    "the API server does not lead to the controller's files: {}",
+                    plain(&status.message)
+                );
+                let remedy = Some("Install the Service backup-controller from deploy/base.".to_owned());
+                return Err(Trouble::Final(Problem::Other { message, remedy }));
+            }
+            return Err(self.explain(kube::Error::Api(Box::new(status))).into());
+        }
+        let problem = self.other(plain(&status.message));
+        match code {
+            StatusCode::FORBIDDEN => {
+                self.grant = None;
+                Err(Trouble::Passing(problem))
+            }
+            StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Passing(problem)),
+            _ => Err(Trouble::Final(Problem::Other { message: plain(&status.message), remedy: None })),
+        }
+    }
+
+    fn title(&self) -> String {
+        title(self.wanted)
+    }
+
+    fn other(&self, why: String) -> Problem {
+        Problem::Api { doing: format!("cannot read {}", self.title()), code: 0, message: why }
+    }
+
+    fn broken(&self, why: &str) -> Problem {
+        self.other(format!("it broke off after {} bytes: {why}", self.offset))
+    }
+
+    fn explain(&self, error: kube::Error) -> Problem {
+        let about = About { verb: "read", kind: "file", plural: "services/proxy", name: &self.title() };
+        about.explain(error, &self.session.server, &self.session.namespace)
+    }
+
+    fn slow(&self) -> Problem {
+        let doing = format!("cannot read {}", self.title());
+        Problem::Slow { doing, server: self.session.server.clone(), after: self.session.request_timeout }
+    }
+}
+
+fn title(wanted: &Wanted<'_>) -> String {
+    format!("{} of {}", wanted.kind.as_str(), wanted.name)
+}
+
+fn text(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+fn number(text: Option<&str>) -> Option<u64> {
+    text.and_then(|text| text.trim().parse().ok())
+}
+
+/// Asks the controller, and waits for its answer. It removes the request itself, once it is used up or over.
+async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
+    let mut random = [0; KEY_LENGTH];
+    rustls::crypto::ring::default_provider().secure_random.fill(&mut random).map_err(|_| {
+        Trouble::Final(Problem::Other {
+            message: "this machine gives no random numbers".to_owned(),
+            remedy: None,
+        })
+    })?;
+    let key = Key::new(random);
+    let annotations = [
+        (READ_KEY_ANNOTATION.to_owned(), key.hash()),
+        (READ_UID_ANNOTATION.to_owned(), wanted.uid.to_owned()),
+    ];
+    let target = DownloadTarget {
+        kind: wanted.kind.clone(),
+        name: wanted.name.to_owned(),
+        ..DownloadTarget::default()
+    };
+    let mut request =
+        DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
+    request.metadata = ObjectMeta {
+        generate_name: Some("read-".to_owned()),
+        annotations: Some(annotations.into()),
+        ..ObjectMeta::default()
+    };
+    let api = session.api::<DownloadRequest>();
+    let about = |verb, name| About { verb, kind: "downloadrequest", plural: "downloadrequests", name };
+    let created = session.call(about("create", ""), api.create(&PostParams::default(), &request)).await?;
+    let name = created.metadata.name.unwrap_or_default();
+    let (end, looks) = (Instant::now() + ANSWER.min(session.request_timeout), Cell::new(0));
+    loop {
+        let status = session.call(about("get", &name), api.get(&name)).await?.status;
+        match status.phase {
+            Some(DownloadRequestPhase::Processed) => {
+                let path = status.download_url.unwrap_or_default();
+                return if is_path(&path, &session.namespace, &name) {
+                    Ok(Grant { path, key })
+                } else {
+                    Err(Trouble::Final(Problem::Other {
+                        message: format!("the server gives {} by a URL of the bucket, not through the API server", title(wanted)),
+                        remedy: Some("A Velero server does so; its own command follows it: velero backup logs, velero backup download.".to_owned()),
+                    }))
+                };
+            }
+            Some(DownloadRequestPhase::Failed) => {
+                let message = plain(&status.message.unwrap_or_default());
+                return Err(Trouble::Final(Problem::Other { message, remedy: None }));
+            }
+            _ => {}
+        }
+        if Instant::now() >= end {
+            let message =
+                format!("the controller has not answered downloadrequest {name:?} within {ANSWER:?}");
+            let namespace = &session.namespace;
+            let remedy = format!(
+                "Check that it runs: kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller"
+            );
+            return Err(Trouble::Final(Problem::Other { message, remedy: Some(remedy) }));
+        }
+        sleep(pause(looks.replace(looks.get() + 1), Duration::from_millis(30), Duration::from_millis(500)))
+            .await;
+    }
+}
+
+/// Whether this is a path to the file of this request, by some Service of the installation. The key goes nowhere else.
+fn is_path(path: &str, namespace: &str, request: &str) -> bool {
+    let start = format!("/api/v1/namespaces/{namespace}/services/https:");
+    let end = format!(":{PORT}/proxy{FOLDER}/{request}");
+    let service = path.strip_prefix(&start).and_then(|rest| rest.strip_suffix(&end));
+    service.is_some_and(|name| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_goes_to_a_service_of_the_installation_only() {
+        let good = backup_core::reading::path("velero", "backup-controller", "read-1");
+        assert!(is_path(&good, "velero", "read-1"));
+        for (path, namespace, request) in [
+            (good.as_str(), "other", "read-1"),
+            (&good, "velero", "read-2"),
+            (&format!("https://evil{good}"), "velero", "read-1"),
+            (&good.replace("https:", "http:"), "velero", "read-1"),
+            (&good.replace("backup-controller", "a:1/proxy/x?y="), "velero", "read-1"),
+            (&good.replace("backup-controller", ""), "velero", "read-1"),
+            ("", "velero", "read-1"),
+        ] {
+            assert!(!is_path(path, namespace, request), "{path}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use std::io::Write as _;
+
+use axum::http::Method;
+use flate2::{Compression, write::GzEncoder};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, completed_restore},
+};
+
+const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
+
+/// A cluster with a backup and a restore, whose controller answers the next request so.
+async fn cluster(number: usize, status: Value) -> FakeApi {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly"))
+        .has("restores", completed_restore("back-again", "nightly"));
+    answers(&api, number, &status);
+    api
+}
+
+fn answers(api: &FakeApi, number: usize, status: &Value) {
+    let name = format!("read-{number}");
+    let answered = json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name },
+        "spec": { "target": { "kind": "BackupLog", "name": "nightly" } }, "status": status });
+    api.next(Method::GET, &format!("downloadrequests/{name}"), Fault::Becomes(answered));
+}
+
+fn granted(number: usize) -> Value {
+    json!({ "phase": "Processed", "downloadURL": format!("{PATH}read-{number}") })
+}
+
+/// A refusal by the controller.
+fn refusal(code: u16, message: &str) -> Value {
+    failure(code, "", message, &json!({ "kind": "storedfiles" }))
+}
+
+fn log() -> Vec<u8> {
+    let mut text = GzEncoder::new(Vec::new(), Compression::fast());
+    text.write_all(b"level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n").unwrap();
+    text.finish().unwrap()
+}
+
+#[tokio::test]
+async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
+    let api = cluster(0, granted(0)).await;
+    let (log, files) = (log(), format!("{PATH}read-0"));
+    let (head, tail) = log.split_at(10);
+    let version = ("etag", "\"v\"".to_owned());
+    let said = |code, message| Fault::Answer(code, refusal(code, message));
+    api.next(Method::GET, &files, said(503, "16 files are being read at the moment: try again in a moment"));
+    api.next(Method::GET, &files, Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
+    api.next(Method::GET, &files, said(403, "this is not a key of a request that stands"));
+    answers(&api, 1, &granted(1));
+    let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
+    api.next(
+        Method::GET,
+        &format!("{PATH}read-1"),
+        Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
+    );
+    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly").await);
+    let asked = api.stored("downloadrequests", "read-0").unwrap();
+    assert_eq!(asked["spec"]["target"], json!({ "kind": "BackupLog", "name": "nightly" }));
+}
+
+#[tokio::test]
+async fn on_a_terminal_a_log_moves_no_cursor() {
+    let api = cluster(0, granted(0)).await;
+    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
+    assert_snapshot!(Person::at(&api).at_terminal("").types("kubectl backup restore logs back-again").await);
+}
+
+#[tokio::test]
+async fn what_can_not_be_read_is_told_with_its_remedy() {
+    let mut all = String::new();
+    for (status, answer) in [
+        (json!({ "phase": "Failed", "message": "backup nightly is gone" }), None),
+        (json!({ "phase": "Processed", "downloadURL": "https://bucket/key?signature" }), None),
+        (granted(0), Some((404, refusal(404, "there is no BackupLog of nightly yet: it is InProgress")))),
+        (
+            granted(0),
+            Some((
+                404,
+                failure(
+                    404,
+                    "NotFound",
+                    "services \"backup-controller\" not found",
+                    &json!({ "kind": "services" }),
+                ),
+            )),
+        ),
+        (
+            granted(0),
+            Some((
+                403,
+                failure(
+                    403,
+                    "Forbidden",
+                    "services \"https:backup-controller:files\" is forbidden",
+                    &json!({}),
+                ),
+            )),
+        ),
+    ] {
+        let api = cluster(0, status).await;
+        if let Some((code, body)) = answer {
+            api.next(Method::GET, &format!("{PATH}read-0"), Fault::Answer(code, body));
+        }
+        all += &Person::at(&api).types("kubectl backup logs nightly").await;
+        all += "\n";
+    }
+    let api = cluster(0, granted(0)).await;
+    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()[..20].to_vec()));
+    all += &Person::at(&api).types("kubectl backup logs nightly").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_tarball_is_written_whole_or_not_at_all() {
+    let api = cluster(0, granted(0)).await;
+    let person = Person::at(&api);
+    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), b"tarball".to_vec()));
+    let mut all = person.types("kubectl backup download nightly -o ~/n.tar.gz").await;
+    assert_eq!(std::fs::read(person.home.path().join("n.tar.gz")).unwrap(), b"tarball");
+    all += &person.types("kubectl backup download nightly -o ~/n.tar.gz").await;
+    answers(&api, 1, &json!({ "phase": "Failed", "message": "no" }));
+    all += &person.types("kubectl backup download nightly -o ~/n.tar.gz --force").await;
+    assert_eq!(std::fs::read(person.home.path().join("n.tar.gz")).unwrap(), b"tarball");
+    all += &person.types("kubectl backup download nightly -o ~/no/n.tar.gz").await;
+    let left = std::fs::read_dir(person.home.path()).unwrap().count();
+    assert_eq!(left, 2, "something is left beside .kube and n.tar.gz");
+    all += &person.at_terminal("").types("kubectl backup download nightly -o -").await;
+    assert_snapshot!(all);
+}

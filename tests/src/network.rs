@@ -1,0 +1,67 @@
+//! A network of its own, for what must not be on a loopback address: endpoints of Services.
+//!
+//! Programs and tests of such a world run in a network namespace that has one more address on its loopback interface.
+//! Nothing leaves it, and nothing of the machine's own network is in it. A process can't enter one by itself, so the test
+//! program starts itself again inside.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+
+use crate::binaries::{PlanePrograms, Programs, build_control_plane, s3_available};
+
+/// The address; one of those that are for documentation, and nobody's (RFC 5737).
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Set inside.
+const INSIDE: &str = "BACKUP_TESTS_NETWORK";
+
+/// Whether this process is inside.
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// An address, with a free port, that is not a loopback address for the API server.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((ADDRESS, 0)).with_context(|| {
+        format!("{ADDRESS} is not an address here: such a world starts in a network of its own")
+    })?;
+    Ok(SocketAddr::new(IpAddr::V4(ADDRESS), listener.local_addr()?.port()))
+}
+
+/// Runs this program inside with one argument; `seen` is given each line of its output. Whether it ended well.
+///
+/// # Errors
+/// Where no network can be made: who may not do it, what is missing.
+pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
+    // What has to be fetched is fetched here: inside there is no way out.
+    Programs::build("dev")?;
+    PlanePrograms::find()?;
+    if s3_available() {
+        build_control_plane()?;
+    }
+    let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.arg("--net");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["sh", "-c", make, &ADDRESS.to_string()]);
+    command.arg(std::env::current_exe()?).arg(argument).env(INSIDE, "yes");
+    let mut child = command.stdout(Stdio::piped()).spawn().context("unshare (util-linux) can not be run")?;
+    let output = child.stdout.take().context("no output")?;
+    let mut lines = 0;
+    for line in BufReader::new(output).lines() {
+        lines += 1;
+        seen(&line?);
+    }
+    let status = child.wait()?;
+    ensure!(
+        lines > 0,
+        "no network namespace can be made here ({status}): it takes `unshare --net` and `ip` (iproute2), and root or user namespaces"
+    );
+    Ok(status.success())
+}
