@@ -19,6 +19,19 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Set inside.
 const INSIDE: &str = "BACKUP_TESTS_NETWORK";
 
+/// The error where no network can be made: why.
+#[derive(Debug)]
+pub struct NoNetwork(String);
+
+impl std::fmt::Display for NoNetwork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let needs = "it takes `unshare --net` and `ip` (iproute2), and root or user namespaces";
+        write!(f, "no network namespace can be made here ({}): {needs}", self.0)
+    }
+}
+
+impl std::error::Error for NoNetwork {}
+
 /// Whether this process is inside.
 pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
@@ -35,7 +48,7 @@ pub fn free_address() -> anyhow::Result<SocketAddr> {
 /// Runs this program inside with one argument; `seen` is given each line of its output. Whether it ended well.
 ///
 /// # Errors
-/// Where no network can be made: who may not do it, what is missing.
+/// [`NoNetwork`] where none can be made; programs that can't be built.
 pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
     // What has to be fetched is fetched here: inside there is no way out.
     Programs::build("dev")?;
@@ -51,7 +64,7 @@ pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<
     }
     command.args(["sh", "-c", make, &ADDRESS.to_string()]);
     command.arg(std::env::current_exe()?).arg(argument).env(INSIDE, "yes");
-    let mut child = command.stdout(Stdio::piped()).spawn().context("unshare (util-linux) can not be run")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| NoNetwork(error.to_string()))?;
     let output = child.stdout.take().context("no output")?;
     let mut lines = 0;
     for line in BufReader::new(output).lines() {
@@ -59,9 +72,6 @@ pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<
         seen(&line?);
     }
     let status = child.wait()?;
-    ensure!(
-        lines > 0,
-        "no network namespace can be made here ({status}): it takes `unshare --net` and `ip` (iproute2), and root or user namespaces"
-    );
+    ensure!(lines > 0, NoNetwork(status.to_string()));
     Ok(status.success())
 }
