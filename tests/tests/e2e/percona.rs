@@ -169,6 +169,8 @@ impl Actor {
 async fn guard(world: &World) -> anyhow::Result<()> {
     let front = world.webhook_front.as_ref().context("no webhook")?;
     let url = format!("https://{}", front.address());
+    install_test_crds(&world.client, "percona-ps").await?;
+    ensure_namespace(&world.client, NAMESPACE).await?;
     install_profile(&world.client, "percona-ps", &url, &world.webhook_ca).await?;
     eventually("the webhook is asked", SOON, async || {
         let nameless = json!({ "apiVersion": "ps.percona.com/v1", "kind": BACKUP,
