@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use backup_core::api::{BackupPhase, RestorePhase, restore::RestoreSpec};
 use backup_store::crash;
 use backup_tests::{World, plugins::Plugins};
+use serde_json::Value;
 
 use crate::{
     crash_points::{REACHED, debug_build},
@@ -67,19 +68,13 @@ async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: 
         let name = format!("{namespace}-{point}");
         let backup = world.backup_ended(&name).await?;
         let operations = side_file(world, &name, "itemoperations.json.gz").await?;
-        let operations = operations.as_array().context("no list")?;
-        let known: BTreeSet<&str> = operations
-            .iter()
-            .filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next())
-            .collect();
-        ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
-        ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
-        let missing = EACH - known.len();
+        let known = completed_once(&operations)?;
+        let missing = EACH - known;
         let status = &backup.status;
         let expected = if missing == 0 { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
         ensure!(backup.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
         let counts = (status.backup_item_operations_attempted, status.backup_item_operations_completed);
-        ensure!(counts == (i64::try_from(known.len())?, i64::try_from(known.len())?), "{status:?}");
+        ensure!(counts == (i64::try_from(known)?, i64::try_from(known)?), "{status:?}");
         if missing > 0 {
             let errors = told(world, &name, "errors").await?;
             ensure!(errors.contains(namespace) && errors.contains("is not known"), "{errors}");
@@ -87,6 +82,16 @@ async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: 
         unknown += missing;
     }
     none_twice(plugins, ("operate", earlier), point, unknown)
+}
+
+/// How many operations are recorded; each must be there once, and be Completed.
+fn completed_once(operations: &Value) -> anyhow::Result<usize> {
+    let operations = operations.as_array().context("no list")?;
+    let known: BTreeSet<&str> =
+        operations.iter().filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next()).collect();
+    ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
+    ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
+    Ok(known.len())
 }
 
 /// Whether each item was executed once, but for those of which nobody knows.
@@ -159,19 +164,13 @@ async fn restores_killed_at(
         let name = format!("{namespace}-{point}");
         let restore = world.restore_ended(&name).await?;
         let operations = file(world, &name, "itemoperations.json.gz").await?;
-        let operations = operations.as_array().context("no list")?;
-        let known: BTreeSet<&str> = operations
-            .iter()
-            .filter_map(|one| one["spec"]["operationID"].as_str()?.split('|').next())
-            .collect();
-        ensure!(known.len() == operations.len(), "one is there twice: {operations:?}");
-        ensure!(operations.iter().all(|one| one["status"]["phase"] == "Completed"), "{operations:?}");
-        let missing = EACH - known.len();
+        let known = completed_once(&operations)?;
+        let missing = EACH - known;
         let status = &restore.status;
         let expected = if missing == 0 { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
         ensure!(restore.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
         let counts = (status.restore_item_operations_attempted, status.restore_item_operations_completed);
-        ensure!(counts == (i64::try_from(known.len())?, i64::try_from(known.len())?), "{status:?}");
+        ensure!(counts == (i64::try_from(known)?, i64::try_from(known)?), "{status:?}");
         if missing > 0 {
             let errors = results(world, &name).await?["errors"].to_string();
             ensure!(errors.contains("is not known"), "{errors}");
