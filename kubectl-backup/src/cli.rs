@@ -2,10 +2,12 @@
 
 pub mod backup;
 pub mod locks;
+pub mod output;
 pub mod restore;
 pub mod selector;
 pub mod stored;
 pub mod sync;
+pub mod version;
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -17,6 +19,7 @@ pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub use stored::{DownloadArgs, LogsArgs};
 pub use sync::SyncArgs;
+pub use version::{CompletionArgs, Shell, VersionArgs};
 
 /// Exit codes, for the help of every command.
 pub const EXIT_CODES: &str = "\
@@ -81,6 +84,10 @@ pub enum Command {
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     Locks(Box<LocksArgs>),
+    /// Show the versions of this program, the controller and the API server
+    Version(VersionArgs),
+    /// Print the script that completes commands and names in a shell
+    Completion(CompletionArgs),
 }
 
 /// Flags of every command: which cluster, as whom, which installation.
@@ -88,7 +95,7 @@ pub enum Command {
 #[command(next_help_heading = "Connection")]
 pub struct GlobalArgs {
     /// Kubeconfig file to use
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]

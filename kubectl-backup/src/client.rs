@@ -139,6 +139,11 @@ async fn read_config(flags: &GlobalArgs, terminal: &Terminal) -> Result<Config, 
     read.map_err(|error| explain_config(&error, &source, &contexts))
 }
 
+/// The kubeconfig that the flags choose, if there is one that can be read.
+pub fn kubeconfig(flags: &GlobalArgs, terminal: &Terminal) -> Option<Kubeconfig> {
+    read_kubeconfig(flags, terminal).ok().flatten().map(|(kubeconfig, _)| kubeconfig)
+}
+
 /// The kubeconfig and where it comes from, as kubectl finds it: the flag's file; every file of `$KUBECONFIG` that
 /// exists, merged; `~/.kube/config`.
 fn read_kubeconfig(flags: &GlobalArgs, terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, Problem> {

@@ -5,6 +5,7 @@ pub mod create;
 pub mod delete;
 pub mod describe;
 pub mod get;
+pub mod listed;
 pub mod locks;
 pub mod names;
 pub mod pause;
@@ -12,6 +13,7 @@ pub mod restore;
 pub mod stored;
 pub mod subject;
 pub mod sync;
+pub mod version;
 pub mod wait;
 
 use backup_core::api::{Backup, Restore};
@@ -39,6 +41,11 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(&global, args, terminal)).await,
             Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(&global, args, terminal)).await,
         },
+        Command::Version(args) => Box::pin(version::run(&global, args, terminal)).await,
+        Command::Completion(args) => {
+            terminal.data(crate::complete::script(args.shell))?;
+            Ok(Exit::Done)
+        }
         Command::Restore(args) => {
             let direct = &args.create;
             let Some(command) = args.command else {

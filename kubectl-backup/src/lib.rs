@@ -6,7 +6,9 @@
 pub mod cli;
 pub mod client;
 pub mod commands;
+pub mod complete;
 pub mod error;
+pub mod jsonpath;
 pub mod print;
 pub mod stored;
 pub mod terminal;
@@ -21,12 +23,12 @@ pub use terminal::Terminal;
 
 /// Parses the arguments and runs the command on a runtime of its own. Help is printed without one.
 pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> Exit {
-    let cli = match parse(args, &mut terminal) {
-        Ok(cli) => cli,
+    let task = match task(args, &mut terminal) {
+        Ok(task) => task,
         Err(exit) => return exit,
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(Box::pin(execute(cli, &mut terminal))),
+        Ok(runtime) => runtime.block_on(Box::pin(perform(task, &mut terminal))),
         Err(error) => {
             report(&Problem::Other { message: format!("cannot start: {error}"), remedy: None }, &mut terminal)
         }
@@ -35,19 +37,41 @@ pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Term
 
 /// Parses the arguments and runs the command.
 pub async fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Exit {
-    match parse(args, terminal) {
-        Ok(cli) => Box::pin(execute(cli, terminal)).await,
+    match task(args, terminal) {
+        Ok(task) => Box::pin(perform(task, terminal)).await,
         Err(exit) => exit,
     }
 }
 
+/// What the arguments ask for.
+enum Task {
+    /// A command.
+    Command(Box<cli::Cli>),
+    /// What could be typed next: words that are no command yet.
+    Complete(Vec<OsString>),
+}
+
+fn task(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Result<Task, Exit> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|word| word == complete::WORD) {
+        return Ok(Task::Complete(args[2..].to_vec()));
+    }
+    parse(args, terminal).map(|cli| Task::Command(Box::new(cli)))
+}
+
+async fn perform(task: Task, terminal: &mut Terminal) -> Exit {
+    match task {
+        Task::Command(cli) => Box::pin(execute(*cli, terminal)).await,
+        Task::Complete(words) => Box::pin(complete::run(&words, terminal)).await,
+    }
+}
+
 /// Help and version go to stdout (done); a mistake in the arguments goes to stderr (usage).
-fn parse(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
+fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
     let mut command = cli::Cli::command();
     if let Some(width) = terminal.width {
         command = command.term_width(width);
     }
-    let args: Vec<OsString> = args.into_iter().collect();
     let tip = restore_tip(&args);
     let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {

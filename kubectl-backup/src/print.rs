@@ -2,6 +2,7 @@
 
 pub mod age;
 pub mod describe;
+pub mod form;
 pub mod json;
 pub mod locks;
 pub mod style;

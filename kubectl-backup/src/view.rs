@@ -8,3 +8,4 @@ pub mod next;
 pub mod part;
 pub mod restore;
 pub mod sync;
+pub mod version;

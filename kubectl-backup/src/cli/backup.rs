@@ -4,7 +4,10 @@ use backup_core::api::GoDuration;
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration, key_value, selector};
+use super::{
+    DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration, key_value, output::OutputArgs, selector,
+};
+use crate::jsonpath::Path;
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -85,31 +88,39 @@ Examples:
   kubectl backup get
 
   # The names of those of one schedule
-  kubectl backup get -l velero.io/schedule-name=nightly -o name";
+  kubectl backup get -l velero.io/schedule-name=nightly -o name
+
+  # The newest last, and what becomes of them, for a script
+  kubectl backup get --sort-by=.status.startTimestamp --no-headers
+  kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase";
 
 /// `get`, for backups and for restores.
 #[derive(Args, Debug)]
-#[command(after_help = GET_EXAMPLES)]
+#[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct GetArgs {
     /// Names [default: all]
     pub names: Vec<String>,
     /// Only those with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
     pub selector: Option<String>,
-    /// Form of the output: wide, name, or the objects as they are stored: json, yaml
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t = Output::Table,
-        hide_default_value = true,
-        hide_possible_values = true,
-        value_name = "FORM"
-    )]
-    pub output: Output,
-    /// Leave the header line out
-    #[arg(long)]
-    pub no_headers: bool,
+    /// Only those with these fields, such as metadata.name=nightly
+    #[arg(long, value_name = "SELECTOR", conflicts_with = "names")]
+    pub field_selector: Option<String>,
+    /// In all namespaces
+    #[arg(short = 'A', long, conflicts_with = "names")]
+    pub all_namespaces: bool,
+    /// Go on with a row for every change, until interrupted
+    #[arg(short, long, conflicts_with = "sort_by")]
+    pub watch: bool,
+    /// Sort by this field of the objects, such as .status.startTimestamp
+    #[arg(long, value_name = "PATH", value_parser = Path::parse, help_heading = "Output")]
+    pub sort_by: Option<Path>,
+    /// Show labels as the last column
+    #[arg(long, help_heading = "Output")]
+    pub show_labels: bool,
+    /// Form of the output.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 const DESCRIBE_EXAMPLES: &str = "\

@@ -4,7 +4,7 @@ use backup_core::{api::GoDuration, names::is_object_name};
 use backup_lock::ObjectKind;
 use clap::{Args, Subcommand};
 
-use super::{EXIT_CODES, Output, duration};
+use super::{EXIT_CODES, duration, output::OutputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,17 +42,9 @@ pub struct LocksArgs {
 pub struct ListArgs {
     /// Scope to show: velero.io, or PROFILE/NAMESPACE/CLUSTER [default: all]
     pub scope: Option<String>,
-    /// Form of the output: wide, name, or a document of kubectl-backup/v1: json, yaml
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t = Output::Table,
-        hide_default_value = true,
-        hide_possible_values = true,
-        value_name = "FORM"
-    )]
-    pub output: Output,
+    /// Form of the output.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// What to do with locks.

@@ -48,7 +48,7 @@ pub enum RestoreCommand {
         args: Box<RestoreCreateArgs>,
     },
     /// List restores
-    #[command(after_help = GET_EXAMPLES)]
+    #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
     Get(GetArgs),
     /// Show one restore: is it done, what went wrong, what now
     #[command(after_help = DESCRIBE_EXAMPLES)]

@@ -3,7 +3,7 @@
 use backup_core::api::GoDuration;
 use clap::Args;
 
-use super::{EXIT_CODES, Output, duration};
+use super::{EXIT_CODES, duration, output::OutputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,15 +34,7 @@ pub struct SyncArgs {
     /// How long to wait at most, such as 30m; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
     pub timeout: GoDuration,
-    /// Form of the output: name, or a document of kubectl-backup/v1: json, yaml
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t = Output::Table,
-        hide_default_value = true,
-        hide_possible_values = true,
-        value_name = "FORM"
-    )]
-    pub output: Output,
+    /// Form of the output.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

@@ -13,8 +13,8 @@ use kube::{
 };
 
 use super::{
+    listed::Listed as _,
     names,
-    subject::Subject,
     wait::{Look, Waited, poll},
 };
 use crate::{

@@ -15,7 +15,7 @@ use kube::{
     core::DeserializeGuard,
 };
 
-use super::subject::Subject;
+use super::{listed::Listed as _, subject::Subject};
 use crate::{
     Terminal,
     cli::{DescribeArgs, GlobalArgs, Output},

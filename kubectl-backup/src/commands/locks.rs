@@ -14,10 +14,10 @@ use backup_lock::VELERO_SCOPE;
 use self::fetch::{Ledgers, profile};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, ListArgs, Output},
+    cli::{GlobalArgs, ListArgs, Output, output::Form},
     client::Session,
     error::{Exit, Problem},
-    print::{json, locks as print, table::plain},
+    print::{form, locks as print, table::plain},
     view::locks::{self as view, Seen},
 };
 
@@ -45,16 +45,16 @@ pub async fn list(global: &GlobalArgs, args: ListArgs, terminal: &mut Terminal) 
     }
     let found: Vec<view::Found> = ledgers.all.iter().map(fetch::LedgerRead::found).collect();
     let list = view::locks(&session.namespace, &found, &seen, unchecked, args.scope.as_deref());
-    match args.output {
-        Output::Json | Output::Yaml => {
-            terminal.data(&json::object(&list, args.output)?)?;
-            return Ok(Exit::Done);
-        }
-        Output::Name => terminal.data(&print::names(&list))?,
-        Output::Table | Output::Wide => {
-            let wide = args.output == Output::Wide;
-            terminal.data(&print::text(&list, wide, terminal.now(), terminal.out_style())?)?;
-        }
+    let output = &args.output;
+    if let Some(document) = form::document(&list, "scopes", &output.form, output.no_headers)? {
+        terminal.data(&document)?;
+        return Ok(Exit::Done);
+    }
+    if output.form == Form::Plain(Output::Name) {
+        terminal.data(&print::names(&list))?;
+    } else {
+        let how = print::How { wide: output.form == Form::Plain(Output::Wide), headers: !output.no_headers };
+        terminal.data(&print::text(&list, how, terminal.now(), terminal.out_style())?)?;
     }
     if list.scopes.is_empty() {
         terminal.say(&match &args.scope {

@@ -7,6 +7,7 @@ use backup_core::{
 
 use super::{
     create::{Connection, Plan, add_labels, finish},
+    listed::Listed as _,
     subject::Subject,
 };
 use crate::{

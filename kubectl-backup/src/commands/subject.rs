@@ -1,46 +1,18 @@
 //! What backups and restores have in common for the commands.
 
-use std::fmt::Debug;
-
 use backup_core::api::{Backup, BackupPhase, Restore, RestorePhase};
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
-use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    error::About,
-    print::style::Style,
-    view::{self, description::Verdict, list},
-};
+use super::listed::Listed;
+use crate::view::{self, description::Verdict};
 
-/// A kind that the commands are about.
-pub trait Subject:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Serialize
-    + DeserializeOwned
-    + Clone
-    + Debug
-    + Send
-    + 'static
-{
-    /// Kind in lower case.
-    const KIND: &'static str;
-    /// Plural, as in the API.
-    const PLURAL: &'static str;
+/// A kind of work that the commands are about: it begins and ends.
+pub trait Subject: Listed {
     /// The command that describes one, without the name.
     const DESCRIBE: &'static str;
     /// The command that deletes one, without the name.
     const DELETE: &'static str;
-    /// Headers of `get`, wide.
-    const HEADERS: &'static [&'static str];
-    /// How many of them are shown unless wide.
-    const NARROW: usize;
-    /// Which of them is the status.
-    const STATUS_COLUMN: usize;
 
-    /// A row of `get`.
-    fn row(&self, now: Timestamp, style: Style) -> Vec<String>;
     /// The phase, as the server wrote it.
     fn phase_name(&self) -> String;
     /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
@@ -55,25 +27,11 @@ pub trait Subject:
     fn verdict(&self, now: Timestamp) -> Verdict;
     /// The spec as JSON.
     fn spec(&self) -> serde_json::Value;
-
-    /// For messages about a request.
-    fn about<'a>(verb: &'static str, name: &'a str) -> About<'a> {
-        About { verb, kind: Self::KIND, plural: Self::PLURAL, name }
-    }
 }
 
 impl Subject for Backup {
-    const KIND: &'static str = "backup";
-    const PLURAL: &'static str = "backups";
     const DESCRIBE: &'static str = "kubectl backup describe";
     const DELETE: &'static str = "kubectl backup delete";
-    const HEADERS: &'static [&'static str] = &list::BACKUP_HEADERS;
-    const NARROW: usize = list::BACKUP_NARROW;
-    const STATUS_COLUMN: usize = 1;
-
-    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
-        list::backup(self, now, style)
-    }
 
     fn phase_name(&self) -> String {
         crate::print::table::plain(self.phase().as_str())
@@ -112,17 +70,8 @@ impl Subject for Backup {
 }
 
 impl Subject for Restore {
-    const KIND: &'static str = "restore";
-    const PLURAL: &'static str = "restores";
     const DESCRIBE: &'static str = "kubectl backup restore describe";
     const DELETE: &'static str = "kubectl backup restore delete";
-    const HEADERS: &'static [&'static str] = &list::RESTORE_HEADERS;
-    const NARROW: usize = list::RESTORE_NARROW;
-    const STATUS_COLUMN: usize = 2;
-
-    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
-        list::restore(self, now, style)
-    }
 
     fn phase_name(&self) -> String {
         crate::print::table::plain(self.phase().as_str())

@@ -14,20 +14,23 @@ use serde_json::json;
 use super::wait::{Look, Waited, poll};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, Output, SyncArgs},
+    cli::{
+        GlobalArgs, Output, SyncArgs,
+        output::{Form, OutputArgs},
+    },
     client::Session,
     error::{About, Exit, Problem},
-    print::{json as document, sync as print},
+    print::{form, sync as print},
     view::sync::{self as view, LocationView},
 };
 
 /// `sync`
 pub async fn run(global: &GlobalArgs, args: SyncArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let session = Session::connect(global, terminal).await?;
-    let Some(name) = &args.location else { return all(&session, args.output, terminal).await };
+    let Some(name) = &args.location else { return all(&session, &args.output, terminal).await };
     let location = get(&session, name).await?;
     if !args.now && !args.force {
-        return show(&session, &[location], true, args.output, terminal);
+        return show(&session, &[location], true, &args.output, terminal);
     }
     let request = Request { id: terminal.now().to_string(), remove: agreed(&location, args.force, name)? };
     ask(&session, &location, &request).await?;
@@ -39,7 +42,7 @@ pub async fn run(global: &GlobalArgs, args: SyncArgs, terminal: &mut Terminal) -
     .await?;
     match answered {
         Waited::Over((location, pass)) => {
-            show(&session, &[location], true, args.output, terminal)?;
+            show(&session, &[location], true, &args.output, terminal)?;
             Ok(exit(&pass))
         }
         Waited::TimedOut => {
@@ -58,11 +61,11 @@ fn exit(pass: &Summary) -> Exit {
     if pass.error.is_some() || pass.refused > 0 { Exit::NotCompleted } else { Exit::Done }
 }
 
-async fn all(session: &Session, output: Output, terminal: &mut Terminal) -> Result<Exit, Problem> {
+async fn all(session: &Session, output: &OutputArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let api = session.api::<BackupStorageLocation>();
     let everything = ListParams::default(); // a cluster has a handful
     let list = session.call(about("list", ""), api.list(&everything)).await?;
-    if list.items.is_empty() && matches!(output, Output::Table | Output::Wide | Output::Name) {
+    if list.items.is_empty() && output.form.is_table() {
         terminal.say(&format!("No backupstoragelocations found in namespace {}.", session.namespace));
         return Ok(Exit::Done);
     }
@@ -73,17 +76,18 @@ fn show(
     session: &Session,
     locations: &[BackupStorageLocation],
     in_full: bool,
-    output: Output,
+    output: &OutputArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
     let list = view::list(&session.namespace, locations);
-    let text = match (output, list.locations.as_slice()) {
-        (Output::Json | Output::Yaml, _) => document::object(&list, output)?,
-        (Output::Name, all) => all
+    let document = form::document(&list, "locations", &output.form, output.no_headers)?;
+    let text = match (document, &output.form, list.locations.as_slice()) {
+        (Some(document), ..) => document,
+        (_, Form::Plain(Output::Name), all) => all
             .iter()
             .fold(String::new(), |text, one| text + "backupstoragelocation.velero.io/" + &one.name + "\n"),
-        (_, [one]) if in_full => print::one(one, terminal.now())?,
-        _ => print::rows(&list, terminal.now())?,
+        (.., [one]) if in_full => print::one(one, terminal.now())?,
+        _ => print::rows(&list, !output.no_headers, terminal.now())?,
     };
     terminal.data(&text)?;
     for LocationView { name, last_pass, .. } in &list.locations {

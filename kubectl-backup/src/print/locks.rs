@@ -15,10 +15,19 @@ const HEADERS: [&str; 8] = ["KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE",
 /// How many of them are shown unless wide.
 const NARROW: usize = 6;
 
+/// What of it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// More columns.
+    pub wide: bool,
+    /// Header lines.
+    pub headers: bool,
+}
+
 /// The blocks.
-pub fn text(list: &LockList, wide: bool, now: Timestamp, style: Style) -> std::io::Result<String> {
+pub fn text(list: &LockList, how: How, now: Timestamp, style: Style) -> std::io::Result<String> {
     let blocks: Vec<String> =
-        list.scopes.iter().map(|scope| block(scope, wide, now, style)).collect::<Result<_, _>>()?;
+        list.scopes.iter().map(|scope| block(scope, how, now, style)).collect::<Result<_, _>>()?;
     Ok(blocks.join("\n"))
 }
 
@@ -30,7 +39,12 @@ pub fn names(list: &LockList) -> String {
     all.iter().fold(String::new(), |text, name| text + name + "\n")
 }
 
-fn block(scope: &ScopeView, wide: bool, now: Timestamp, style: Style) -> std::io::Result<String> {
+fn block(
+    scope: &ScopeView,
+    How { wide, headers }: How,
+    now: Timestamp,
+    style: Style,
+) -> std::io::Result<String> {
     let status = style.tone(scope.tone(), &scope.status);
     let mut text = format!("{}   {status}", style.title(&scope.scope));
     if let Some(epoch) = scope.epoch {
@@ -55,7 +69,7 @@ fn block(scope: &ScopeView, wide: bool, now: Timestamp, style: Style) -> std::io
         .map(|row| row[..columns].to_vec())
         .collect();
     if !rows.is_empty() {
-        let table = table(Some(&HEADERS[..columns]), &rows)?;
+        let table = table(headers.then_some(&HEADERS[..columns]), &rows)?;
         text = table.lines().fold(text, |text, line| text + "  " + line + "\n");
     } else if scope.problem.is_none() {
         text += "  nothing holds or waits\n";

@@ -13,9 +13,9 @@ const HEADERS: [&str; 8] =
     ["LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM"];
 
 /// A row for each location.
-pub fn rows(list: &SyncList, now: Timestamp) -> std::io::Result<String> {
+pub fn rows(list: &SyncList, headers: bool, now: Timestamp) -> std::io::Result<String> {
     let rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
-    table(Some(&HEADERS), &rows)
+    table(headers.then_some(&HEADERS[..]), &rows)
 }
 
 fn row(location: &LocationView, now: Timestamp) -> Vec<String> {

@@ -97,10 +97,15 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
     let body = to_bytes(body, 1 << 20).await.unwrap();
     let (method, path) = (parts.method, parts.uri.path().to_owned());
     let query: BTreeMap<String, String> = parts.uri.query().map(parse_query).unwrap_or_default();
+    let is_watch = query.contains_key("watch");
+    let place_of_fault = if is_watch { format!("{path}?watch") } else { path.clone() };
     let fault = {
         let mut inner = inner.lock().unwrap();
         inner.seen.push(format!("{method} {}", parts.uri));
-        let at = inner.faults.iter().position(|(of, end, _)| *of == method && path.ends_with(end.as_str()));
+        let at = inner
+            .faults
+            .iter()
+            .position(|(of, end, _)| *of == method && place_of_fault.ends_with(end.as_str()));
         at.map(|at| inner.faults.remove(at).2)
     };
     match fault {
@@ -144,6 +149,8 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
         Some(Fault::Vanishes) => {
             inner.lock().unwrap().objects.remove(&place(&path));
         }
+        // Nothing happens.
+        None if is_watch => std::future::pending().await,
         None => {}
     }
     let (code, body) = store(&inner, &method, &path, &query, &body);

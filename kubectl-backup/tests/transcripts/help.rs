@@ -25,6 +25,8 @@ async fn help_of_every_command() {
         "locks",
         "locks release",
         "locks hold",
+        "version",
+        "completion",
     ] {
         let line = format!("kubectl backup {command}").trim_end().to_owned() + " --help";
         assert_snapshot!(format!("help {command}").trim_end(), person.types(&line).await);
@@ -48,6 +50,12 @@ async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
         "kubectl backup create Nightly --dry-run=client",
         "kubectl backup describe",
         "kubectl backup get -o xml",
+        "kubectl backup get -o jsonpath={..name}",
+        "kubectl backup get -o custom-columns=NAME",
+        "kubectl backup get -w a b",
+        "kubectl backup get -w --sort-by=.metadata.name",
+        "kubectl backup get --sort-by=.items[0,1]",
+        "kubectl backup completion tcsh",
         "kubectl backup restore",
         "kubectl backup restore nightly",
         "kubectl backup restore --from-backup=a --from-schedule=b",

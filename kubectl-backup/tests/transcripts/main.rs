@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers of tests are tests, too
 
 mod cancel;
+mod complete;
 mod create;
 mod delete;
 mod describe;
 mod errors;
 mod fake_api;
+mod forms;
 mod get;
 mod help;
 mod locks;
@@ -17,4 +19,5 @@ mod restore;
 mod samples;
 mod stored;
 mod sync;
+mod version;
 mod wait;

@@ -88,10 +88,46 @@ impl Person {
         self
     }
 
-    /// Types a line and sees what comes: stdout, stderr, exit code. Ports and temporary folders are made neutral.
+    /// Types a line and sees what comes: stdout, stderr, exit code. A space that breaks no word is U+00A0. Ports and temporary folders are made neutral.
     pub async fn types(&self, line: &str) -> String {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let (out, err) = (Buffer::default(), Buffer::default());
+        let exit = self.runs(line, &out, &err).await;
+        self.seen(line, &out, &err, &format!("exit {exit}"))
+    }
+
+    /// Runs the program with these words, as a shell's completion does: sees stdout, stderr, exit code.
+    pub async fn types_words(&self, words: &[&str]) -> String {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let exit = self.runs_words(words.iter().map(|word| (*word).to_owned()), &out, &err).await;
+        self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ \n".len())
+    }
+
+    /// Types a line and looks on until this was shown, and then turns away.
+    pub async fn watches(&self, line: &str, until: &str) -> String {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        let shown = async {
+            while !out.text().contains(until) && !err.text().contains(until) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            exit = self.runs(line, &out, &err) => self.seen(line, &out, &err, &format!("exit {exit}")),
+            () = shown => self.seen(line, &out, &err, "turned away"),
+        }
+    }
+
+    async fn runs(&self, line: &str, out: &Buffer, err: &Buffer) -> u8 {
+        let home = self.home.path().display().to_string();
+        let words = line
+            .strip_prefix("kubectl backup")
+            .unwrap()
+            .split_ascii_whitespace()
+            .map(|word| word.replace('~', &home).replace('\u{a0}', " "));
+        self.runs_words(words, out, err).await
+    }
+
+    async fn runs_words(&self, words: impl Iterator<Item = String>, out: &Buffer, err: &Buffer) -> u8 {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut terminal =
             Terminal::piped(Box::new(out.clone()), Box::new(err.clone()), NOW.parse().unwrap());
         let vars = self.vars.clone();
@@ -101,22 +137,21 @@ impl Person {
                 (true, true, true);
             terminal.input = Box::new(Cursor::new(self.answer.unwrap_or_default()));
         }
-        let home = self.home.path().display().to_string();
-        let words = line
-            .strip_prefix("kubectl backup")
-            .unwrap()
-            .split_whitespace()
-            .map(|word| word.replace('~', &home));
         let exit = kubectl_backup::run(
             std::iter::once("kubectl-backup".to_owned()).chain(words).map(Into::into),
             &mut terminal,
         )
         .await;
+        exit.code()
+    }
+
+    fn seen(&self, line: &str, out: &Buffer, err: &Buffer, end: &str) -> String {
+        let home = self.home.path().display().to_string();
         let mut seen = format!("$ {line}\n{}", out.text());
         if !err.text().is_empty() {
             seen = seen + "--- stderr\n" + &err.text();
         }
-        let seen = format!("{seen}--- exit {}\n", exit.code());
+        let seen = format!("{seen}--- {end}\n");
         let seen = seen.replace(&home, "~").replace('\x1b', "␛");
         self.server.as_ref().map_or(seen.clone(), |url| seen.replace(url, "https://cluster"))
     }

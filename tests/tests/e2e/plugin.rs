@@ -30,6 +30,18 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         serde_json::from_str(&plugin.run(&["get", "cli", "-o", "json"]).await?.expect_code(0)?.stdout)?;
     ensure!(json.to_string().contains("Completed"), "{json}");
 
+    let columns =
+        ["get", "cli", "-o", "custom-columns=NAME:.metadata.name,PHASE:.status.phase", "--no-headers"];
+    let row = plugin.run(&columns).await?.expect_code(0)?.stdout;
+    ensure!(row == "cli   Completed\n", "{row:?}");
+    let typed = plugin.run(&["__complete", "describe", "cl"]).await?.expect_code(0)?.stdout;
+    ensure!(typed == "cli\n:4\n", "{typed:?}");
+    let versions = plugin.run(&["version"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        versions.contains("Controller  backup-controller v") && versions.contains("API server  v1."),
+        "{versions}"
+    );
+
     let described = plugin.run(&["describe", "cli"]).await?.expect_code(0)?.stdout;
     ensure!(described.contains("Completed") && described.contains("cli"), "{described}");
     ensure!(described.lines().count() < 40, "more than a screen:\n{described}");

@@ -105,7 +105,8 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     };
     let list = locks("velero", &[found, damaged], &[object], Vec::new(), None);
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let text = crate::print::locks::text(&list, true, now, crate::print::style::Style::new(false)).unwrap();
+    let how = crate::print::locks::How { wide: true, headers: true };
+    let text = crate::print::locks::text(&list, how, now, crate::print::style::Style::new(false)).unwrap();
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     assert_eq!(list.scopes[0].unclaimed.len(), 1);
 }

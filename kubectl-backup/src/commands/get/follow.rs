@@ -1,0 +1,122 @@
+//! `get -w`: what is there, and then a row for every change, until interrupted. Rows are appended, never written over.
+
+use std::{collections::HashMap, pin::pin};
+
+use futures::StreamExt as _;
+use kube::{
+    Api, ResourceExt as _,
+    api::DynamicObject,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+
+use super::{fetch, lines::Lines};
+use crate::{
+    Terminal,
+    client::Session,
+    commands::listed::Listed,
+    error::{Exit, Problem},
+};
+
+/// Follows a kind. An API server that goes away is waited for; what has changed meanwhile is shown then.
+pub async fn run<K: Listed>(
+    session: &Session,
+    api: &Api<DynamicObject>,
+    mut lines: Lines<'_, K>,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
+    let args = lines.args();
+    let config = watcher::Config {
+        label_selector: args.selector.clone(),
+        // One name at most: clap sees to it.
+        field_selector: args
+            .names
+            .first()
+            .map(|name| format!("metadata.name={name}"))
+            .or(args.field_selector.clone()),
+        page_size: Some(fetch::PAGE),
+        ..watcher::Config::default()
+    };
+    let mut events = pin!(watcher(api.clone(), config).default_backoff());
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
+    // Versions shown last: after a break, what has not changed is not shown again.
+    let mut shown: HashMap<String, String> = HashMap::new();
+    let mut seen_now: HashMap<String, String> = HashMap::new();
+    let (mut begun, mut away) = (false, false);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = &mut interrupted => return Ok(Exit::Interrupted),
+        };
+        let problem = match event {
+            None => return Ok(Exit::Done),
+            Some(Err(
+                watcher::Error::InitialListFailed(error)
+                | watcher::Error::WatchStartFailed(error)
+                | watcher::Error::WatchFailed(error),
+            )) => K::about("watch", "").explain(error, &session.server, &session.namespace),
+            // The history that it needs is gone, or no word of the end came: it lists again.
+            Some(Err(_)) => continue,
+            Some(Ok(event)) => {
+                if std::mem::take(&mut away) {
+                    terminal.say(&format!("{} answers again", session.server));
+                }
+                match event {
+                    Event::Init => seen_now.clear(),
+                    Event::InitApply(object) => {
+                        let (uid, version) =
+                            (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default());
+                        let is_new = shown.get(&uid) != Some(&version);
+                        seen_now.insert(uid, version);
+                        if !begun {
+                            lines.take(object);
+                        } else if is_new {
+                            append(&mut lines, object, None, terminal)?;
+                        }
+                    }
+                    Event::InitDone => {
+                        shown = std::mem::take(&mut seen_now);
+                        if !std::mem::replace(&mut begun, true) {
+                            lines.warn(terminal);
+                            let text = lines.text()?;
+                            terminal.data(&text)?;
+                        }
+                    }
+                    Event::Apply(object) => {
+                        shown.insert(
+                            object.uid().unwrap_or_default(),
+                            object.resource_version().unwrap_or_default(),
+                        );
+                        append(&mut lines, object, None, terminal)?;
+                    }
+                    Event::Delete(object) => {
+                        shown.remove(&object.uid().unwrap_or_default());
+                        append(&mut lines, object, Some("Deleted"), terminal)?;
+                    }
+                }
+                continue;
+            }
+        };
+        let may_pass = problem.is_transient()
+            || begun && matches!(problem.category(), "forbidden" | "unauthorized" | "not_served");
+        if !may_pass || !begun && matches!(problem, Problem::Unreachable { .. }) {
+            return Err(problem);
+        }
+        if !std::mem::replace(&mut away, true) {
+            terminal.say(&format!("{problem}; still watching"));
+        }
+    }
+}
+
+fn append<K: Listed>(
+    lines: &mut Lines<'_, K>,
+    object: DynamicObject,
+    status: Option<&str>,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let text = lines.next(object, status)?;
+    lines.warn(terminal);
+    Ok(terminal.data(&text)?)
+}

@@ -1,0 +1,239 @@
+//! What `get` makes of objects: a row each, or the objects as they are stored.
+
+use std::{cmp::Ordering, marker::PhantomData};
+
+use jiff::Timestamp;
+use kube::{ResourceExt as _, api::DynamicObject, core::TypeMeta};
+use serde_json::Value;
+
+use crate::{
+    Terminal,
+    cli::{GetArgs, Output, output::Form},
+    commands::listed::Listed,
+    error::Problem,
+    print::{
+        form, json,
+        style::{Style, Tone},
+        table::{plain, table},
+    },
+    view::list,
+};
+
+/// What is to be printed, in the form that was asked for.
+pub struct Lines<'a, K> {
+    args: &'a GetArgs,
+    now: Timestamp,
+    style: Style,
+    to_terminal: bool,
+    all: Vec<Line>,
+    warnings: Vec<String>,
+    kind: PhantomData<K>,
+}
+
+/// One object.
+struct Line {
+    name: String,
+    namespace: String,
+    sort: Option<Value>,
+    shown: Shown,
+}
+
+enum Shown {
+    Row(Vec<String>),
+    Whole(Value),
+}
+
+impl<'a, K: Listed> Lines<'a, K> {
+    /// None yet.
+    pub fn new(args: &'a GetArgs, terminal: &Terminal) -> Self {
+        let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
+        Self { args, now, style, to_terminal, all: Vec::new(), warnings: Vec::new(), kind: PhantomData }
+    }
+
+    /// The arguments.
+    pub const fn args(&self) -> &'a GetArgs {
+        self.args
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// One more object.
+    pub fn take(&mut self, object: DynamicObject) {
+        let line = self.line(object, None);
+        self.all.push(line);
+    }
+
+    /// What becomes of an object; `status` stands in place of its own.
+    fn line(&mut self, mut object: DynamicObject, status: Option<&str>) -> Line {
+        // Items of a list do not always say what they are; nobody reads managed fields.
+        object.types.get_or_insert_with(TypeMeta::resource::<K>);
+        object.metadata.managed_fields = None;
+        let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+        let value = serde_json::to_value(object).unwrap_or_default();
+        let sort = self.args.sort_by.as_ref().and_then(|path| path.find(&value).first().copied().cloned());
+        let shown = match &self.args.output.form {
+            Form::Plain(Output::Table | Output::Wide) => {
+                Shown::Row(self.row(&value, &name, &namespace, status))
+            }
+            Form::Plain(Output::Name) => Shown::Row(Vec::new()),
+            Form::Columns(columns) => Shown::Row(form::cells(columns, &value)),
+            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => Shown::Whole(value),
+        };
+        Line { name, namespace, sort, shown }
+    }
+
+    fn row(&mut self, value: &Value, name: &str, namespace: &str, status: Option<&str>) -> Vec<String> {
+        let mut row = match serde_json::from_value::<K>(value.clone()) {
+            Ok(object) => object.row(self.now, self.style),
+            Err(error) => {
+                let (kind, plural) = (K::KIND, K::PLURAL);
+                let why = plain(&error.to_string());
+                self.warnings.push(format!("warning: {kind} {name} cannot be read: {why}"));
+                self.warnings
+                    .push(format!("  Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}"));
+                list::unreadable(name, K::HEADERS.len(), K::STATUS_COLUMN)
+            }
+        };
+        if let Some(status) = status {
+            row[K::STATUS_COLUMN] = self.style.tone(Tone::Busy, status);
+        }
+        row.truncate(self.columns());
+        if self.args.all_namespaces {
+            row.insert(0, namespace.to_owned());
+        }
+        if self.args.show_labels {
+            let labels = value["metadata"]["labels"].as_object().map(|all| {
+                let shown = |(key, value): (&String, &Value)| {
+                    plain(&format!("{key}={}", value.as_str().unwrap_or_default()))
+                };
+                all.iter().map(shown).collect::<Vec<_>>().join(",")
+            });
+            row.push(labels.unwrap_or_else(|| "<none>".to_owned()));
+        }
+        row
+    }
+
+    fn columns(&self) -> usize {
+        if self.args.output.form == Form::Plain(Output::Wide) { K::HEADERS.len() } else { K::NARROW }
+    }
+
+    fn headers(&self) -> Vec<&str> {
+        if let Form::Columns(columns) = &self.args.output.form {
+            return form::headers(columns);
+        }
+        let mut headers = K::HEADERS[..self.columns()].to_vec();
+        if self.args.all_namespaces {
+            headers.insert(0, "NAMESPACE");
+        }
+        if self.args.show_labels {
+            headers.push("LABELS");
+        }
+        headers
+    }
+
+    /// Tells what could not be read, once.
+    pub fn warn(&mut self, terminal: &mut Terminal) {
+        for line in self.warnings.drain(..) {
+            terminal.say(&line);
+        }
+    }
+
+    /// All of them, sorted.
+    pub fn text(&mut self) -> Result<String, Problem> {
+        self.all.sort_by(order);
+        let rows = || -> Vec<Vec<String>> {
+            self.all
+                .iter()
+                .filter_map(|line| if let Shown::Row(row) = &line.shown { Some(row.clone()) } else { None })
+                .collect()
+        };
+        let whole = || -> Vec<&Value> {
+            self.all
+                .iter()
+                .filter_map(|line| if let Shown::Whole(value) = &line.shown { Some(value) } else { None })
+                .collect()
+        };
+        let is_one = self.args.names.len() == 1;
+        match &self.args.output.form {
+            Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| name_of::<K>(&line.name)).collect()),
+            Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
+                Ok(table((!self.args.output.no_headers).then_some(&self.headers()[..]), &rows())?)
+            }
+            Form::Plain(output @ (Output::Json | Output::Yaml)) => match (is_one, whole().as_slice()) {
+                (true, [one]) => json::object(one, *output),
+                (true, []) => Ok(String::new()),
+                (_, all) => json::object(&json::List::from(all.to_vec()), *output),
+            },
+            Form::JsonPath(template) => {
+                let text = match (is_one, whole().as_slice()) {
+                    (true, [one]) => template.fill(one),
+                    (true, []) => String::new(),
+                    (_, all) => {
+                        let list = serde_json::to_value(json::List::from(all.to_vec())).unwrap_or_default();
+                        template.fill(&list)
+                    }
+                };
+                Ok(self.harmless(text))
+            }
+        }
+    }
+
+    /// What is to be said of one object that has changed, below what `text` gave: with its columns.
+    pub fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
+        let line = self.line(object, status);
+        match (&self.args.output.form, line.shown) {
+            (Form::JsonPath(template), Shown::Whole(value)) => Ok(self.harmless(template.fill(&value))),
+            (Form::Plain(output), Shown::Whole(value)) => {
+                let mark = if *output == Output::Yaml { "---\n" } else { "" };
+                json::object(&value, *output).map(|text| mark.to_owned() + &text)
+            }
+            (Form::Plain(Output::Name), _) => Ok(name_of::<K>(&line.name)),
+            (_, Shown::Row(row)) => {
+                // Those above give the widths.
+                self.all.drain(..self.all.len().saturating_sub(RULER));
+                self.all.push(Line { shown: Shown::Row(row), ..line });
+                let mut rows: Vec<Vec<String>> =
+                    vec![self.headers().into_iter().map(str::to_owned).collect()];
+                rows.extend(self.all.iter().filter_map(|line| match &line.shown {
+                    Shown::Row(row) => Some(row.clone()),
+                    Shown::Whole(_) => None,
+                }));
+                let all = table(None, &rows)?;
+                Ok(all.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
+            }
+            (_, Shown::Whole(_)) => Ok(String::new()),
+        }
+    }
+
+    /// Control characters of the cluster's texts move no terminal's cursor.
+    fn harmless(&self, text: String) -> String {
+        if !self.to_terminal {
+            return text;
+        }
+        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect()
+    }
+}
+
+/// Rows that give the width of those that are appended: what a screen or two can hold.
+const RULER: usize = 100;
+
+fn name_of<K: Listed>(name: &str) -> String {
+    format!("{}.velero.io/{name}\n", K::KIND)
+}
+
+/// By what was asked for, then by namespace and name.
+fn order(a: &Line, b: &Line) -> Ordering {
+    let asked = match (&a.sort, &b.sort) {
+        (Some(Value::Number(a)), Some(Value::Number(b))) => {
+            a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
+        }
+        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+        (Some(a), Some(b)) => a.to_string().cmp(&b.to_string()),
+        // What lacks it comes first, as with kubectl.
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    };
+    asked.then_with(|| a.namespace.cmp(&b.namespace)).then_with(|| list::order(&a.name, &b.name))
+}

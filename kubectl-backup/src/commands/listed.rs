@@ -1,0 +1,65 @@
+//! Kinds that are listed, and the rows that they make.
+
+use std::fmt::Debug;
+
+use backup_core::api::{Backup, Restore};
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{error::About, print::style::Style, view::list};
+
+/// A kind that `get` lists.
+pub trait Listed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + 'static
+{
+    /// Kind in lower case.
+    const KIND: &'static str;
+    /// Plural, as in the API.
+    const PLURAL: &'static str;
+    /// Headers of `get`, wide.
+    const HEADERS: &'static [&'static str];
+    /// How many of them are shown unless wide.
+    const NARROW: usize;
+    /// Which of them is the status.
+    const STATUS_COLUMN: usize;
+
+    /// A row of `get`.
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String>;
+
+    /// For messages about a request.
+    fn about<'a>(verb: &'static str, name: &'a str) -> About<'a> {
+        About { verb, kind: Self::KIND, plural: Self::PLURAL, name }
+    }
+}
+
+impl Listed for Backup {
+    const KIND: &'static str = "backup";
+    const PLURAL: &'static str = "backups";
+    const HEADERS: &'static [&'static str] = &list::BACKUP_HEADERS;
+    const NARROW: usize = list::BACKUP_NARROW;
+    const STATUS_COLUMN: usize = 1;
+
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        list::backup(self, now, style)
+    }
+}
+
+impl Listed for Restore {
+    const KIND: &'static str = "restore";
+    const PLURAL: &'static str = "restores";
+    const HEADERS: &'static [&'static str] = &list::RESTORE_HEADERS;
+    const NARROW: usize = list::RESTORE_NARROW;
+    const STATUS_COLUMN: usize = 2;
+
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        list::restore(self, now, style)
+    }
+}

@@ -1,0 +1,219 @@
+//! What is asked for by the words so far. Pure: only the commands are looked at.
+
+use clap::{Arg, ArgAction, Command};
+
+/// Something that has names in the cluster, or in the kubeconfig.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noun {
+    /// Backups.
+    Backup,
+    /// Restores.
+    Restore,
+    /// Schedules.
+    Schedule,
+    /// BackupStorageLocations.
+    Location,
+    /// Namespaces.
+    Namespace,
+    /// Contexts of the kubeconfig.
+    Context,
+    /// Clusters of the kubeconfig.
+    Cluster,
+    /// Users of the kubeconfig.
+    User,
+}
+
+/// What could stand in place of the last word.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Question {
+    /// Candidates that are known without asking anybody, and what they are.
+    pub fixed: Vec<(String, String)>,
+    /// Names to ask for.
+    pub noun: Option<Noun>,
+    /// Whether it may be a file.
+    pub files: bool,
+    /// The part of the word that candidates continue.
+    pub typed: String,
+    /// The part before it, which stays.
+    pub prefix: String,
+    /// Names that stand there already.
+    pub taken: Vec<String>,
+}
+
+/// What is asked for.
+pub fn ask(root: &Command, words: &[String]) -> Question {
+    let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    let mut command = root;
+    let (mut positionals, mut taken) = (0, Vec::new());
+    let mut path = Vec::new();
+    // An option that waits for its value.
+    let mut open: Option<&Arg> = None;
+    let mut only_names = false;
+    for word in before {
+        if open.take().is_some() {
+            continue;
+        }
+        if word == "--" {
+            only_names = true;
+        } else if !only_names && word.starts_with('-') && word.len() > 1 {
+            open = option(command, word).filter(|arg| takes_value(arg) && !word.contains('='));
+        } else if let Some(next) = command.find_subcommand(word).filter(|_| !only_names && positionals == 0) {
+            (command, positionals, taken) = (next, 0, Vec::new());
+            path.push(next.get_name());
+        } else {
+            positionals += 1;
+            taken.push(word.clone());
+        }
+    }
+    if let Some(arg) = open {
+        return value(arg, &path, last, String::new());
+    }
+    if !only_names && last.starts_with('-') {
+        return match last.split_once('=') {
+            Some((name, typed)) => option(command, name)
+                .map_or_else(Question::default, |arg| value(arg, &path, typed, format!("{name}="))),
+            None => Question { fixed: options(command), typed: last.to_owned(), ..Question::default() },
+        };
+    }
+    let mut question = match positional(command, positionals) {
+        Some(arg) => value(arg, &path, last, String::new()),
+        None => Question { typed: last.to_owned(), ..Question::default() },
+    };
+    if positionals == 0 && !only_names {
+        let commands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        question.fixed.extend(commands.map(|sub| (sub.get_name().to_owned(), about(sub.get_about()))));
+    }
+    question.taken = taken;
+    question
+}
+
+fn positional(command: &Command, at: usize) -> Option<&Arg> {
+    let all: Vec<&Arg> = command.get_positionals().collect();
+    let repeats = |arg: &&&Arg| matches!(arg.get_action(), ArgAction::Append);
+    all.get(at).or_else(|| all.last().filter(repeats)).copied()
+}
+
+fn option<'command>(command: &'command Command, word: &str) -> Option<&'command Arg> {
+    let name = word.split('=').next().unwrap_or(word);
+    command.get_arguments().find(|arg| match name.strip_prefix("--") {
+        Some(long) => {
+            arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|all| all.contains(&long))
+        }
+        None => name.len() == 2 && arg.get_short() == name.chars().nth(1),
+    })
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    // Those with an optional value take it only after =.
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
+}
+
+fn options(command: &Command) -> Vec<(String, String)> {
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let long = shown.filter_map(|arg| {
+        let sign = if takes_value(arg) { "=" } else { "" };
+        Some((format!("--{}{sign}", arg.get_long()?), about(arg.get_help())))
+    });
+    long.collect()
+}
+
+fn about(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+/// A value of this argument. Of several with commas between them, the last.
+fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
+    let mut question = Question { typed: word.to_owned(), prefix: before, ..Question::default() };
+    if arg.get_value_delimiter() == Some(',')
+        && let Some((earlier, typed)) = word.rsplit_once(',')
+    {
+        question.taken = earlier.split(',').map(str::to_owned).collect();
+        question.prefix = format!("{}{earlier},", question.prefix);
+        typed.clone_into(&mut question.typed);
+    }
+    let possible = arg.get_possible_values();
+    question.fixed = possible
+        .iter()
+        .filter(|value| !value.is_hide_set())
+        .map(|value| (value.get_name().to_owned(), about(value.get_help())))
+        .collect();
+    let id = arg.get_id().as_str();
+    if id == "form" {
+        let forms = ["wide", "json", "yaml", "name", "jsonpath=", "custom-columns="];
+        question.fixed = forms.map(|form| (form.to_owned(), String::new())).into();
+    }
+    question.noun = noun(id, path);
+    question.files = matches!(arg.get_value_hint(), clap::ValueHint::FilePath | clap::ValueHint::AnyPath);
+    question
+}
+
+/// Whose names an argument takes.
+fn noun(id: &str, path: &[&str]) -> Option<Noun> {
+    Some(match id {
+        "from_backup" => Noun::Backup,
+        "from_schedule" => Noun::Schedule,
+        "storage_location" | "location" => Noun::Location,
+        "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" => Noun::Namespace,
+        "context" => Noun::Context,
+        "cluster" => Noun::Cluster,
+        "user" => Noun::User,
+        "name" | "names" => match path {
+            // What is created has no name yet.
+            [.., "create"] | ["locks", ..] => return None,
+            ["restore", ..] => Noun::Restore,
+            _ => Noun::Backup,
+        },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Question {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        ask(&crate::complete::built(), &words)
+    }
+
+    #[test]
+    fn names_of_the_right_kind_are_asked_for() {
+        for (line, noun, typed, prefix) in [
+            ("describe ", Some(Noun::Backup), "", ""),
+            ("describe nig", Some(Noun::Backup), "nig", ""),
+            ("delete a ", Some(Noun::Backup), "", ""),
+            ("describe a ", None, "", ""),
+            ("restore describe ", Some(Noun::Restore), "", ""),
+            ("restore --from-backup=ni", Some(Noun::Backup), "ni", "--from-backup="),
+            ("restore --from-backup ni", Some(Noun::Backup), "ni", ""),
+            ("-n x create --from-schedule=", Some(Noun::Schedule), "", "--from-schedule="),
+            ("create ", None, "", ""),
+            ("create --include-namespaces=a,b", Some(Noun::Namespace), "b", "--include-namespaces=a,"),
+            ("sync ", Some(Noun::Location), "", ""),
+            ("get --context ", Some(Noun::Context), "", ""),
+            ("get -n ", Some(Noun::Namespace), "", ""),
+            ("describe -- -a", Some(Noun::Backup), "-a", ""),
+        ] {
+            let question = asked(line);
+            assert_eq!(
+                (question.noun, question.typed.as_str(), question.prefix.as_str()),
+                (noun, typed, prefix),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn commands_flags_and_fixed_values_need_no_cluster() {
+        let names = |line: &str| asked(line).fixed.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let has = |line: &str, name: &str| names(line).iter().any(|one| one == name);
+        assert!(has("", "describe") && has("", "restore") && !has("", super::super::WORD));
+        assert!(has("restore ", "get") && !has("restore get ", "get"));
+        assert!(has("create --", "--wait") && has("create --", "--ttl=") && has("create --", "--context="));
+        assert_eq!(names("create --dry-run="), ["client", "server"]);
+        assert!(has("get -o ", "json") && has("get -o ", "custom-columns="));
+        assert!(has("completion ", "fish"));
+        assert_eq!(asked("delete a ").taken, ["a"]);
+        assert!(asked("get --kubeconfig=").files);
+    }
+}

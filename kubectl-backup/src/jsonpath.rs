@@ -1,0 +1,202 @@
+//! kubectl's dialect of JSONPath (k8s.io/client-go `util/jsonpath`), as far as people use it: `{.items[*].metadata.name}`,
+//! `{range .items[*]}…{"\n"}{end}`, `[?(@.status.phase=="Failed")]`. What is not here is refused with its name, never guessed.
+//!
+//! The crates that read JSONPath read RFC 9535, which has no templates and wants `$` before everything.
+
+mod find;
+mod read;
+
+use serde_json::Value;
+
+/// Steps from one value to others: `.metadata.name`, `[0]`, `[*]`, `['a.b/c']`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    /// `$`, or where the path begins within no `range`.
+    from_root: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Field(String),
+    Every,
+    Index(i64),
+    Slice(Option<i64>, Option<i64>),
+    Where(Box<Filter>),
+}
+
+/// `?(@.a == "b")`; without an operator: that it is there.
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    path: Path,
+    wanted: Option<(Comparison, Value)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Other,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// What `-o jsonpath=` takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    Text(String),
+    Values(Path),
+    Range(Path, Vec<Piece>),
+}
+
+impl Path {
+    /// Reads one path, in braces or not, with or without the first dot, as kubectl takes it for `--sort-by` and columns.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let inner = text.trim();
+        let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner).trim();
+        let dotted =
+            if inner.starts_with(['.', '[', '$', '@']) { inner.to_owned() } else { format!(".{inner}") };
+        read::path(&dotted)
+    }
+
+    /// All values that it leads to; none where something is missing.
+    pub fn find<'value>(&self, value: &'value Value) -> Vec<&'value Value> {
+        find::path(self, value, value)
+    }
+}
+
+impl Template {
+    /// Reads a template; a path without braces is one, too.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("it is empty; it looks like {.items[*].metadata.name}".to_owned());
+        }
+        if !text.contains('{') && text.starts_with(['.', '[', '$', '@']) {
+            return Ok(Self(vec![Piece::Values(read::path(text)?)]));
+        }
+        read::template(text).map(Self)
+    }
+
+    /// What it makes of a value. Several values of one path are separated by a space, as kubectl does.
+    pub fn fill(&self, value: &Value) -> String {
+        let mut text = String::new();
+        fill(&self.0, value, value, &mut text);
+        text
+    }
+}
+
+fn fill(pieces: &[Piece], root: &Value, current: &Value, text: &mut String) {
+    for piece in pieces {
+        match piece {
+            Piece::Text(fixed) => text.push_str(fixed),
+            Piece::Values(path) => {
+                let all: Vec<String> = find::path(path, root, current).into_iter().map(show).collect();
+                text.push_str(&all.join(" "));
+            }
+            Piece::Range(path, inner) => {
+                for one in find::path(path, root, current) {
+                    fill(inner, root, one, text);
+                }
+            }
+        }
+    }
+}
+
+/// A text as it is, anything else as JSON.
+pub fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn list() -> Value {
+        json!({"kind": "List", "items": [
+            {"metadata": {"name": "a", "labels": {"velero.io/schedule-name": "nightly"}}, "status": {"phase": "Completed", "errors": 0}},
+            {"metadata": {"name": "b"}, "status": {"phase": "Failed", "errors": 12}, "spec": {"includedNamespaces": ["x", "y"]}},
+            {"metadata": {"name": "c"}},
+        ]})
+    }
+
+    #[test]
+    fn templates_give_what_kubectl_gives() {
+        for (template, text) in [
+            ("{.items[*].metadata.name}", "a b c"),
+            ("{$.items[*].metadata.name}", "a b c"),
+            (".items[*].metadata.name", "a b c"),
+            ("{.items[0].metadata.name}", "a"),
+            ("{.items[-1].metadata.name}", "c"),
+            ("{.items[0:2].metadata.name}", "a b"),
+            ("{.items[1:].metadata.name}", "b c"),
+            ("{.items[:1].metadata.name}", "a"),
+            ("{.items[7].metadata.name}|{.no.such}", "|"),
+            ("{.items[*].status.errors}", "0 12"),
+            ("{.items[1].spec}", r#"{"includedNamespaces":["x","y"]}"#),
+            ("{.items[1].spec.includedNamespaces[*]}", "x y"),
+            ("{.items[0].metadata.labels.velero\\.io/schedule-name}", "nightly"),
+            ("{.items[0].metadata.labels['velero.io/schedule-name']}", "nightly"),
+            (r#"{.items[0].metadata["name"]}"#, "a"),
+            ("{.items[0].metadata.*}", r#"{"velero.io/schedule-name":"nightly"} a"#),
+            (r#"{.items[?(@.status.phase=="Failed")].metadata.name}"#, "b"),
+            ("{.items[?(@.status.phase != 'Failed')].metadata.name}", "a"),
+            ("{.items[?(@.status.errors > 3)].metadata.name}", "b"),
+            ("{.items[?(@.status.errors<=12)].metadata.name}", "a b"),
+            ("{.items[?(@.spec)].metadata.name}", "b"),
+            (
+                r#"{range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\n"}{end}"#,
+                "a\tCompleted\nb\tFailed\nc\t\n",
+            ),
+            ("names: {.items[*]['metadata'].name}!", "names: a b c!"),
+            (r#"{range .items[*]}{$.kind}{"}"}{end}"#, "List}List}List}"),
+        ] {
+            assert_eq!(
+                Template::parse(template).map(|template| template.fill(&list())),
+                Ok(text.to_owned()),
+                "{template}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_taken_is_refused_by_name() {
+        for (template, part) in [
+            ("", "empty"),
+            ("{.a", "no }"),
+            ("{range .items[*]}x", "no {end}"),
+            ("x{end}", "{end} without {range}"),
+            ("{..name}", "`..`"),
+            ("{.items[0,1]}", "[0,1]"),
+            ("{.items[0:9:2]}", "[0:9:2]"),
+            ("{.items[?(@.a=~\"x\")]}", "=~"),
+            ("{.items[?(@.a=='x' && @.b)]}", "&&"),
+            ("{.items[}", "no }"),
+            (".items[", "no ]"),
+            ("{if .a}", "if .a"),
+            ("{.a-}b}", ""),
+        ] {
+            match Template::parse(template) {
+                Err(why) => assert!(why.contains(part), "{template}: {why}"),
+                Ok(read) => assert!(part.is_empty(), "{template}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_may_stand_without_braces_and_dot() {
+        for text in [".metadata.name", "metadata.name", "{.metadata.name}", "{ metadata.name }"] {
+            let item = &list()["items"][0];
+            assert_eq!(Path::parse(text).unwrap().find(item), [&json!("a")], "{text}");
+        }
+    }
+}

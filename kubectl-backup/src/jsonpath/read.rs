@@ -1,0 +1,184 @@
+//! Reads paths and templates.
+
+use serde_json::Value;
+
+use super::{Comparison, Filter, Path, Piece, Step};
+
+/// Two signs before one: `<=` is not `<`.
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::Other),
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+/// A text with parts in braces.
+pub(super) fn template(text: &str) -> Result<Vec<Piece>, String> {
+    // The pieces of every range that is open, after those outside.
+    let mut open: Vec<(Option<Path>, Vec<Piece>)> = vec![(None, Vec::new())];
+    let mut rest = text;
+    while !rest.is_empty() {
+        let Some(brace) = rest.find('{') else {
+            push(&mut open, Piece::Text(rest.to_owned()));
+            break;
+        };
+        if brace > 0 {
+            push(&mut open, Piece::Text(rest[..brace].to_owned()));
+        }
+        let length = closing(&rest[brace + 1..], '}').ok_or("there is no } for a {")?;
+        let inner = rest[brace + 1..brace + 1 + length].trim();
+        rest = &rest[brace + length + 2..];
+        if inner == "end" {
+            let (path, pieces) =
+                if open.len() > 1 { open.pop() } else { None }.ok_or("there is {end} without {range}")?;
+            push(&mut open, Piece::Range(path.ok_or("there is {end} without {range}")?, pieces));
+        } else if let Some(over) = inner.strip_prefix("range ") {
+            open.push((Some(self::path(over.trim())?), Vec::new()));
+        } else if inner.starts_with(['"', '\'']) {
+            push(&mut open, Piece::Text(quoted(inner)?));
+        } else {
+            push(&mut open, Piece::Values(self::path(inner)?));
+        }
+    }
+    match open.pop() {
+        Some((None, pieces)) => Ok(pieces),
+        _ => Err("there is no {end} for a {range}".to_owned()),
+    }
+}
+
+fn push(open: &mut [(Option<Path>, Vec<Piece>)], piece: Piece) {
+    if let Some((_, pieces)) = open.last_mut() {
+        pieces.push(piece);
+    }
+}
+
+/// Where the sign stands that closes, outside quotes and inner brackets.
+fn closing(text: &str, sign: char) -> Option<usize> {
+    let (mut quote, mut depth, mut escaped) = (None, 0_usize, false);
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (_, '\\') => escaped = true,
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, _) if c == sign && depth == 0 => return Some(at),
+            (None, '[') => depth += 1,
+            (None, ']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `.a.b[0]`, from the root with `$`.
+pub(super) fn path(text: &str) -> Result<Path, String> {
+    let from_root = text.starts_with('$');
+    let mut rest = text.strip_prefix(['$', '@']).unwrap_or(text);
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        if rest.starts_with("..") {
+            return Err(format!("{text:?}: `..` is not supported; name every step"));
+        }
+        if let Some(after) = rest.strip_prefix('[') {
+            let end = closing(after, ']').ok_or_else(|| format!("{text:?}: there is no ] for a ["))?;
+            steps.push(bracket(after[..end].trim()).ok_or_else(|| {
+                format!("[{}] is not supported: expected [0], [-1], [1:3], [*], ['name'] or [?(@.name==\"value\")]", &after[..end])
+            })?);
+            rest = &after[end + 1..];
+        } else if let Some(after) = rest.strip_prefix('.') {
+            let (name, length) = field(after);
+            match name.as_str() {
+                // `{.}` is the value itself.
+                "" if after.is_empty() => {}
+                "" if after.starts_with('[') => {}
+                "" => return Err(format!("{text:?}: a name is missing")),
+                "*" => steps.push(Step::Every),
+                _ => steps.push(Step::Field(name)),
+            }
+            rest = &after[length..];
+        } else {
+            return Err(format!("{text:?} is no path: it looks like .metadata.name"));
+        }
+    }
+    Ok(Path { from_root, steps })
+}
+
+/// A name up to the next dot or bracket; `\.` is a dot in it. And how many bytes it took.
+fn field(text: &str) -> (String, usize) {
+    let (mut name, mut escaped) = (String::new(), false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => {
+                escaped = false;
+                name.push(c);
+            }
+            '\\' => escaped = true,
+            '.' | '[' => return (name, at),
+            _ => name.push(c),
+        }
+    }
+    (name, text.len())
+}
+
+fn bracket(inner: &str) -> Option<Step> {
+    if inner == "*" {
+        return Some(Step::Every);
+    }
+    if inner.starts_with(['"', '\'']) {
+        return quoted(inner).ok().map(Step::Field);
+    }
+    if let Some(filter) = inner.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
+        return filter_of(filter.trim()).map(|filter| Step::Where(Box::new(filter)));
+    }
+    let number = |text: &str| text.trim().parse::<i64>().ok();
+    match inner.split_once(':') {
+        None => number(inner).map(Step::Index),
+        Some((from, to)) => {
+            let edge = |text: &str| if text.trim().is_empty() { Some(None) } else { number(text).map(Some) };
+            Some(Step::Slice(edge(from)?, edge(to)?))
+        }
+    }
+}
+
+fn filter_of(text: &str) -> Option<Filter> {
+    let found =
+        COMPARISONS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
+    // The first one that stands; of two at one place the longer, which is listed first.
+    let Some((at, sign, comparison)) = found.min_by_key(|(at, sign, _)| (*at, 2 - sign.len())) else {
+        let plain = text.starts_with('@') && !text.contains(['=', '&', '|', ' ']);
+        return plain.then(|| path(text).ok()).flatten().map(|path| Filter { path, wanted: None });
+    };
+    let (left, right) = (text[..at].trim(), text[at + sign.len()..].trim());
+    if !left.starts_with('@') || left.contains(['=', '&', '|', ' ']) {
+        return None;
+    }
+    let wanted = if right.starts_with(['"', '\'']) {
+        Value::String(quoted(right).ok()?)
+    } else {
+        serde_json::from_str(right).ok()?
+    };
+    Some(Filter { path: path(left).ok()?, wanted: Some((comparison, wanted)) })
+}
+
+/// A text in quotes of either kind, with `\n`, `\t` and the like; all of it.
+fn quoted(text: &str) -> Result<String, String> {
+    let wrong = || format!("{text} is no text in quotes");
+    let mut signs = text.chars();
+    let quote = signs.next().ok_or_else(wrong)?;
+    let mut read = String::new();
+    while let Some(c) = signs.next() {
+        match c {
+            '\\' => read.push(match signs.next().ok_or_else(wrong)? {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                other => other,
+            }),
+            _ if c == quote => return if signs.next().is_none() { Ok(read) } else { Err(wrong()) },
+            _ => read.push(c),
+        }
+    }
+    Err(wrong())
+}

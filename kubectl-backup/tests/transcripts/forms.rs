@@ -1,0 +1,172 @@
+//! `-o`, `--sort-by`, `-A`, `-w`: what kubectl's users expect of every list.
+
+use axum::http::Method;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault},
+    person::Person,
+    samples::{completed_backup, location, new_backup, with},
+};
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    api.has(
+        "backups",
+        with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})),
+    )
+    .has(
+        "backups",
+        with(
+            completed_backup("beta"),
+            &json!({"metadata": {"namespace": "elsewhere"}, "status": {"errors": 3}}),
+        ),
+    )
+    .has("backups", new_backup("gamma"))
+    .has(
+        "backups",
+        with(
+            new_backup("delta"),
+            &json!({"spec": {"ttl": "tomorrow"}, "metadata": {"labels": {"text": "a\u{1b}[2J"}}}),
+        ),
+    );
+    api
+}
+
+#[tokio::test]
+async fn every_form_of_kubectl_is_taken() {
+    let person = Person::at(&cluster().await);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup get -o jsonpath={.items[*].metadata.name}",
+        r#"kubectl backup get -o jsonpath={range.items[*]}{.metadata.name}{"\n"}{end}"#,
+        r#"kubectl backup get -o jsonpath={.items[?(@.status.phase=="PartiallyFailed")].metadata.name}"#,
+        "kubectl backup get alpha -o jsonpath={.status.errors}",
+        "kubectl backup get -o custom-columns=NAME:.metadata.name,ERRORS:.status.errors,TTL:.spec.ttl,LABELS:.metadata.labels.text",
+        "kubectl backup get -o custom-columns=NAME:.metadata.name --no-headers",
+        "kubectl backup get --sort-by=.status.errors",
+        "kubectl backup get --sort-by={.metadata.name} -o name",
+        "kubectl backup get -A --show-labels",
+        "kubectl backup get nobody -o jsonpath={.metadata.name}",
+    ] {
+        all += &person.types(&line.replace("{range.", "{range\u{a0}.")).await.replace('\u{a0}', " ");
+        all += "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn what_is_printed_of_documents_can_be_chosen_too() {
+    let api = FakeApi::start().await;
+    api.has("backupstoragelocations", location("Available", ""));
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup sync -o jsonpath={.locations[*].phase}",
+        "kubectl backup sync -o custom-columns=WHERE:.name,HOW:.phase",
+        "kubectl backup sync --no-headers",
+        "kubectl backup locks -o jsonpath={.kind}",
+    ] {
+        all += &person.types(line).await;
+        all += "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_terminal_is_not_steered_by_what_a_template_brings() {
+    let person = Person::at(&cluster().await).at_terminal("");
+    let seen = person.types("kubectl backup get delta -o jsonpath={.metadata.labels.text}").await;
+    assert!(seen.contains("a?[2J") && !seen.contains('␛'), "{seen}");
+}
+
+/// Events of a watch, as they come.
+fn events(all: &[(&str, Value)]) -> Fault {
+    let lines = all.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string() + "\n");
+    Fault::Bytes(
+        200,
+        vec![("content-type", "application/json".to_owned())],
+        lines.collect::<String>().into_bytes(),
+    )
+}
+
+fn version(name: &str, version: &str, over: &Value) -> Value {
+    with(
+        with(
+            new_backup(name),
+            &json!({"metadata": {"uid": format!("uid-of-{name}"), "resourceVersion": version}}),
+        ),
+        over,
+    )
+}
+
+#[tokio::test]
+async fn watching_appends_a_row_for_every_change() {
+    let api = FakeApi::start().await;
+    let none = json!({});
+    let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
+    api.has("backups", version("before-the-great-upgrade", "1", &none))
+        .has("backups", version("b", "2", &none));
+    api.next(
+        Method::GET,
+        "/backups?watch",
+        events(&[
+            ("MODIFIED", version("b", "3", &running)),
+            ("ADDED", version("c", "4", &json!({"spec": {"ttl": "tomorrow"}}))),
+            ("DELETED", version("c", "5", &none)),
+        ]),
+    );
+    let person = Person::at(&api);
+    assert_snapshot!("watch", person.watches("kubectl backup get -w", "Deleted").await);
+    api.next(Method::GET, "/backups?watch", events(&[("MODIFIED", version("b", "3", &running))]));
+    assert_snapshot!(
+        "watch columns",
+        person
+            .watches(
+                "kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase",
+                "InProgress"
+            )
+            .await
+    );
+}
+
+#[tokio::test]
+async fn watching_goes_on_when_the_api_server_is_back_and_shows_only_what_has_changed() {
+    let api = FakeApi::start().await;
+    api.has("backups", version("a", "1", &json!({}))).has("backups", version("b", "2", &json!({})));
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
+    let away = crate::fake_api::failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
+    api.next(Method::GET, "/backups?watch", Fault::Answer(503, away)).next(
+        Method::GET,
+        "/backups?watch",
+        events(&[("ERROR", gone)]),
+    );
+    // What is listed then.
+    let person = Person::at(&api);
+    let (seen, ()) = tokio::join!(person.watches("kubectl backup get -w", "Completed"), async {
+        while api.seen().iter().filter(|one| one.contains("watch=")).count() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        api.has("backups", version("b", "9", &json!({"status": {"phase": "Completed"}})));
+    });
+    assert_snapshot!(seen);
+}
+
+#[tokio::test]
+async fn watching_what_can_not_be_listed_ends_with_the_reason() {
+    let api = FakeApi::start().await;
+    let forbidden = crate::fake_api::failure(
+        403,
+        "Forbidden",
+        "backups.velero.io is forbidden: User \"jane\" cannot list resource",
+        &json!({}),
+    );
+    api.next(Method::GET, "/backups", Fault::Answer(403, forbidden));
+    let seen = Person::at(&api).types("kubectl backup get -w").await;
+    assert!(
+        seen.contains("cannot watch backups: backups.velero.io is forbidden")
+            && seen.ends_with("--- exit 1\n"),
+        "{seen}"
+    );
+}
