@@ -13,6 +13,7 @@ use crate::{
     deletion,
     location::Locations,
     metrics::Metrics,
+    operations::looks::Looks,
     plugins::Host,
     runtime::{events::Events, health::Health, leader::Leadership},
 };
@@ -40,6 +41,8 @@ pub struct Context {
     pub plugins: Host,
     /// One permit for each call about an operation that is under way.
     pub operation_permits: Arc<Semaphore>,
+    /// People who look at operations that this process follows.
+    pub looks: Looks,
     /// Backups that this process has begun to delete.
     pub deletions: deletion::Begun,
     /// Counters and gauges.
@@ -78,6 +81,7 @@ impl Context {
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
             operation_permits: Arc::new(Semaphore::new(16)),
+            looks: Looks::default(),
             deletions: deletion::Begun::default(),
             metrics: Arc::new(Metrics::default()),
             events: Events::new(client.clone(), "test"),

@@ -35,6 +35,7 @@ pub use args::Args;
 use context::Context;
 use location::Locations;
 use metrics::Metrics;
+use operations::looks::Looks;
 use plugins::Host;
 use runtime::{
     events::Events,
@@ -89,6 +90,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         events: Events::new(client.clone(), &host),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
+        looks: Looks::default(),
         namespace: args.namespace.clone(),
         args: Arc::new(args),
         client,

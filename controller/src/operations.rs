@@ -3,7 +3,7 @@
 //! `decide` says what is asked when, and what an answer means; `following` asks; `kept` is what is stored, and what follows
 //! from it; `keeping` sees to it that what is learned is in the store before it is published. Whoever works on the backup
 //! (`backup::worker`) or restore (`restore::operating`) goes on from there after a restart. `executing` is for actions that
-//! may start some: what they have done is noted in a `notebook`.
+//! may start some: what they have done is noted in a `notebook`. `looks` are people who want to see how they stand now.
 
 pub mod call;
 pub mod decide;
@@ -11,6 +11,7 @@ pub mod executing;
 pub mod following;
 pub mod keeping;
 pub mod kept;
+pub mod looks;
 pub mod notebook;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub fn means(ctx: &Context) -> Means {
     Means {
         registry: Arc::new(Registry::new(all, ctx.plugins.clone())),
         permits: Arc::clone(&ctx.operation_permits),
+        looks: ctx.looks.clone(),
         pace: decide::Pace::of(ctx.args.operation_pace().as_std()),
         clock: Clock::default(),
     }

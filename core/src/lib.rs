@@ -15,6 +15,7 @@ pub mod quantity;
 pub mod reading;
 pub mod resource_policy;
 pub mod resources;
+pub mod results;
 pub mod selection;
 pub mod snapshot;
 pub mod sync;

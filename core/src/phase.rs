@@ -35,6 +35,18 @@ impl BackupPhase {
         }
     }
 
+    /// Whether all items are collected, and what is left are operations and the last files. What is stored so far is not in its
+    /// place yet.
+    pub fn is_past_items(&self) -> bool {
+        matches!(
+            self,
+            Self::WaitingForPluginOperations
+                | Self::WaitingForPluginOperationsPartiallyFailed
+                | Self::Finalizing
+                | Self::FinalizingPartiallyFailed
+        )
+    }
+
     /// Whether the work of the backup is over. Deleting counts: only its removal is still going on.
     pub fn is_terminal(&self) -> bool {
         matches!(
@@ -79,6 +91,18 @@ impl RestorePhase {
             | Self::FailedValidation
             | Self::Unknown(_) => &[],
         }
+    }
+
+    /// Whether all items are restored, and what is left are operations and the last files. What is stored so far is not in its
+    /// place yet.
+    pub fn is_past_items(&self) -> bool {
+        matches!(
+            self,
+            Self::WaitingForPluginOperations
+                | Self::WaitingForPluginOperationsPartiallyFailed
+                | Self::Finalizing
+                | Self::FinalizingPartiallyFailed
+        )
     }
 
     /// Whether the work of the restore is over.

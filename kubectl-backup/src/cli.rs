@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod locks;
+pub mod operations;
 pub mod output;
 pub mod restore;
 pub mod selector;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
+pub use operations::OperationsArgs;
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub use stored::{DownloadArgs, LogsArgs};
 pub use sync::SyncArgs;
@@ -71,6 +73,9 @@ pub enum Command {
     Describe(DescribeArgs),
     /// Show the log of a backup
     Logs(LogsArgs),
+    /// Show the asynchronous operations of a backup, and how far each has come
+    #[command(after_help = operations::OF_BACKUPS)]
+    Operations(OperationsArgs),
     /// Get the tarball of a backup: all its items, Secrets included
     Download(DownloadArgs),
     /// Restore from a backup; and list, show, cancel and delete restores

@@ -8,6 +8,7 @@ pub mod get;
 pub mod listed;
 pub mod locks;
 pub mod names;
+pub mod operations;
 pub mod pause;
 pub mod restore;
 pub mod stored;
@@ -32,6 +33,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
         Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
         Command::Logs(args) => Box::pin(stored::backup_log(&global, args, terminal)).await,
+        Command::Operations(args) => Box::pin(operations::run::<Backup>(&global, args, terminal)).await,
         Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
@@ -64,6 +66,9 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                 RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
                 RestoreCommand::Logs(args) => Box::pin(stored::restore_log(&global, args, terminal)).await,
+                RestoreCommand::Operations(args) => {
+                    Box::pin(operations::run::<Restore>(&global, args, terminal)).await
+                }
                 RestoreCommand::Cancel(args) => cancel::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
             }

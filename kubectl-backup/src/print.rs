@@ -5,6 +5,8 @@ pub mod describe;
 pub mod form;
 pub mod json;
 pub mod locks;
+pub mod operations;
+pub mod progress;
 pub mod style;
 pub mod sync;
 pub mod table;

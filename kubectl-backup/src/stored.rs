@@ -4,6 +4,8 @@
 //! fetched ([`backup_core::reading`]). A connection that breaks is gone on with where it broke; a key that is used up or over by
 //! then is replaced by a new one.
 
+mod document;
+
 use std::{cell::Cell, time::Duration};
 
 use backup_core::{
@@ -32,6 +34,8 @@ use crate::{
     error::{About, Problem, causes},
     print::table::plain,
 };
+
+pub use document::document;
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -6,6 +6,8 @@ pub mod list;
 pub mod locks;
 pub mod next;
 pub mod part;
+pub mod progress;
 pub mod restore;
+pub mod stored;
 pub mod sync;
 pub mod version;

@@ -23,13 +23,14 @@ pub mod logfile;
 pub mod reading;
 pub mod resource_list;
 pub mod restore;
-pub mod results;
 mod staging;
 pub mod tarball;
 mod upload;
 
 #[cfg(test)]
 mod testing;
+
+pub use backup_core::results::{ResultSet, Results, Scope};
 
 pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Waiting};
 pub use error::StoreError;
@@ -42,5 +43,4 @@ pub use logfile::LogFile;
 pub use reading::{Of, Sought, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{RestoreFiles, WaitingRestore};
-pub use results::{ResultSet, Results, Scope};
 pub use tarball::{Contents, ItemPath, ItemRef};

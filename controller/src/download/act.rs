@@ -1,7 +1,10 @@
 //! Answering a request, and removing it when its time is over.
 
 use backup_core::{
-    api::{DownloadRequest, download_request::DownloadRequestPhase as Phase},
+    api::{
+        DownloadRequest,
+        download_request::{DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind},
+    },
     reading::{self, Asked},
 };
 use jiff::Timestamp;
@@ -11,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     decide::{self, Plan, TTL},
-    observe::{self, Desk, Unanswered},
+    observe::{self, Desk, Subject, Unanswered},
 };
 use crate::{
     context::Context,
@@ -73,6 +76,7 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
         Ok(wanted) => wanted,
         Err(reason) => return Ok(Err(reason)),
     };
+    look(desk, target, &wanted.of).await;
     if wanted.of.waits && !wanted.read_only {
         let permit = desk.so_far.acquire().await;
         // A private key is written.
@@ -89,6 +93,13 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
     Ok(wanted.store.signed_url(target, TTL).await.map_err(Unanswered::from))
 }
 
+/// Has the operations kept as they are now, where it is these that somebody wants and they go on.
+async fn look(desk: &Desk, target: &DownloadTarget, of: &Subject) {
+    if of.waits && matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations) {
+        desk.ctx.looks.look(&of.uid).await;
+    }
+}
+
 /// The path under which this controller gives the file to whoever has the key.
 async fn path(
     desk: &Desk,
@@ -101,7 +112,9 @@ async fn path(
             "the controller gives no files to readers: it was started without --files-address".to_owned(),
         ));
     }
-    desk.wanted_of(&asked.uid, &request.spec.target).await?;
+    let target = &request.spec.target;
+    let wanted = desk.wanted_of(&asked.uid, target).await?;
+    look(desk, target, &wanted.of).await;
     Ok(reading::path(&desk.ctx.namespace, &args.files_service, &request.name_any()))
 }
 

@@ -2,9 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use backup_core::api::{
-    Backup, BackupPhase, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget,
-};
+use backup_core::api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget};
 use backup_store::{
     Location, StoreError,
     download::{self, Owner},
@@ -190,18 +188,10 @@ impl Desk {
 }
 
 fn of_backup(backup: &Backup) -> Subject {
-    use BackupPhase as P;
-    let waits = matches!(
-        backup.phase(),
-        P::WaitingForPluginOperations
-            | P::WaitingForPluginOperationsPartiallyFailed
-            | P::Finalizing
-            | P::FinalizingPartiallyFailed
-    );
     let location = backup.spec.storage_location.clone().filter(|name| !name.is_empty());
     Subject {
         uid: backup.uid().unwrap_or_default(),
-        waits,
+        waits: backup.phase().is_past_items(),
         phase: backup.phase().to_string(),
         over: backup.phase().is_terminal(),
         started: backup.status.start_timestamp.as_ref().map(|time| time.0),
@@ -211,22 +201,21 @@ fn of_backup(backup: &Backup) -> Subject {
 }
 
 fn of_restore(restore: &Restore) -> Subject {
-    use RestorePhase as P;
-    let waits = matches!(
-        restore.phase(),
-        P::WaitingForPluginOperations
-            | P::WaitingForPluginOperationsPartiallyFailed
-            | P::Finalizing
-            | P::FinalizingPartiallyFailed
-    );
     // One that has failed may have found the files of another in the place of its own; what it has to tell is its reason.
-    let failure = matches!(restore.phase(), P::Failed | P::FailedValidation).then(|| {
-        let status = &restore.status;
-        status.failure_reason.iter().chain(&status.validation_errors).cloned().collect::<Vec<_>>().join("; ")
-    });
+    let failure =
+        matches!(restore.phase(), RestorePhase::Failed | RestorePhase::FailedValidation).then(|| {
+            let status = &restore.status;
+            status
+                .failure_reason
+                .iter()
+                .chain(&status.validation_errors)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("; ")
+        });
     Subject {
         uid: restore.uid().unwrap_or_default(),
-        waits,
+        waits: restore.phase().is_past_items(),
         phase: restore.phase().to_string(),
         over: restore.phase().is_terminal(),
         started: restore.status.start_timestamp.as_ref().map(|time| time.0),

@@ -7,6 +7,7 @@ use backup_core::{
     operation::{BackupOperation, Operation, RestoreOperation},
 };
 use futures::future::BoxFuture;
+use kube::Resource;
 
 use super::decide::{Answer, Call};
 use crate::{
@@ -41,7 +42,7 @@ impl Registry {
 }
 
 /// What operations belong to: the actions that started them are told of it.
-pub trait Subject: Clone + Send + Sync + 'static {
+pub trait Subject: Resource + Clone + Send + Sync + 'static {
     /// Its operations.
     type Operation: Operation + Send + Sync + 'static;
 

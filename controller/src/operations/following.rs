@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::{
     call::{self, Registry, Subject},
     decide::{Answer, Call, Followed, Pace},
+    looks::{Looks, Seat},
 };
 use crate::runtime::{clock::Clock, queue::backoff::jitter};
 
@@ -26,6 +27,8 @@ pub struct Means {
     pub registry: Arc<Registry>,
     /// One permit for each call under way.
     pub permits: Arc<Semaphore>,
+    /// Who looks at them.
+    pub looks: Looks,
     /// How fast to ask.
     pub pace: Pace,
     /// For deadlines.
@@ -97,6 +100,11 @@ impl<S: Subject> Following<S> {
             operation
         };
         self.all.iter().map(now).collect()
+    }
+
+    /// Where people arrive who want to see them as they are.
+    pub fn seat(&self) -> Seat {
+        self.means.looks.seat(self.subject.meta().uid.as_deref().unwrap_or_default())
     }
 
     /// How many there are of which sort.
@@ -194,4 +202,4 @@ fn change(before: &OperationStatus, after: &OperationStatus) -> Change {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

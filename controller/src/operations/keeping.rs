@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     call::Subject,
     following::{Change, Following},
+    looks::Look,
 };
 
 /// Between two states that are kept because an operation has ended, where all were asked in between.
@@ -59,19 +60,24 @@ pub async fn see_to_the_end<S: Subject, K: Keeper<S::Operation>>(
     // What has changed since the last state was kept, when that was, and not before when it may be tried again.
     let (mut changed, mut kept_at, mut not_before) = (Change::None, Instant::now(), Instant::now());
     let mut round = following.rounds();
+    let mut seat = following.seat();
     loop {
         keeper.check()?;
         // One state, and one write of what it is about, for each round of answers at most.
         let ended = changed == Change::Ended && following.rounds() > round;
         let pause = if ended { KEEP_ENDS } else { KEEP_PROGRESS };
         let keep_at = not_before.max(kept_at + pause);
+        // Somebody who looks is let go at the end of this turn, when what is known is kept, or can't be now.
+        let mut looks: Option<Look> = None;
         tokio::select! {
             change = following.next(), if !following.all_ended() => changed = changed.max(change),
             () = tokio::time::sleep_until(keep_at), if changed > Change::None => {}
+            // What was kept within a second is good enough.
+            look = seat.next() => looks = Some(look).filter(|_| Instant::now() >= kept_at + KEEP_ENDS),
             () = &mut pulled => return Ok(Seen::Pulled),
             () = &mut cancelled, if !following.stopped() => following.stop(),
         }
-        let due = following.all_ended() || Instant::now() >= kept_at + pause;
+        let due = following.all_ended() || looks.is_some() || Instant::now() >= kept_at + pause;
         if changed == Change::None || Instant::now() < not_before || !due {
             continue;
         }
@@ -90,3 +96,6 @@ pub async fn see_to_the_end<S: Subject, K: Keeper<S::Operation>>(
         (kept_at, changed, round) = (Instant::now(), Change::None, following.rounds());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -250,8 +250,11 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
         return Ok(Next::Done(give_back(ctx, &restore, &written).await));
     };
     let mut spec = validate::prepared(&restore, &backup);
-    spec.item_operation_timeout =
-        spec.item_operation_timeout.or(Some(ctx.args.default_item_operation_timeout));
+    // Velero's command sends 0s where a person gives none.
+    spec.item_operation_timeout = spec
+        .item_operation_timeout
+        .filter(|timeout| !timeout.is_zero())
+        .or(Some(ctx.args.default_item_operation_timeout));
     let at = Timestamp::now();
     // A spec that was edited since is neither the one that was claimed nor the one that was checked.
     let unedited = |now: &Restore| now.spec == restore.spec;

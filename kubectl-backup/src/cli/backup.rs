@@ -128,6 +128,9 @@ Examples:
   # Is it safe, what went wrong, what now?
   kubectl backup describe nightly-20261103030000
 
+  # Watch one that runs
+  kubectl backup describe before-upgrade -w
+
   # The same for a program: a versioned document
   kubectl backup describe nightly-20261103030000 -o json";
 
@@ -140,6 +143,12 @@ pub struct DescribeArgs {
     /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
     pub output: Option<DocumentOutput>,
+    /// Show everything: all messages, operations, volumes, items and events
+    #[arg(long)]
+    pub details: bool,
+    /// Show it anew while it runs
+    #[arg(short, long, conflicts_with = "output")]
+    pub watch: bool,
 }
 
 /// In which form a document is printed.

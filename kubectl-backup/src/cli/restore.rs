@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput, WaitArgs,
-    duration, key_value, selector,
+    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput,
+    OperationsArgs, WaitArgs, duration, key_value, selector,
 };
 
 const EXAMPLES: &str = "\
@@ -56,6 +56,9 @@ pub enum RestoreCommand {
     /// Show the log of a restore
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
+    /// Show the asynchronous operations of a restore, and how far each has come
+    #[command(after_help = super::operations::OF_RESTORES)]
+    Operations(OperationsArgs),
     /// End running restores early; what they have restored stays, and they say what is missing
     #[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
     Cancel(CancelArgs),
@@ -92,6 +95,9 @@ const DESCRIBE_EXAMPLES: &str = "\
 Examples:
   # Is it done, what went wrong, what now?
   kubectl backup restore describe back-again
+
+  # Watch one that runs
+  kubectl backup restore describe back-again -w
 
   # The same for a program: a versioned document
   kubectl backup restore describe back-again -o json";

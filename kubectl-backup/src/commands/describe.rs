@@ -1,5 +1,8 @@
 //! `describe`: fetches the object, then everything about it side by side, each part within 2 s.
 
+mod files;
+mod watch;
+
 use std::time::Duration;
 
 use backup_core::{
@@ -8,6 +11,7 @@ use backup_core::{
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::join;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::{
     Api,
@@ -29,6 +33,8 @@ use crate::{
 const PART: Duration = Duration::from_secs(2);
 /// Events and requests read at most: a screen shows a few.
 const FEW: u32 = 100;
+/// Runs of a schedule read at most.
+const RUNS: u32 = 500;
 
 /// `describe`
 pub async fn backup(
@@ -36,18 +42,7 @@ pub async fn backup(
     args: DescribeArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let backup: Backup =
-        session.call(Backup::about("get", &args.name), session.api::<Backup>().get(&args.name)).await?;
-    let (location, deletions, events, ledger) = join!(
-        location(&session, &backup),
-        deletions(&session, &args.name),
-        events(&session, &backup),
-        ledger(&session)
-    );
-    let facts = view::backup::Facts { backup: &backup, location, deletions, events, ledger };
-    let description = view::backup::describe(facts, terminal.now());
-    show(&description, &args, terminal)
+    run::<Backup>(global, &args, terminal).await
 }
 
 /// `restore describe`
@@ -56,30 +51,74 @@ pub async fn restore(
     args: DescribeArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let restore: Restore =
-        session.call(Restore::about("get", &args.name), session.api::<Restore>().get(&args.name)).await?;
-    let source = async {
-        let backup = source(&session, restore.spec.backup_name.as_deref()).await;
-        let location = match &backup {
-            Part::Known(Some(backup)) => location(&session, backup).await,
-            _ => Part::Known(None),
-        };
-        (backup, location)
-    };
-    let ((backup, location), events, ledger) = join!(source, events(&session, &restore), ledger(&session));
-    let facts = view::restore::Facts { restore: &restore, backup, location, events, ledger };
-    let description = view::restore::describe(facts, terminal.now());
-    show(&description, &args, terminal)
+    run::<Restore>(global, &args, terminal).await
 }
 
-fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+async fn run<K: Described>(
+    global: &GlobalArgs,
+    args: &DescribeArgs,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
+    let session = Session::connect(global, terminal).await?;
+    if args.watch {
+        return Box::pin(watch::run::<K>(&session, args, terminal)).await;
+    }
+    let object = get::<K>(&session, &args.name).await?;
+    let description = Box::pin(object.describe(&session, terminal.now())).await;
+    show(&description, args, terminal)?;
+    Ok(Exit::Done)
+}
+
+async fn get<K: Subject>(session: &Session, name: &str) -> Result<K, Problem> {
+    session.call(K::about("get", name), session.api::<K>().get(name)).await
+}
+
+/// A kind that can be described.
+trait Described: Subject + Sync {
+    /// Everything about it. A part that can't be fetched says so.
+    async fn describe(&self, session: &Session, now: Timestamp) -> Description;
+}
+
+impl Described for Backup {
+    async fn describe(&self, session: &Session, now: Timestamp) -> Description {
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        let (location, deletions, events, ledger, siblings, stored) = join!(
+            location(session, self),
+            deletions(session, name),
+            events(session, self),
+            ledger(session),
+            siblings(session, self),
+            files::of_backup(session, self)
+        );
+        let facts =
+            view::backup::Facts { backup: self, location, deletions, events, ledger, siblings, stored };
+        view::backup::describe(facts, now)
+    }
+}
+
+impl Described for Restore {
+    async fn describe(&self, session: &Session, now: Timestamp) -> Description {
+        let source = async {
+            let backup = source(session, self.spec.backup_name.as_deref()).await;
+            let location = match &backup {
+                Part::Known(Some(backup)) => location(session, backup).await,
+                _ => Part::Known(None),
+            };
+            (backup, location)
+        };
+        let ((backup, location), events, ledger, stored) =
+            join!(source, events(session, self), ledger(session), files::of_restore(session, self));
+        let facts = view::restore::Facts { restore: self, backup, location, events, ledger, stored };
+        view::restore::describe(facts, now)
+    }
+}
+
+fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = match args.output {
         Some(form) => json::object(description, Output::from(form))?,
-        None => text(description, terminal.now(), terminal.out_style()),
+        None => text(description, terminal.now(), terminal.out_style(), args.details),
     };
-    terminal.data(&output)?;
-    Ok(Exit::Done)
+    Ok(terminal.data(&output)?)
 }
 
 /// A part within its time, or why it is not there.
@@ -109,6 +148,19 @@ async fn location(session: &Session, backup: &Backup) -> Part<Option<BackupStora
     let about = About { verb: "get", kind: "location", plural: "backupstoragelocations", name };
     part(async { session.call(about, session.api::<BackupStorageLocation>().get(name)).await.map(Some) })
         .await
+}
+
+/// Runs of the same schedule, this one among them.
+async fn siblings(session: &Session, backup: &Backup) -> Part<Vec<Backup>> {
+    let schedule = backup.metadata.labels.as_ref().and_then(|labels| labels.get(labels::SCHEDULE_NAME));
+    let Some(schedule) = schedule.filter(|name| !name.is_empty()) else { return Part::Known(Vec::new()) };
+    let params = ListParams::default().labels(&format!("{}={schedule}", labels::SCHEDULE_NAME)).limit(RUNS);
+    part(async {
+        let api: Api<DeserializeGuard<Backup>> = session.api();
+        let page = session.call(Backup::about("list", ""), api.list(&params)).await?;
+        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
+    })
+    .await
 }
 
 /// By label, as velero's own command does: the server puts the labels on requests that came without.

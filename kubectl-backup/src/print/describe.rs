@@ -1,5 +1,7 @@
 //! The describe screen: verdict, cause, evidence, what to type next.
 
+mod sections;
+
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
@@ -9,17 +11,20 @@ use super::{
     style::{Style, Tone},
 };
 use crate::view::{
-    description::{Attempts, Description},
-    part::{DeletionView, EventView, LocationView, LockView, Part},
+    description::{Attempts, Description, Moment},
+    part::{DeletionView, EventView, LocationView, LockView, Part, RunView},
+    stored::volumes,
 };
 
 /// Events shown; the document has all.
 const EVENTS: usize = 5;
 /// Causes shown; the document has all.
 const CAUSES: usize = 8;
+/// Types of items shown in the line that sums them up.
+const KINDS: usize = 4;
 
-/// The screen.
-pub fn text(description: &Description, now: Timestamp, style: Style) -> String {
+/// The screen; with `details` everything that is known.
+pub fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
     let mut screen = String::new();
     let mut line = |text: &str| {
         screen.push_str(text.trim_end());
@@ -37,12 +42,16 @@ pub fn text(description: &Description, now: Timestamp, style: Style) -> String {
     for (title, text) in evidence(description, now) {
         line(&format!("  {title:<12}{text}"));
     }
+    for told in sections::sections(&description.stored, now, style, details) {
+        line(&told);
+    }
+    let shown = if details { usize::MAX } else { EVENTS };
     match &description.events {
         Part::Known(events) if events.is_empty() => {}
         Part::Known(events) => {
             line("");
             line(&style.title("EVENTS"));
-            for event in &events[events.len().saturating_sub(EVENTS)..] {
+            for event in &events[events.len().saturating_sub(shown)..] {
                 line(&show_event(event, now, style));
             }
         }
@@ -97,15 +106,25 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
         Part::Missing { unavailable } => lines.push((stored, format!("location unavailable: {unavailable}"))),
     }
     lines.extend(description.facts.iter().map(|fact| (fact.title, fact.text.clone())));
-    if let Some(items) = description.items {
-        lines.push(("Items", format!("{} of {}", items.done, items.total)));
+    match &description.previous {
+        Part::Known(run) => lines.extend(run.as_ref().map(|run| ("Previous", show_run(run, now)))),
+        Part::Missing { unavailable } => lines.push(("Previous", format!("unavailable: {unavailable}"))),
     }
+    lines.extend(show_timeline(&description.timeline).map(|text| ("Timeline", text)));
+    lines.extend(show_items(description).map(|text| ("Items", text)));
+    lines.extend(show_volumes(description).map(|text| ("Volumes", text)));
     let attempts = [
         ("Operations", description.operations),
         ("Hooks", description.hooks),
         ("Snapshots", description.snapshots),
     ];
     lines.extend(attempts.into_iter().filter_map(|(title, counts)| Some((title, show_attempts(counts?)))));
+    for (title, why) in [
+        ("Messages", unavailable(&description.stored.messages)),
+        ("Operations", unavailable(&description.stored.item_operations)),
+    ] {
+        lines.extend(why.map(|why| (title, format!("unavailable: {why}"))));
+    }
     match &description.lock {
         Part::Known(lock) => lines.extend(show_lock(lock, now).map(|text| ("Lock", text))),
         Part::Missing { unavailable } => lines.push(("Lock", format!("unavailable: {unavailable}"))),
@@ -119,15 +138,69 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     lines
 }
 
+fn unavailable<T>(part: &Part<T>) -> Option<&str> {
+    match part {
+        Part::Known(_) => None,
+        Part::Missing { unavailable } => Some(unavailable),
+    }
+}
+
+/// "created 03:00:00, started +2s, ended +14m12s": the time of day in UTC, then how long after that.
+fn show_timeline(moments: &[Moment]) -> Option<String> {
+    let (first, rest) = moments.split_first().filter(|(_, rest)| !rest.is_empty())?;
+    let mut text = format!("{} {}Z", first.what, first.at.strftime("%H:%M:%S"));
+    for moment in rest {
+        let _ = write!(text, ", {} +{}", moment.what, took(seconds(first.at, moment.at)));
+    }
+    Some(text)
+}
+
+fn show_items(description: &Description) -> Option<String> {
+    let mut text = description.items.map(|items| format!("{} of {}", items.done, items.total));
+    match &description.stored.contents {
+        Part::Known(None) => {}
+        Part::Known(Some(contents)) => {
+            let of = contents.summary(KINDS);
+            let mut told = if of.is_empty() { String::new() } else { format!(": {of}") };
+            let outcomes = contents.outcomes();
+            if !outcomes.is_empty() {
+                let _ = write!(told, " ({outcomes})");
+            }
+            text = Some(text.unwrap_or_default() + &told);
+        }
+        Part::Missing { unavailable } => {
+            text = Some(format!("{} (their list is unavailable: {unavailable})", text.unwrap_or_default()));
+        }
+    }
+    text
+}
+
+fn show_volumes(description: &Description) -> Option<String> {
+    match &description.stored.volumes {
+        Part::Known(volumes) => Some(volumes::summary(volumes.as_ref()?)).filter(|text| !text.is_empty()),
+        Part::Missing { unavailable } => Some(format!("unavailable: {unavailable}")),
+    }
+}
+
+fn show_run(run: &RunView, now: Timestamp) -> String {
+    let RunView { name, phase, started, completed } = run;
+    let when = completed.or(*started).map_or_else(String::new, |at| format!(" {}", ago(at, now)));
+    let long = started
+        .zip(*completed)
+        .map_or_else(String::new, |(start, end)| format!(", took {}", took(seconds(start, end))));
+    format!("{name} {phase}{when}{long}")
+}
+
 fn show_location(location: &LocationView, now: Timestamp) -> String {
-    let LocationView { name, url, phase, message, checked } = location;
+    let LocationView { name, url, phase, message, checked, synced } = location;
     let phase = phase.as_deref().unwrap_or("not checked yet");
     let checked = checked.map_or_else(String::new, |at| format!(" {}", ago(at, now)));
     let message = message
         .as_ref()
         .filter(|_| location.is_unavailable())
         .map_or_else(String::new, |why| format!(": {why}"));
-    format!("{url}  (location {name}, {phase}{checked}{message})")
+    let synced = synced.map_or_else(String::new, |at| format!("synced {}, ", ago(at, now)));
+    format!("{url}  (location {name}, {synced}{phase}{checked}{message})")
 }
 
 fn show_attempts(counts: Attempts) -> String {

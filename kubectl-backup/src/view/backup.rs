@@ -6,12 +6,15 @@ use backup_core::{
 };
 use backup_lock::{Footprint, Ledger, ObjectKey};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
-    description::{API_VERSION, Attempts, Count, Description, Fact, Restorable, Verdict, counted, troubles},
+    description::{
+        API_VERSION, Attempts, Count, Description, Fact, Moment, Restorable, Verdict, counted, troubles,
+    },
     next,
     part::{self, LocationView, LockView, Part},
+    stored::{Stored, operations::OperationView},
 };
 use crate::{
     cli::selector,
@@ -37,6 +40,10 @@ pub struct Facts<'a> {
     pub events: Part<Vec<Event>>,
     /// The scope's ledger; nothing if there is none yet.
     pub ledger: Part<Option<Ledger>>,
+    /// Other backups of its schedule; none if it has none.
+    pub siblings: Part<Vec<Backup>>,
+    /// What its files tell.
+    pub stored: Stored,
 }
 
 /// How the backup stands, from itself alone.
@@ -154,7 +161,7 @@ pub(super) fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp)
 
 /// The whole description.
 pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
-    let Facts { backup, location, deletions, events, ledger } = facts;
+    let Facts { backup, location, deletions, events, ledger, siblings, stored } = facts;
     let (meta, status, phase) = (&backup.metadata, &backup.status, backup.phase());
     let name = meta.name.clone().unwrap_or_default();
     let namespace = meta.namespace.clone().unwrap_or_default();
@@ -221,6 +228,16 @@ pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
         }),
         snapshots: snapshots(backup),
         facts: own_facts(backup),
+        timeline: timeline(
+            [
+                meta.creation_timestamp.as_ref(),
+                status.start_timestamp.as_ref(),
+                status.completion_timestamp.as_ref(),
+            ],
+            &stored,
+        ),
+        previous: siblings.map(|all| part::previous(&all, backup)),
+        stored,
         location,
         lock,
         deletions,
@@ -274,6 +291,20 @@ fn snapshots(backup: &Backup) -> Option<Attempts> {
     let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
     let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
     (attempted > 0).then_some(Attempts { attempted, completed: Some(completed), failed: None })
+}
+
+/// Created, started, operations over, ended; the last two as far as they are known.
+pub(super) fn timeline(known: [Option<&Time>; 3], stored: &Stored) -> Vec<Moment> {
+    let operations = stored.item_operations.known().and_then(Option::as_ref);
+    let over = operations
+        .filter(|all| all.iter().all(OperationView::has_ended))
+        .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
+    let [created, started, ended] = known.map(|time| time.map(|time| time.0));
+    let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
+    let mut moments: Vec<Moment> =
+        moments.into_iter().filter_map(|(at, what)| Some(Moment { at: at?, what })).collect();
+    moments.sort_by_key(|moment| moment.at);
+    moments
 }
 
 fn own_facts(backup: &Backup) -> Vec<Fact> {

@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::part::{DeletionView, EventView, LocationView, LockView, Part};
+use super::{
+    part::{DeletionView, EventView, LocationView, LockView, Part, RunView},
+    stored::Stored,
+};
 use crate::print::style::Tone;
 
 /// Version of the document. A field is added without a new version; one is taken away or changed only with it.
@@ -57,6 +60,13 @@ pub struct Description {
     pub snapshots: Option<Attempts>,
     /// Facts that differ from the defaults, as title and text.
     pub facts: Vec<Fact>,
+    /// What happened when, oldest first, as far as it is written down.
+    pub timeline: Vec<Moment>,
+    /// The run of the same schedule before this one; nothing for a restore.
+    pub previous: Part<Option<RunView>>,
+    /// What is told in files in the store.
+    #[serde(flatten)]
+    pub stored: Stored,
     /// Where the backup is stored (that of a restore: where it is read).
     pub location: Part<Option<LocationView>>,
     /// How it stands to the lock.
@@ -96,6 +106,15 @@ pub struct Fact {
     pub title: &'static str,
     /// "namespaces shop, db".
     pub text: String,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moment {
+    /// When.
+    pub at: Timestamp,
+    /// "started".
+    pub what: &'static str,
 }
 
 /// Whether a backup can be restored.

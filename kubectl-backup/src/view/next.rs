@@ -13,7 +13,8 @@ pub fn for_backup(description: &Description, phase: &BackupPhase) -> Vec<String>
     let Description { name, namespace, tone, location, .. } = description;
     let unavailable = location.known().and_then(Option::as_ref).is_some_and(LocationView::is_unavailable);
     let finalizing = matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed);
-    let log = format!("kubectl -n {namespace} logs deployment/backup-controller | grep {name}");
+    let log = format!("kubectl backup logs {name}");
+    let of_controller = format!("kubectl -n {namespace} logs deployment/backup-controller | grep {name}");
     let restore = format!("kubectl backup restore --from-backup={name} --wait");
 
     let mut next = Vec::new();
@@ -22,9 +23,9 @@ pub fn for_backup(description: &Description, phase: &BackupPhase) -> Vec<String>
     }
     match phase {
         BackupPhase::Completed if !unavailable => next.push(restore),
-        BackupPhase::PartiallyFailed if unavailable => next.push(log),
+        BackupPhase::PartiallyFailed if unavailable => next.push(of_controller),
         BackupPhase::PartiallyFailed => next.extend([log, restore]),
-        BackupPhase::Failed => next.push(log),
+        BackupPhase::Failed => next.push(of_controller),
         BackupPhase::FailedValidation => next.push(format!("kubectl backup delete {name}")),
         BackupPhase::Deleting if *tone == Tone::Bad => {
             next.push(format!("kubectl backup delete {name} --wait"));
@@ -45,7 +46,8 @@ pub fn for_restore(description: &Description, phase: &RestorePhase, backup: Opti
     let Description { name, namespace, tone, .. } = description;
     let mut next = Vec::new();
     match phase {
-        RestorePhase::PartiallyFailed | RestorePhase::Failed => {
+        RestorePhase::PartiallyFailed => next.push(format!("kubectl backup restore logs {name}")),
+        RestorePhase::Failed => {
             next.push(format!("kubectl -n {namespace} logs deployment/backup-controller | grep {name}"));
         }
         RestorePhase::FailedValidation => {

@@ -1,6 +1,6 @@
 //! What is gathered beside the object itself: its location, events, lock and deletion requests.
 
-use backup_core::api::{BackupStorageLocation, DeleteBackupRequest};
+use backup_core::api::{Backup, BackupStorageLocation, DeleteBackupRequest};
 use backup_lock::{Ledger, ObjectKey, State};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -58,6 +58,8 @@ pub struct LocationView {
     pub message: Option<String>,
     /// When that was last seen.
     pub checked: Option<Timestamp>,
+    /// When it was last compared with the cluster.
+    pub synced: Option<Timestamp>,
 }
 
 impl LocationView {
@@ -85,6 +87,7 @@ impl LocationView {
             phase: status.phase.as_ref().map(|phase| plain(phase.as_str())),
             message: status.message.as_deref().map(plain).filter(|message| !message.is_empty()),
             checked: status.last_validation_time.as_ref().map(|time| time.0),
+            synced: status.last_synced_time.as_ref().map(|time| time.0),
         }
     }
 
@@ -92,6 +95,40 @@ impl LocationView {
     pub fn is_unavailable(&self) -> bool {
         self.phase.as_deref() == Some("Unavailable")
     }
+}
+
+/// Another run of the same schedule.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunView {
+    /// Name of the backup.
+    pub name: String,
+    /// Its phase.
+    pub phase: String,
+    /// When it began.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub completed: Option<Timestamp>,
+}
+
+/// The last of these that began before this one.
+pub fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
+    let began = |backup: &Backup| {
+        backup
+            .status
+            .start_timestamp
+            .as_ref()
+            .or(backup.metadata.creation_timestamp.as_ref())
+            .map(|time| time.0)
+    };
+    let before =
+        backups.iter().filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
+    before.max_by_key(|one| began(one)).map(|one| RunView {
+        name: one.metadata.name.clone().unwrap_or_default(),
+        phase: plain(one.phase().as_str()),
+        started: one.status.start_timestamp.as_ref().map(|time| time.0),
+        completed: one.status.completion_timestamp.as_ref().map(|time| time.0),
+    })
 }
 
 /// One event, or several of the same text.

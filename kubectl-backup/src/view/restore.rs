@@ -9,10 +9,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 
 use super::{
-    backup::{in_the_way, list, namespaces, selectors, waiting_for_controller, waits_for_turn},
+    backup::{in_the_way, list, namespaces, selectors, timeline, waiting_for_controller, waits_for_turn},
     description::{API_VERSION, Attempts, Count, Description, Fact, Verdict, counted, troubles},
     next,
     part::{self, LocationView, Part},
+    stored::Stored,
 };
 use crate::print::{style::Tone, table::plain};
 
@@ -28,6 +29,8 @@ pub struct Facts<'a> {
     pub events: Part<Vec<Event>>,
     /// The scope's ledger; nothing if there is none yet.
     pub ledger: Part<Option<Ledger>>,
+    /// What its files tell.
+    pub stored: Stored,
 }
 
 /// How the restore stands, from itself alone.
@@ -105,7 +108,7 @@ pub fn verdict(restore: &Restore, now: Timestamp) -> Verdict {
 
 /// The whole description.
 pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
-    let Facts { restore, backup, location, events, ledger } = facts;
+    let Facts { restore, backup, location, events, ledger, stored } = facts;
     let (meta, status, spec, phase) = (&restore.metadata, &restore.status, &restore.spec, restore.phase());
     let name = meta.name.clone().unwrap_or_default();
     let namespace = meta.namespace.clone().unwrap_or_default();
@@ -158,6 +161,16 @@ pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
         }),
         snapshots: None,
         facts: own_facts(spec, &backup),
+        timeline: timeline(
+            [
+                meta.creation_timestamp.as_ref(),
+                status.start_timestamp.as_ref(),
+                status.completion_timestamp.as_ref(),
+            ],
+            &stored,
+        ),
+        previous: Part::Known(None),
+        stored,
         location: location
             .map(|location| location.as_ref().map(|location| LocationView::of(location, &backup_name))),
         lock,

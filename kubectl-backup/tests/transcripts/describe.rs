@@ -11,9 +11,128 @@ use crate::{
 
 async fn describe(backup: Value) -> String {
     let api = FakeApi::start().await;
-    let line = format!("kubectl backup describe {}", backup["metadata"]["name"].as_str().unwrap());
+    let name = backup["metadata"]["name"].as_str().unwrap().to_owned();
+    let line = format!("kubectl backup describe {name}");
+    has_files(&api, "Backup", &name);
     api.has("backups", backup).has("backupstoragelocations", location("Available", ""));
     Person::at(&api).types(&line).await
+}
+
+/// What the controller has stored of a backup or restore in which much went wrong.
+pub fn has_files(api: &FakeApi, of: &str, name: &str) {
+    let file = |kind: &str, content: Value| {
+        api.has_file(&format!("{of}{kind}"), name, &content);
+    };
+    let behind = |what: &str| if of == "Restore" { format!("({what})") } else { String::new() };
+    file(
+        "ResourceList",
+        json!({
+            "v1/Pod": [format!("db/db-0{}", behind("failed")), format!("shop/web-0{}", behind("created")), format!("shop/web-1{}", behind("created"))],
+            "v1/Secret": [format!("shop/tls{}", behind("skipped")), format!("db/tls{}", behind("created"))],
+            "apps/v1/Deployment": [format!("shop/web{}", behind("created"))],
+            "v1/Namespace": [format!("shop{}", behind("created")), format!("db{}", behind("created"))],
+            "example.io/v1/备份": [format!("shop/每日{}", behind("updated"))],
+        }),
+    );
+    file(
+        "Results",
+        json!({
+            "errors": { "namespaces": { "db": ["pods db-0: the hook \"freeze\" has failed: exit code 1"] }, "velero": ["persistentvolumeclaims db/pgdata: operation vs-7 of velero.io/csi failed: the driver has no room"] },
+            "warnings": { "namespaces": {
+                "shop": ["left out as it is terminating", "left out as it is terminating", "left out as it is terminating"],
+                "db": ["left out as it is terminating"], "cache": ["left out as it is terminating"],
+            }, "cluster": ["the API server does not serve example.io/v1beta1 any more"] },
+        }),
+    );
+    let operation = |number: u32, status: Value| {
+        json!({
+            "spec": { "backupName": name, "backupUID": "u", "backupItemAction": "velero.io/csi", "restoreItemAction": "velero.io/csi", "operationID": format!("vs-{number}"),
+                "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "db", "Name": format!("pgdata-{number}") } },
+            "status": with(json!({ "created": "2026-11-03T03:05:00Z" }), &status),
+        })
+    };
+    file(
+        "ItemOperations",
+        json!([
+            operation(
+                1,
+                json!({ "phase": "Completed", "nCompleted": 10, "nTotal": 10, "operationUnits": "bytes", "updated": "2026-11-03T03:13:00Z" })
+            ),
+            operation(
+                2,
+                json!({ "phase": "InProgress", "nCompleted": 3, "nTotal": 10, "operationUnits": "bytes", "description": "copying", "updated": "2026-11-03T05:14:02Z" })
+            ),
+            operation(3, json!({ "phase": "New" })),
+            operation(
+                7,
+                json!({ "phase": "Failed", "error": "the driver has no room", "updated": "2026-11-03T03:12:00Z" })
+            ),
+        ]),
+    );
+    let volumes = json!([
+        { "pvcName": "pgdata-1", "pvcNamespace": "db", "pvName": "pv-1", "backupMethod": "CSISnapshot", "restoreMethod": "CSISnapshot", "result": "succeeded", "csiSnapshotInfo": { "snapshotHandle": "snap-1", "size": 1_073_741_824 } },
+        { "pvcName": "pgdata-7", "pvcNamespace": "db", "pvName": "pv-7", "backupMethod": "CSISnapshot", "restoreMethod": "CSISnapshot", "result": "failed" },
+        { "pvName": "pv-8", "skipped": true, "skippedReason": "no driver for it" },
+    ]);
+    file(if of == "Backup" { "VolumeInfos" } else { "VolumeInfo" }, volumes);
+}
+
+#[tokio::test]
+async fn a_backup_that_waits_for_operations_shows_each() {
+    let over = json!({"status": {"phase": "WaitingForPluginOperationsPartiallyFailed", "errors": 2, "warnings": 6, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 9, "itemsBackedUp": 9}, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
+    assert_snapshot!(describe(with(new_backup("waits"), &over)).await);
+}
+
+#[tokio::test]
+async fn on_a_terminal_a_running_backup_is_drawn_anew_with_a_bar_until_it_has_ended() {
+    let api = FakeApi::start().await;
+    let running = |done: u32| {
+        with(
+            new_backup("shop"),
+            &json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 300, "itemsBackedUp": done}}}),
+        )
+    };
+    has_files(&api, "Backup", "shop");
+    api.has("backups", running(120))
+        .next(Method::GET, "/backups/shop", Fault::Becomes(running(120)))
+        .next(Method::GET, "/backups/shop", Fault::Becomes(running(240)))
+        .next(Method::GET, "/backups/shop", Fault::Becomes(completed_backup("shop")));
+    assert_snapshot!(
+        Person::at(&api).at_terminal("").types("kubectl backup describe shop -w --color=never").await
+    );
+}
+
+#[tokio::test]
+async fn in_a_pipe_changes_are_told_and_the_end_is_shown() {
+    let api = FakeApi::start().await;
+    let failed =
+        with(completed_backup("shop"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2}}));
+    let running = with(new_backup("shop"), &json!({"status": {"phase": "InProgress"}}));
+    has_files(&api, "Backup", "shop");
+    api.has("backups", running.clone())
+        .next(Method::GET, "/backups/shop", Fault::Becomes(running.clone()))
+        .next(Method::GET, "/backups/shop", Fault::Becomes(running))
+        .next(Method::GET, "/backups/shop", Fault::Becomes(failed));
+    assert_snapshot!(Person::at(&api).types("kubectl backup describe shop --watch").await);
+}
+
+#[tokio::test]
+async fn a_file_that_does_not_come_is_told_in_its_place() {
+    let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
+    let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
+    let damaged = Fault::Bytes(200, Vec::new(), b"not gzip".to_vec());
+    api.has("backups", with(completed_backup("nightly"), &status))
+        .has("backupstoragelocations", location("Available", ""));
+    for _ in 0..2 {
+        api.next(Method::POST, "/downloadrequests", Fault::Hang);
+    }
+    api.next(Method::GET, "files/read-0", damaged.clone()).next(Method::GET, "files/read-1", damaged);
+    let seen = Person::at(&api).types("kubectl backup describe nightly").await;
+    let missing = seen.lines().filter(|line| line.contains("unavailable: ")).count();
+    assert_eq!(missing, 4, "{seen}");
+    assert!(seen.contains("no answer within 2s") && seen.contains("cannot be read"), "{seen}");
+    assert!(seen.contains("Something was not saved (2 errors); the rest can be restored."), "{seen}");
 }
 
 #[tokio::test]
@@ -25,6 +144,9 @@ async fn a_completed_backup() {
 async fn a_partially_failed_backup_with_events() {
     let api = FakeApi::start().await;
     let name = "nightly-20261103030000";
+    let day_before = json!({"metadata": {"creationTimestamp": "2026-11-02T03:00:00Z"}, "status": {"startTimestamp": "2026-11-02T03:00:00Z", "completionTimestamp": "2026-11-02T03:10:00Z"}});
+    has_files(&api, "Backup", name);
+    api.has("backups", with(completed_backup("nightly-20261102030000"), &day_before));
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17, "hookStatus": {"hooksAttempted": 4, "hooksFailed": 1}, "backupItemOperationsAttempted": 31, "backupItemOperationsCompleted": 29, "backupItemOperationsFailed": 2}});
     api.has("backups", with(completed_backup(name), &status))
         .has("backupstoragelocations", location("Available", ""))
@@ -60,6 +182,10 @@ async fn a_partially_failed_backup_with_events() {
     assert_snapshot!(
         "describe partially failed",
         person.types(&format!("kubectl backup describe {name}")).await
+    );
+    assert_snapshot!(
+        "describe in full",
+        person.types(&format!("kubectl backup describe {name} --details")).await
     );
     assert_snapshot!("describe json", person.types(&format!("kubectl backup describe {name} -o json")).await);
 }
@@ -98,6 +224,7 @@ async fn a_phase_of_a_newer_server_is_shown_and_not_judged() {
 #[tokio::test]
 async fn a_completed_backup_in_a_location_that_is_unavailable() {
     let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
     api.has("backups", completed_backup("nightly")).has(
         "backupstoragelocations",
         location("Unavailable", "AccessDenied: the key has no right to list\nthe bucket"),
@@ -153,6 +280,7 @@ async fn a_running_backup_shows_its_own_claim() {
 #[tokio::test]
 async fn a_part_that_can_not_be_fetched_says_so_in_its_place_and_fails_nothing() {
     let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
     let forbidden = |what: &str| {
         Fault::Answer(
             403,
@@ -197,6 +325,8 @@ async fn a_backup_whose_deletion_failed_shows_why() {
 #[tokio::test]
 async fn restores_are_described_with_their_source() {
     let api = FakeApi::start().await;
+    has_files(&api, "Restore", "whole");
+    has_files(&api, "Restore", "half");
     api.has("backups", completed_backup("nightly"))
         .has("backupstoragelocations", location("Available", ""))
         .has("restores", completed_restore("whole", "nightly"))

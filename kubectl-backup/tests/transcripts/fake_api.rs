@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write as _,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,8 +15,12 @@ use axum::{
     http::{Method, StatusCode},
     response::{IntoResponse, Response},
 };
+use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
+
+/// Where the controller's files are; behind it comes the name of a request.
+const FILES: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
 
 /// How a request is answered, beside what is stored.
 #[derive(Clone, Debug)]
@@ -39,6 +44,8 @@ pub enum Fault {
 #[derive(Default)]
 struct Inner {
     objects: BTreeMap<(String, String), Value>,
+    /// By kind, and name of the backup or restore.
+    files: BTreeMap<(String, String), Vec<u8>>,
     faults: Vec<(Method, String, Fault)>,
     seen: Vec<String>,
     served: u32,
@@ -66,6 +73,15 @@ impl FakeApi {
     pub fn has(&self, plural: &str, object: Value) -> &Self {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         self.inner.lock().unwrap().objects.insert((plural.to_owned(), name), object);
+        self
+    }
+
+    /// A file of a backup or restore is stored, which the controller gives to whoever asks.
+    pub fn has_file(&self, kind: &str, name: &str, content: &Value) -> &Self {
+        let mut file = GzEncoder::new(Vec::new(), Compression::fast());
+        file.write_all(content.to_string().as_bytes()).unwrap();
+        let key = (kind.to_owned(), name.to_owned());
+        self.inner.lock().unwrap().files.insert(key, file.finish().unwrap());
         self
     }
 
@@ -153,8 +169,32 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
         None if is_watch => std::future::pending().await,
         None => {}
     }
+    if let Some(request) = path.strip_prefix(FILES) {
+        return file(&inner.lock().unwrap(), request);
+    }
     let (code, body) = store(&inner, &method, &path, &query, &body);
     reply(code, &body)
+}
+
+/// What the controller gives for a request.
+fn file(inner: &Inner, request: &str) -> Response {
+    let target = &inner.objects[&("downloadrequests".to_owned(), request.to_owned())]["spec"]["target"];
+    inner.files[&key(target)].clone().into_response()
+}
+
+fn key(target: &Value) -> (String, String) {
+    (target["kind"].as_str().unwrap().to_owned(), target["name"].as_str().unwrap().to_owned())
+}
+
+/// What the controller answers to a DownloadRequest.
+fn answered(inner: &Inner, name: &str, request: &Value) -> Value {
+    let target = &request["spec"]["target"];
+    let (kind, of) = key(target);
+    if inner.files.contains_key(&key(target)) {
+        json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")})
+    } else {
+        json!({"phase": "Failed", "message": format!("there is no {kind} of {of} in the store")})
+    }
 }
 
 fn reply(code: u16, body: &Value) -> Response {
@@ -258,6 +298,9 @@ fn store(
             object["metadata"]["creationTimestamp"] = json!("2026-11-03T05:14:12Z");
             object["metadata"]["managedFields"] =
                 json!([{"manager": "kubectl-backup", "operation": "Update"}]);
+            if plural == "downloadrequests" {
+                object["status"] = answered(&inner, &name, &object);
+            }
             if !query.contains_key("dryRun") {
                 inner.objects.insert((plural, name), object.clone());
             }

@@ -14,6 +14,7 @@ mod forms;
 mod get;
 mod help;
 mod locks;
+mod operations;
 mod person;
 mod restore;
 mod samples;

@@ -68,7 +68,7 @@ pub fn location(phase: &str, message: &str) -> Value {
         "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
         "metadata": {"name": "default", "namespace": "velero"},
         "spec": {"provider": "aws", "objectStorage": {"bucket": "acme-dr", "prefix": "prod"}, "default": true},
-        "status": {"phase": phase, "lastValidationTime": "2026-11-03T05:13:32Z", "message": message},
+        "status": {"phase": phase, "lastValidationTime": "2026-11-03T05:13:32Z", "lastSyncedTime": "2026-11-03T05:13:12Z", "message": message},
     })
 }
 

@@ -11,6 +11,7 @@ mod collection;
 mod crash_points;
 mod csi;
 mod deploy;
+mod describing;
 mod drills;
 mod history;
 mod hooks;
@@ -181,11 +182,12 @@ async fn main() -> ExitCode {
         ),
         (
             "readers who reach nothing but the API server",
-            reading::TESTS.to_vec(),
-            World::builder()
-                .webhooks(1)
-                .files()
-                .controller_args(&["--store-validation-frequency=2s", crash_points::ALONE]),
+            [reading::TESTS, describing::TESTS].concat(),
+            World::builder().webhooks(1).files().plugins().controller_args(&[
+                "--item-operation-sync-frequency=1s",
+                "--store-validation-frequency=2s",
+                crash_points::ALONE,
+            ]),
         ),
         (
             "a grace of one second",

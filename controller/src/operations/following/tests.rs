@@ -58,6 +58,10 @@ impl BackupItemAction for Scripted {
                 "done" => Ok(OperationProgress { completed: true, ..progress }),
                 "hangs" => std::future::pending().await,
                 "runs" => Ok(progress),
+                "moves" => {
+                    let asked = i64::try_from(self.asked.lock().unwrap().len()).unwrap();
+                    Ok(OperationProgress { done: asked, total: 1000, ..progress })
+                }
                 _ => Err(ActionError::Final { action: "test/scripted".into(), reason: "unknown id".into() }),
             };
             self.under_way.fetch_sub(1, Ordering::SeqCst);
@@ -71,11 +75,26 @@ impl BackupItemAction for Scripted {
 }
 
 fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following<Backup>, Arc<Scripted>) {
+    looked_at(&Looks::default(), ids, permits, timeout)
+}
+
+/// An operation that has come further whenever it is asked, every ten seconds.
+pub(in crate::operations) fn moving(looks: &Looks) -> Following<Backup> {
+    looked_at(looks, &["moves"], 1, HOUR).0
+}
+
+fn looked_at(
+    looks: &Looks,
+    ids: &[&str],
+    permits: usize,
+    timeout: Duration,
+) -> (Following<Backup>, Arc<Scripted>) {
     let action = Arc::new(Scripted::default());
     let known: Arc<dyn BackupItemAction> = action.clone();
     let means = Means {
         registry: Arc::new(Registry::new([known], Host::none())),
         permits: Arc::new(Semaphore::new(permits)),
+        looks: looks.clone(),
         pace: Pace::of(Duration::from_secs(10)),
         clock: Clock::Tokio(Instant::now()),
     };

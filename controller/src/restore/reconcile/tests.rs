@@ -99,6 +99,19 @@ async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_complete
 }
 
 #[tokio::test]
+async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_so() {
+    // Velero's command sends the zero.
+    for (timeout, expected) in [(Value::Null, "4h0m0s"), (json!("0s"), "4h0m0s"), (json!("5m"), "5m0s")] {
+        let fake = Fake::new();
+        let _folder = prepared(&fake, None).await;
+        let spec = json!({"backupName": "b", "itemOperationTimeout": timeout});
+        fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+        step(&Context::fake(fake.client()), &Arc::default()).await.unwrap();
+        assert_eq!(fake.get(RESTORE).unwrap()["spec"]["itemOperationTimeout"], expected);
+    }
+}
+
+#[tokio::test]
 async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::common::null_default;
+
 /// Messages kept of each kind. A person reads no more, and the lists are held in memory; the log has them all.
 const MOST: i64 = 10_000;
 /// Stands last in a list that is full.
@@ -90,15 +92,6 @@ impl ResultSet {
             self.velero.len() + self.cluster.len() + self.namespaces.values().map(Vec::len).sum::<usize>();
         i64::try_from(all).unwrap_or(i64::MAX)
     }
-}
-
-/// Go writes an empty list as `null` too.
-fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]

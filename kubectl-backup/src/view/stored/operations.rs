@@ -1,0 +1,122 @@
+//! Asynchronous operations: how far each has come.
+
+use backup_core::operation::{Operation, OperationPhase};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    print::{style::Tone, table::plain},
+    view::description::API_VERSION,
+};
+
+/// The document that `operations -o json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationList {
+    /// [`API_VERSION`].
+    pub api_version: &'static str,
+    /// `OperationList`.
+    pub kind: &'static str,
+    /// Of which backup or restore.
+    pub of: String,
+    /// Failed ones, then those that run, then the others.
+    pub items: Vec<OperationView>,
+}
+
+impl OperationList {
+    /// Of the backup or restore of this name.
+    pub fn new(of: &str, items: Vec<OperationView>) -> Self {
+        Self { api_version: API_VERSION, kind: "OperationList", of: of.to_owned(), items }
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationView {
+    /// What it was started for: `plural.group namespace/name`.
+    pub item: String,
+    /// The action that started it.
+    pub action: String,
+    /// What the action calls it.
+    pub id: String,
+    /// New, InProgress, Completed or Failed, as the server wrote it.
+    pub phase: String,
+    /// How it stands.
+    #[serde(skip)]
+    pub tone: Tone,
+    /// Units done.
+    pub done: i64,
+    /// Units in all; 0 if nobody has said so.
+    pub total: i64,
+    /// What a unit is.
+    pub units: String,
+    /// What its action says of it.
+    pub description: String,
+    /// Why it failed; while it runs, what went wrong last.
+    pub error: String,
+    /// When it was started.
+    pub created: Option<Timestamp>,
+    /// When it began, as its action says.
+    pub started: Option<Timestamp>,
+    /// When that was last true, as its action says.
+    pub updated: Option<Timestamp>,
+}
+
+impl OperationView {
+    /// "3 of 10 bytes", "3 bytes", or nothing.
+    pub fn progress(&self) -> String {
+        let text = match (self.done, self.total) {
+            (0, 0) => return String::new(),
+            (done, 0) => format!("{done} {}", self.units),
+            (done, total) => format!("{done} of {total} {}", self.units),
+        };
+        text.trim_end().to_owned()
+    }
+
+    /// Why it failed, or else what its action says.
+    pub fn remark(&self) -> &str {
+        if self.error.is_empty() { &self.description } else { &self.error }
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.tone, Tone::Good | Tone::Bad)
+    }
+}
+
+/// Failed ones, then those that run, then the others; the oldest first.
+pub fn views<O: Operation>(operations: &[O]) -> Vec<OperationView> {
+    let mut all: Vec<OperationView> = operations.iter().map(view).collect();
+    let rank = |operation: &OperationView| match operation.tone {
+        Tone::Bad => 0,
+        Tone::Good => 2,
+        _ => 1,
+    };
+    all.sort_by_key(|operation| (rank(operation), operation.created));
+    all
+}
+
+fn view<O: Operation>(operation: &O) -> OperationView {
+    let status = operation.status();
+    OperationView {
+        item: plain(&operation.item().to_string()),
+        action: plain(operation.action()),
+        id: plain(operation.id()),
+        phase: plain(status.phase.as_str()),
+        tone: match status.phase {
+            OperationPhase::Completed => Tone::Good,
+            OperationPhase::Failed => Tone::Bad,
+            OperationPhase::New | OperationPhase::InProgress => Tone::Busy,
+            OperationPhase::Unknown(_) => Tone::Unknown,
+        },
+        done: status.n_completed,
+        total: status.n_total,
+        units: plain(&status.operation_units),
+        description: plain(&status.description),
+        error: plain(&status.error),
+        created: status.created,
+        started: status.started,
+        updated: status.updated,
+    }
+}

@@ -1,0 +1,135 @@
+//! What became of the data of volumes, from `-volumeinfo.json.gz` (Velero `internal/volume/volumes_information.go`, v1.18).
+
+use serde::{Deserialize, Serialize};
+
+use crate::print::table::plain;
+
+/// One volume, as people want to see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeView {
+    /// `namespace/claim`, or the name of the volume where no claim is known.
+    pub claim: String,
+    /// How its data was saved or brought back: `CSI snapshot`, for example; empty if it was not.
+    pub method: String,
+    /// Whether that has succeeded; nothing where nobody has said so.
+    pub succeeded: Option<bool>,
+    /// Bytes; 0 if nobody has said so.
+    pub size: i64,
+    /// What the storage system calls the snapshot.
+    pub handle: String,
+    /// Why its data was left out.
+    pub skipped: Option<String>,
+}
+
+/// An entry of the file, as far as it matters here. Those of backups and of restores differ in a few names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Entry {
+    pvc_name: Option<String>,
+    pvc_namespace: Option<String>,
+    pv_name: Option<String>,
+    backup_method: Option<String>,
+    restore_method: Option<String>,
+    snapshot_data_moved: Option<bool>,
+    skipped: Option<bool>,
+    skipped_reason: Option<String>,
+    result: Option<String>,
+    csi_snapshot_info: Option<Snapshot>,
+    native_snapshot_info: Option<Snapshot>,
+    pvb_info: Option<Snapshot>,
+    pvr_info: Option<Snapshot>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Snapshot {
+    size: Option<i64>,
+    snapshot_handle: Option<String>,
+}
+
+impl From<Entry> for VolumeView {
+    fn from(entry: Entry) -> Self {
+        let text = |text: Option<String>| text.map(|text| plain(&text)).filter(|text| !text.is_empty());
+        let claim = match (text(entry.pvc_namespace), text(entry.pvc_name)) {
+            (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+            (_, name) => name.or(text(entry.pv_name)).unwrap_or_default(),
+        };
+        let snapshot = entry
+            .csi_snapshot_info
+            .or(entry.native_snapshot_info)
+            .or(entry.pvb_info)
+            .or(entry.pvr_info)
+            .unwrap_or_default();
+        let method = text(entry.backup_method.or(entry.restore_method)).unwrap_or_default();
+        let skipped = entry.skipped.unwrap_or_default();
+        Self {
+            claim,
+            method: match method.as_str() {
+                "CSISnapshot" if entry.snapshot_data_moved == Some(true) => "moved CSI snapshot".to_owned(),
+                "CSISnapshot" => "CSI snapshot".to_owned(),
+                "NativeSnapshot" => "native snapshot".to_owned(),
+                "PodVolumeBackup" | "PodVolumeRestore" => "files of the volume".to_owned(),
+                _ => method,
+            },
+            succeeded: text(entry.result).map(|result| result == "succeeded"),
+            size: snapshot.size.unwrap_or_default(),
+            handle: text(snapshot.snapshot_handle).unwrap_or_default(),
+            skipped: skipped.then(|| text(entry.skipped_reason).unwrap_or_default()),
+        }
+    }
+}
+
+/// "2 by CSI snapshot, 1 failed, 3 without their data".
+pub fn summary(volumes: &[VolumeView]) -> String {
+    let mut methods: Vec<(&str, usize)> = Vec::new();
+    let (mut failed, mut without) = (0, 0);
+    for volume in volumes {
+        match (&volume.skipped, volume.succeeded) {
+            (Some(_), _) => without += 1,
+            (None, Some(false)) => failed += 1,
+            (None, _) => match methods.iter_mut().find(|(method, _)| *method == volume.method) {
+                Some((_, count)) => *count += 1,
+                None => methods.push((&volume.method, 1)),
+            },
+        }
+    }
+    let mut parts: Vec<String> = methods
+        .into_iter()
+        .map(|(method, count)| match method {
+            "" => format!("{count} by other means"),
+            method => format!("{count} by {method}"),
+        })
+        .collect();
+    parts.extend((failed > 0).then(|| format!("{failed} failed")));
+    parts.extend((without > 0).then(|| format!("{without} without their data")));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_told_by_what_became_of_their_data() {
+        let volume = |text: &str| VolumeView::from(serde_json::from_str::<Entry>(text).unwrap());
+        let all = [
+            volume(
+                r#"{"pvcNamespace":"shop","pvcName":"a","backupMethod":"CSISnapshot","result":"succeeded","csiSnapshotInfo":{"size":5,"snapshotHandle":"h"}}"#,
+            ),
+            volume(
+                r#"{"pvName":"pv-1","backupMethod":"NativeSnapshot","result":"failed","nativeSnapshotInfo":{"snapshotHandle":""}}"#,
+            ),
+            volume(r#"{"pvcName":null,"pvName":"pv-2","skipped":true,"skippedReason":"no driver"}"#),
+            volume(
+                r#"{"pvcNamespace":"shop","pvcName":"b","restoreMethod":"CSISnapshot","snapshotDataMoved":true}"#,
+            ),
+        ];
+        assert_eq!(
+            summary(&all),
+            "1 by CSI snapshot, 1 by moved CSI snapshot, 1 failed, 1 without their data"
+        );
+        assert_eq!((all[0].claim.as_str(), all[0].size, all[0].handle.as_str()), ("shop/a", 5, "h"));
+        assert_eq!((all[2].claim.as_str(), all[2].skipped.as_deref()), ("pv-2", Some("no driver")));
+    }
+}

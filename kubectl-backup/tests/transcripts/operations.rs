@@ -1,0 +1,68 @@
+use axum::http::Method;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    describe::has_files,
+    fake_api::{FakeApi, Fault},
+    person::Person,
+    samples::{completed_backup, completed_restore, new_backup, with},
+};
+
+fn waiting(completed: u32) -> Value {
+    let status = json!({"status": {"phase": "WaitingForPluginOperations", "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": completed}});
+    with(new_backup("nightly"), &status)
+}
+
+#[tokio::test]
+async fn operations_are_shown_with_their_progress_the_failed_ones_first() {
+    let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
+    has_files(&api, "Restore", "back-again");
+    let attempted = json!({"status": {"restoreItemOperationsAttempted": 4}});
+    api.has("backups", waiting(1))
+        .has("backups", completed_backup("small"))
+        .has("restores", with(completed_restore("back-again", "nightly"), &attempted));
+    let mut all = String::new();
+    for line in [
+        "operations nightly",
+        "operations nightly -o wide --no-headers",
+        "restore operations back-again",
+        "operations small",
+        "operations gone",
+    ] {
+        all += &Person::at(&api).types(&format!("kubectl backup {line}")).await;
+    }
+    assert_snapshot!(all);
+    assert_snapshot!(
+        "operations json",
+        Person::at(&api).types("kubectl backup operations nightly -o json").await
+    );
+}
+
+#[tokio::test]
+async fn each_change_of_an_operation_is_a_line_until_the_backup_has_ended() {
+    let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
+    let begun =
+        with(waiting(0), &json!({"status": {"phase": "InProgress", "backupItemOperationsAttempted": 0}}));
+    let ended = with(waiting(4), &json!({"status": {"phase": "Completed"}}));
+    let operation = |phase: &str| {
+        json!([{ "spec": { "backupItemAction": "velero.io/csi", "operationID": "vs-1",
+            "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "db", "Name": "pgdata" } },
+            "status": { "phase": phase, "created": "2026-11-03T05:14:00Z" } }])
+    };
+    api.has_file("BackupItemOperations", "nightly", &operation("New")).has("backups", begun.clone());
+    for now in [begun, waiting(0), waiting(0), ended] {
+        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+    }
+    let person = Person::at(&api);
+    let watching = person.types("kubectl backup operations nightly --watch");
+    let further = async {
+        while api.all("downloadrequests").len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        api.has_file("BackupItemOperations", "nightly", &operation("Completed"));
+    };
+    assert_snapshot!(tokio::join!(watching, further).0);
+}

@@ -1,0 +1,112 @@
+//! What a person sees of a backup or restore who reaches the API server and nothing else: from the files in the store.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{BackupPhase, RestorePhase};
+use backup_tests::{
+    World,
+    plugin::Plugin,
+    wait::{Probe, eventually},
+};
+use serde_json::Value;
+
+use crate::{
+    csi::waiting,
+    main_job::create_backup,
+    restore_plugins::{backed_up, create, into},
+    velero_plugins::{listed, plugins, scripted},
+};
+
+crate::tests! {
+    operations_that_go_on_are_seen_as_they_are_now,
+    operations_of_a_restore_are_seen_as_they_are_now,
+    describe_tells_what_went_wrong_and_what_is_in_a_backup,
+}
+
+async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
+    let ran = person.run(&[line, &["-o", "json"]].concat()).await?.expect_code(0)?;
+    Ok(serde_json::from_str(&ran.stdout)?)
+}
+
+/// Looks some times, three seconds apart: what is seen is never older than the time between two questions to the action, and
+/// a moment.
+async fn moves(person: &Plugin, line: &[&str]) -> anyhow::Result<()> {
+    let done = async || {
+        let all = document(person, line).await?;
+        let operation = &all["items"][0];
+        let known = operation["total"] == 12_000 && operation["units"] == "ms";
+        Ok::<_, anyhow::Error>(operation["done"].as_i64().filter(|_| known))
+    };
+    let first = eventually("an operation is seen", Duration::from_secs(20), async || {
+        Ok::<_, anyhow::Error>(done().await?.map_or_else(|| Probe::NotYet(String::new()), Probe::Ready))
+    });
+    let mut seen = vec![first.await?];
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        seen.push(done().await?.context("it is not seen any more")?);
+    }
+    ensure!(seen.windows(2).all(|pair| pair[0] + 1000 < pair[1]), "{seen:?}");
+    Ok(())
+}
+
+async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "describe-operations";
+    scripted(world, name, &[("a", "operate", "start=12s"), ("b", "operate", "start=12s")]).await?;
+    create_backup(world, name, listed(name)).await?;
+    waiting(world, name).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    moves(&person, &["operations", name]).await?;
+    let screen = person.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(screen.contains("configmaps describe-operations/a  example.io/operate"), "{screen}");
+    ensure!(screen.contains(" of 12000 ms") && !screen.contains("unavailable"), "{screen}");
+    let watched = person.run(&["operations", name, "-w"]).await?.expect_code(0)?;
+    let completed = watched.stdout.lines().filter(|line| line.contains("Completed")).count();
+    ensure!(completed == 2 && watched.stderr.is_empty(), "{watched:?}");
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    Ok(())
+}
+
+async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "describe-restore";
+    backed_up(world, name, &[("a", "move", "start=12s")]).await?;
+    create(world, name, into(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    moves(&person, &["restore", "operations", name]).await?;
+    let watched = person.run(&["restore", "describe", name, "-w"]).await?.expect_code(0)?;
+    ensure!(watched.stdout.contains("Operations  1 of 1 completed"), "{watched:?}");
+    ensure!(watched.stdout.contains("created)") && !watched.stdout.contains("unavailable"), "{watched:?}");
+    let restore = world.restore_ended(name).await?;
+    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    Ok(())
+}
+
+async fn describe_tells_what_went_wrong_and_what_is_in_a_backup(world: &mut World) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "describe-failed";
+    scripted(world, name, &[("a", "operate", "start=1s:no-room"), ("b", "none", "")]).await?;
+    create_backup(world, name, listed(name)).await?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::PartiallyFailed, "{:?}", backup.status);
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let screen = person.run(&["describe", name]).await?.expect_code(0)?;
+    println!("  described in {:?}", screen.elapsed);
+    for words in ["ERRORS", "no-room", "OPERATIONS", "Items", "2 ConfigMap", "kubectl backup logs"] {
+        ensure!(screen.stdout.contains(words), "no {words}: {}", screen.stdout);
+    }
+    ensure!(
+        !screen.stdout.contains("unavailable") && !screen.stdout.contains("describe-failed/b"),
+        "{}",
+        screen.stdout
+    );
+    let details = person.run(&["describe", name, "--details"]).await?.expect_code(0)?.stdout;
+    ensure!(details.contains("    describe-failed/b"), "{details}");
+    // Who may not ask for files sees all the rest.
+    let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
+    let screen = viewer.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
+    Ok(())
+}
