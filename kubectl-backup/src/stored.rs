@@ -1,10 +1,12 @@
 //! Files of backups and restores, read through the API server: nothing else has to be reached.
 //!
 //! A DownloadRequest asks for the file and names the hash of a key that is made here and sent along only when the file is
-//! fetched ([`backup_core::reading`]). A connection that breaks is gone on with where it broke; a key that is used up or over by
+//! fetched ([`backup_core::reading`]). A Velero server, which knows nothing of keys, answers with a URL of the bucket; that is
+//! followed, as its own command does. A connection that breaks is gone on with where it broke; a key that is used up or over by
 //! then is replaced by a new one.
 
 mod document;
+mod url;
 
 use std::{cell::Cell, time::Duration};
 
@@ -19,8 +21,9 @@ use backup_core::{
 use http::{
     HeaderMap, Request, Response, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE},
+    request,
 };
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, Limited, combinators::UnsyncBoxBody};
 use kube::{
     api::{ObjectMeta, PostParams},
     client::Body,
@@ -88,6 +91,9 @@ pub async fn read(
     }
 }
 
+/// A file on its way, from either of both.
+type Bytes = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
 /// Whether trying again may help.
 enum Trouble {
     Passing(Problem),
@@ -100,10 +106,12 @@ impl From<Problem> for Trouble {
     }
 }
 
-/// What the controller gave: where, and with which key.
-struct Grant {
-    path: String,
-    key: Key,
+/// What the server gave.
+enum Grant {
+    /// The controller: where, by way of the API server, and with which key.
+    Path { path: String, key: Key },
+    /// A Velero server: a URL of the bucket that opens the file to whoever has it. The key is not for that.
+    Url(String),
 }
 
 struct Reading<'a> {
@@ -124,21 +132,23 @@ impl Reading<'_> {
             Some(grant) => grant,
             None => ask(self.session, self.wanted).await?,
         };
-        let sent =
-            timeout(self.session.request_timeout, self.session.client.send(self.request(&grant)?)).await;
+        let sent = timeout(self.session.request_timeout, self.send(&grant)).await;
+        let of_store = matches!(grant, Grant::Url(_));
         self.grant = Some(grant);
-        let response = match sent {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.explain(error).into()),
-            Err(_) => return Err(self.slow().into()),
+        let response = sent.map_err(|_| self.slow())??;
+        let Some(mut skip) = self.begin(&response)? else {
+            return if of_store {
+                Err(self.refused_by_store(&response))
+            } else {
+                self.refused(response).await
+            };
         };
-        let Some(mut skip) = self.begin(&response)? else { return self.refused(response).await };
         let mut body = response.into_body();
         loop {
             let frame = timeout(self.session.request_timeout, body.frame()).await;
             let frame = match frame.map_err(|_| self.slow())? {
                 Some(Ok(frame)) => frame,
-                Some(Err(error)) => return Err(Trouble::Passing(self.broken(&causes(&error)))),
+                Some(Err(error)) => return Err(Trouble::Passing(self.broken(&causes(&*error)))),
                 None => break,
             };
             let Ok(mut bytes) = frame.into_data() else { continue };
@@ -154,8 +164,21 @@ impl Reading<'_> {
         }
     }
 
-    fn request(&self, grant: &Grant) -> Result<Request<Body>, Problem> {
-        let mut request = Request::get(&grant.path).header(KEY_HEADER, grant.key.as_str());
+    async fn send(&self, grant: &Grant) -> Result<Response<Bytes>, Trouble> {
+        match grant {
+            Grant::Path { path, key } => {
+                let request = self.request(Request::get(path).header(KEY_HEADER, key.as_str()))?;
+                let sent = self.session.client.send(request).await.map_err(|error| self.explain(error))?;
+                Ok(sent.map(|body| body.map_err(Into::into).boxed_unsync()))
+            }
+            Grant::Url(url) => {
+                let request = self.request(Request::get(url))?;
+                url::send(request).await.map_err(|why| Trouble::Passing(self.other(why)))
+            }
+        }
+    }
+
+    fn request(&self, mut request: request::Builder) -> Result<Request<Body>, Problem> {
         if self.offset > 0 {
             request = request.header(RANGE, format!("bytes={}-", self.offset));
             if let Some(version) = &self.version {
@@ -166,7 +189,7 @@ impl Reading<'_> {
     }
 
     /// How many bytes of the answer are known already; none if it is no file.
-    fn begin(&mut self, response: &Response<Body>) -> Result<Option<u64>, Trouble> {
+    fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, Trouble> {
         let (headers, code) = (response.headers(), response.status());
         let version = text(headers, &ETAG);
         let changed = || {
@@ -200,8 +223,21 @@ impl Reading<'_> {
         }
     }
 
+    /// The store's refusal: a URL is good for ten minutes, and is given also where there is no file.
+    fn refused_by_store(&mut self, response: &Response<Bytes>) -> Trouble {
+        let code = response.status();
+        if code == StatusCode::NOT_FOUND {
+            let message = format!("there is no {} in the store", self.title());
+            return Trouble::Final(Problem::Other { message, remedy: None });
+        }
+        if code == StatusCode::FORBIDDEN {
+            self.grant = None;
+        }
+        Trouble::Passing(self.other(format!("the store answers {code}")))
+    }
+
     /// The controller's refusal, or the API server's.
-    async fn refused(&mut self, response: Response<Body>) -> Result<(), Trouble> {
+    async fn refused(&mut self, response: Response<Bytes>) -> Result<(), Trouble> {
         let code = response.status();
         let body = Limited::new(response.into_body(), MAX_STATUS).collect();
         let body = timeout(self.session.request_timeout, body).await.map_err(|_| self.slow())?;
@@ -304,15 +340,16 @@ async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
         let status = session.call(about("get", &name), api.get(&name)).await?.status;
         match status.phase {
             Some(DownloadRequestPhase::Processed) => {
-                let path = status.download_url.unwrap_or_default();
-                return if is_path(&path, &session.namespace, &name) {
-                    Ok(Grant { path, key })
-                } else {
-                    Err(Trouble::Final(Problem::Other {
-                        message: format!("the server gives {} by a URL of the bucket, not through the API server", title(wanted)),
-                        remedy: Some("A Velero server does so; its own command follows it: velero backup logs, velero backup download.".to_owned()),
-                    }))
-                };
+                let url = status.download_url.unwrap_or_default();
+                if is_path(&url, &session.namespace, &name) {
+                    return Ok(Grant::Path { path: url, key });
+                }
+                if url::is_one(&url) {
+                    return Ok(Grant::Url(url));
+                }
+                let message =
+                    format!("the server gives {} by {:?}, which is no URL", title(wanted), plain(&url));
+                return Err(Trouble::Final(Problem::Other { message, remedy: None }));
             }
             Some(DownloadRequestPhase::Failed) => {
                 let message = plain(&status.message.unwrap_or_default());

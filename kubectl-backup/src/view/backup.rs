@@ -300,6 +300,8 @@ pub(super) fn timeline(known: [Option<&Time>; 3], stored: &Stored) -> Vec<Moment
         .filter(|all| all.iter().all(OperationView::has_ended))
         .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
     let [created, started, ended] = known.map(|time| time.map(|time| time.0));
+    // One that came from a bucket was created here long after it ran.
+    let created = created.filter(|at| started.is_none_or(|started| *at <= started));
     let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
     let mut moments: Vec<Moment> =
         moments.into_iter().filter_map(|(at, what)| Some(Moment { at: at?, what })).collect();

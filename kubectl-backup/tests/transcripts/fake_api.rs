@@ -48,6 +48,7 @@ struct Inner {
     files: BTreeMap<(String, String), Vec<u8>>,
     faults: Vec<(Method, String, Fault)>,
     seen: Vec<String>,
+    headers: Vec<String>,
     served: u32,
 }
 
@@ -102,6 +103,11 @@ impl FakeApi {
         inner.objects.iter().filter(|((of, _), _)| of == plural).map(|(_, object)| object.clone()).collect()
     }
 
+    /// Names and values of all headers so far.
+    pub fn headers(&self) -> String {
+        self.inner.lock().unwrap().headers.concat()
+    }
+
     /// Method, path and query of every request so far.
     pub fn seen(&self) -> Vec<String> {
         self.inner.lock().unwrap().seen.clone()
@@ -118,6 +124,7 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
     let fault = {
         let mut inner = inner.lock().unwrap();
         inner.seen.push(format!("{method} {}", parts.uri));
+        inner.headers.push(format!("{:?}", parts.headers));
         let at = inner
             .faults
             .iter()

@@ -67,6 +67,33 @@ async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
 }
 
 #[tokio::test]
+async fn a_url_of_a_velero_server_is_followed_without_telling_the_bucket_who_asks() {
+    let bucket = FakeApi::start().await;
+    let api = cluster(0, json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/nightly-logs.gz?signature=s", bucket.url) })).await;
+    let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
+    let (head, tail) = log.split_at(10);
+    bucket.next(
+        Method::GET,
+        "/nightly-logs.gz",
+        Fault::Broken(vec![version.clone()], head.to_vec(), log.len()),
+    );
+    let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
+    bucket.next(
+        Method::GET,
+        "/nightly-logs.gz",
+        Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
+    );
+    let person = Person::at(&api);
+    assert_snapshot!(person.types("kubectl backup logs nightly").await);
+    assert_eq!(bucket.seen(), ["GET /bucket/nightly-logs.gz?signature=s"; 2]);
+    assert!(!bucket.headers().contains("x-backup-read-key"), "{}", bucket.headers());
+    // Velero gives a URL also where there is no file.
+    answers(&api, 1, &json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/none", bucket.url) }));
+    bucket.next(Method::GET, "/none", Fault::Answer(404, json!({})));
+    assert_snapshot!(person.types("kubectl backup logs nightly").await);
+}
+
+#[tokio::test]
 async fn on_a_terminal_a_log_moves_no_cursor() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
@@ -78,7 +105,7 @@ async fn what_can_not_be_read_is_told_with_its_remedy() {
     let mut all = String::new();
     for (status, answer) in [
         (json!({ "phase": "Failed", "message": "backup nightly is gone" }), None),
-        (json!({ "phase": "Processed", "downloadURL": "https://bucket/key?signature" }), None),
+        (json!({ "phase": "Processed", "downloadURL": "folder/key" }), None),
         (granted(0), Some((404, refusal(404, "there is no BackupLog of nightly yet: it is InProgress")))),
         (
             granted(0),
