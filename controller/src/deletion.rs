@@ -1,12 +1,14 @@
 //! DeleteBackupRequests: a backup is deleted with its files, its restores and their files.
 //!
 //! Everything is checked before anything is destroyed, and what was begun is continued after a restart: the request stays
-//! InProgress and the Backup Deleting until the last step, and every step can be done again.
+//! InProgress and the Backup Deleting until the last step, and every step can be done again. What a store locks is hidden, and
+//! waited for (`locked`).
 
 mod act;
 mod begun;
 mod decide;
 mod items;
+mod locked;
 mod observe;
 mod snapshots;
 
@@ -51,6 +53,7 @@ async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
             ctx.events.normal(&request, "Waiting", &reason);
             Ok(Action::RequeueAfter(LOOK_AGAIN))
         }
+        Plan::Sleep(left) => Ok(Action::RequeueAfter(left)),
         Plan::Refuse(errors) => act::end(&ctx, &request, facts.backup.as_ref(), errors).await,
         Plan::Begin(backup) => act::begin(&ctx, &request, backup).await,
         Plan::Continue(backup) => act::delete(&ctx, &request, backup).await,

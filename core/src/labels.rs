@@ -54,6 +54,9 @@ pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+/// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
+/// ([`crate::deletion::Waits`]).
+pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.

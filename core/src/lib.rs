@@ -6,6 +6,7 @@
 pub mod api;
 pub mod bucket;
 pub mod cron;
+pub mod deletion;
 pub mod labels;
 pub mod names;
 pub mod operation;

@@ -1,6 +1,7 @@
 //! What is shown, as data: pure functions from objects of the API and the time.
 
 pub mod backup;
+pub mod deletion;
 pub mod description;
 pub mod list;
 pub mod locks;

@@ -211,6 +211,12 @@ pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
 /// Whether S3 refuses the deletion of one key in a list of many: the answer as a whole is a success, and says for each key
 /// what came of it.
 fn is_refused_deletion(text: &str) -> bool {
+    text.contains("DeleteObjects request failed for key ")
+        && text.rsplit_once("(code: ").is_some_and(|(_, code)| !is_passing(code))
+}
+
+/// Whether S3's word for why one key in a list was not deleted, or a text that begins with it, is of a trouble that passes.
+pub(crate) fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 6] = [
         "InternalError",
         "SlowDown",
@@ -219,14 +225,11 @@ fn is_refused_deletion(text: &str) -> bool {
         "OperationAborted",
         "TooManyRequests",
     ];
-    text.contains("DeleteObjects request failed for key ")
-        && text
-            .rsplit_once("(code: ")
-            .is_some_and(|(_, code)| !PASSING.iter().any(|word| code.starts_with(word)))
+    PASSING.iter().any(|word| code.starts_with(word))
 }
 
 /// Whether the same request will get the same answer: any 4xx but time-out, conflict and throttling.
-fn is_final(status: u16) -> bool {
+pub(crate) fn is_final(status: u16) -> bool {
     (400..500).contains(&status) && !matches!(status, 408 | 409 | 429)
 }
 

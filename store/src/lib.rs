@@ -37,7 +37,7 @@ pub use error::StoreError;
 pub use fault::{Fault, PluginFault};
 pub use journal::Journal;
 pub use location::{
-    BUILT_IN, Body, Folder, Location, ObjectPlugin, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    BUILT_IN, Body, Folder, Location, ObjectPlugin, Rest, SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use reading::{Of, Sought, StoredFile};

@@ -38,12 +38,15 @@ mod s3;
 mod s3_bucket;
 mod sign;
 mod stray;
+mod versions;
 
 pub use folder::{Folder, SideFile};
 pub(crate) use objects::is_taken;
 pub use plugin::{BUILT_IN, Body, ObjectPlugin, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginUploads;
 pub use stray::{Left, Stray};
+pub use versions::Rest;
+use versions::{Lock, Page, Trouble, Version};
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]
@@ -86,6 +89,15 @@ trait AskBucket: Send + Sync {
 
     /// What is locked against deletion.
     async fn lock(&self) -> Result<ObjectLock, String>;
+
+    /// A page of the versions of all keys that begin so, after the place where the last page ended.
+    async fn page(&self, start: &str, after: Option<&(String, String)>) -> Result<Page, Trouble>;
+
+    /// Removes versions for good, at most a page of them. Those that are refused, each with the store's word for why.
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<(Version, String)>, Trouble>;
+
+    /// What keeps a version from being removed.
+    async fn lock_of(&self, version: &Version) -> Result<Lock, Trouble>;
 }
 
 /// A client of a store, in its roles.

@@ -108,6 +108,43 @@ impl S3 {
         self.request(http::Method::PUT, &format!("{bucket}?object-lock="), body).await.map(drop)
     }
 
+    /// Makes a bucket with object lock and versions in which only what says so itself is locked.
+    pub async fn create_lockable_bucket(&self, bucket: &str) -> anyhow::Result<()> {
+        let header = ("x-amz-bucket-object-lock-enabled", "true");
+        self.request_with(http::Method::PUT, bucket, "", Some(header)).await.map(drop)
+    }
+
+    /// Locks the newest version of a key until a time.
+    pub async fn lock(&self, bucket: &str, key: &str, until: jiff::Timestamp) -> anyhow::Result<()> {
+        let body = format!(
+            "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
+             <RetainUntilDate>{until}</RetainUntilDate></Retention>"
+        );
+        self.request(http::Method::PUT, &format!("{bucket}/{key}?retention="), &body).await.map(drop)
+    }
+
+    /// Puts the newest version of a key, or the one named, under legal hold, or takes that off; the version.
+    pub async fn hold(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        on: bool,
+    ) -> anyhow::Result<String> {
+        use object_store::ObjectStoreExt as _;
+        let version = match version {
+            Some(version) => version.to_owned(),
+            None => self.bucket(bucket)?.head(&key.into()).await?.version.context("no version")?,
+        };
+        let status = if on { "ON" } else { "OFF" };
+        let body = format!(
+            "<LegalHold xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Status>{status}</Status></LegalHold>"
+        );
+        let path = format!("{bucket}/{key}?legal-hold=&versionId={version}");
+        self.request(http::Method::PUT, &path, &body).await?;
+        Ok(version)
+    }
+
     /// Every version of every key: the key, and whether it is a deletion.
     pub async fn versions(&self, bucket: &str) -> anyhow::Result<Vec<(String, bool)>> {
         let text = self.request(http::Method::GET, &format!("{bucket}?versions="), "").await?;

@@ -1,22 +1,25 @@
 //! Carrying out the deletion of a backup. Every step can be repeated; the order makes that a half-done deletion is never
-//! taken for a whole backup: phase, metadata, other files, restores, the Backup, the request.
+//! taken for a whole backup: phase, metadata, other files, versions of them, restores, the Backup, the request.
 
 use std::time::Duration;
 
 use crate::runtime::errors::plain;
 use backup_core::{
-    api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    api::{
+        Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
+    },
+    deletion::Waits,
     labels,
 };
 use backup_lock::{ActivateError, ObjectKey, ObjectKind};
-use backup_store::{Location, StoreError};
+use backup_store::{Location, Rest, StoreError};
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
     LOOK_AGAIN,
-    decide::{has_files, owns_files},
-    items, observe, snapshots,
+    decide::{has_files, owns_files, waits},
+    items, locked, observe, snapshots,
 };
 use crate::{
     backup::actions::csi,
@@ -104,22 +107,37 @@ pub(super) async fn delete(
     }
     ctx.deletions.note(&backup.name_any());
     let mut errors = Vec::new();
-    let store = if has_files(backup) { open(ctx, backup, &mut errors).await? } else { None };
-    if let Some(store) = &store
+    let place = if has_files(backup) { open(ctx, backup, &mut errors).await? } else { None };
+    let waits = waits(backup);
+    if let Some(place) = &place
         && errors.is_empty()
+        && waits.is_none()
     {
-        delete_outside(ctx, backup, store, &mut errors).await?;
+        delete_outside(ctx, backup, &place.store, &mut errors).await?;
     }
-    if let Some(store) = &store
+    let mut rest = Rest::default();
+    let mut owner = String::new();
+    if let Some(place) = &place
         && errors.is_empty()
     {
-        delete_files(ctx, backup, store, &mut errors).await?;
+        owner = match &waits {
+            Some(waits) => waits.owner.clone(),
+            None => final_or_retry(place.owner_of(backup).await, &mut errors)?.unwrap_or_default(),
+        };
+        rest = delete_files(ctx, backup, place, waits.as_ref(), &mut errors).await?;
     }
     if errors.is_empty() {
-        delete_restores(ctx, backup, store.as_ref(), &mut errors).await?;
+        rest = delete_restores(ctx, backup, place.as_ref(), waits.is_some(), rest, &mut errors).await?;
     }
     if !errors.is_empty() {
         return end(ctx, request, Some(backup), errors).await;
+    }
+    if rest.is_locked() {
+        let left = locked::wait(ctx, request, backup, waits, rest, owner).await?;
+        return Ok(left.map_or(AT_ONCE, Action::RequeueAfter));
+    }
+    if let (Some(place), Some(why)) = (&place, &rest.refused) {
+        locked::tell(ctx, backup, &place.location, rest.kept, why);
     }
     ctx.leadership.check()?;
     ctx.deletions.note(&backup.name_any());
@@ -157,14 +175,32 @@ fn key_of(request: &DeleteBackupRequest) -> ObjectKey {
     ObjectKey::new(ObjectKind::DeleteBackupRequest, &namespace, &request.name_any())
 }
 
+/// Where a backup is stored.
+struct Place {
+    location: BackupStorageLocation,
+    store: Location,
+    /// Whether what is deleted there may only be covered.
+    keeps_versions: bool,
+}
+
+impl Place {
+    /// Who has claimed the backup's folder; not asked where nothing outlasts its deletion.
+    async fn owner_of(&self, backup: &Backup) -> Result<String, StoreError> {
+        if self.keeps_versions { self.store.owner_of(&backup.name_any()).await } else { Ok(String::new()) }
+    }
+}
+
 /// The store of the backup; a failure that will not pass goes to `errors`.
-async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Result<Option<Location>, Error> {
+async fn open(ctx: &Context, backup: &Backup, errors: &mut Vec<String>) -> Result<Option<Place>, Error> {
     let opened = match observe::location_of(ctx, backup).await {
         Ok(name) => ctx.locations.open(&name).await,
         Err(error) => Err(error),
     };
     match opened {
-        Ok((_, store)) => Ok(Some(store)),
+        Ok((location, store)) => {
+            let keeps_versions = store.may_keep_versions(&location);
+            Ok(Some(Place { location, store, keeps_versions }))
+        }
         Err(error) if error.is_transient() => Err(Error::Location(error)),
         Err(error) => {
             errors.push(error.to_string());
@@ -214,13 +250,20 @@ async fn delete_outside(
     Ok(())
 }
 
+/// Deletes the files of the backup, and says what the store keeps of them. `waits`: they were hidden before.
 async fn delete_files(
     ctx: &Context,
     backup: &Backup,
-    store: &Location,
+    place: &Place,
+    waits: Option<&Waits>,
     errors: &mut Vec<String>,
-) -> Result<(), Error> {
-    let name = backup.name_any();
+) -> Result<Rest, Error> {
+    let (name, store) = (backup.name_any(), &place.store);
+    if let Some(waits) = waits {
+        ctx.leadership.check()?;
+        let deleted = store.delete_backup_and_versions(&name, Some(&waits.owner)).await;
+        return Ok(final_or_retry(deleted, errors)?.map(|(_, rest)| rest).unwrap_or_default());
+    }
     let failed = backup.status.failure_reason.is_some();
     // Metadata that can not be read is no one else's, unless the backup failed because the name was taken: what is under
     // the name is still deleted.
@@ -228,7 +271,7 @@ async fn delete_files(
         Err(StoreError::Corrupt { .. }) if !failed => None,
         other => match final_or_retry(other, errors)? {
             Some(stored) => stored,
-            None => return Ok(()),
+            None => return Ok(Rest::default()),
         },
     };
     ctx.leadership.check()?;
@@ -237,17 +280,21 @@ async fn delete_files(
     } else {
         Some(!owns_files(backup, stored.as_ref()))
     };
-    let Some(taken) = taken else { return Ok(()) };
+    let Some(taken) = taken else { return Ok(Rest::default()) };
     if taken {
         tracing::info!(backup = name, "the files under this name belong to another backup and stay");
-        return Ok(());
+        return Ok(Rest::default());
     }
     ctx.leadership.check()?;
     // Idempotent: metadata first, then what is left.
-    if let Some(keys) = final_or_retry(store.delete_backup(&name).await, errors)? {
-        tracing::info!(backup = name, keys, "files deleted");
-    }
-    Ok(())
+    let deleted = if place.keeps_versions {
+        store.delete_backup_and_versions(&name, None).await
+    } else {
+        store.delete_backup(&name).await.map(|keys| (keys, Rest::default()))
+    };
+    let Some((keys, rest)) = final_or_retry(deleted, errors)? else { return Ok(Rest::default()) };
+    tracing::info!(backup = name, keys, "files deleted");
+    Ok(rest)
 }
 
 /// Whether the unfinished files under the name of a failed backup are another's, perhaps one that is being stored by
@@ -256,22 +303,35 @@ async fn is_taken(store: &Location, backup: &Backup) -> Result<bool, StoreError>
     store.is_anothers(&backup.name_any(), &backup.uid().unwrap_or_default()).await
 }
 
+/// Deletes the restores from the backup that have ended, with their files, and adds to `rest` what the store keeps of these: a
+/// restore of which something is locked stays until that is over.
 async fn delete_restores(
     ctx: &Context,
     backup: &Backup,
-    store: Option<&Location>,
+    place: Option<&Place>,
+    hidden: bool,
+    mut rest: Rest,
     errors: &mut Vec<String>,
-) -> Result<(), Error> {
+) -> Result<Rest, Error> {
     for restore in observe::ended_restores(ctx, backup).await? {
         ctx.leadership.check()?;
-        if let Some(store) = store
-            && final_or_retry(store.delete_restore(&restore.name_any()).await, errors)?.is_none()
-        {
-            continue;
+        let name = restore.name_any();
+        if let Some(Place { store, keeps_versions, .. }) = place {
+            let deleted = if *keeps_versions {
+                store.delete_restore_and_versions(&name, hidden).await
+            } else {
+                store.delete_restore(&name).await.map(|_| Rest::default())
+            };
+            let Some(kept) = final_or_retry(deleted, errors)? else { continue };
+            let is_locked = kept.is_locked();
+            rest = rest.and(kept);
+            if is_locked {
+                continue;
+            }
         }
         delete::delete(ctx, &restore).await?;
     }
-    Ok(())
+    Ok(rest)
 }
 
 /// The value; none if the failure is final, which is then one of `errors`.

@@ -1,9 +1,13 @@
 //! What to do about a DeleteBackupRequest. Pure.
 
+use std::time::Duration;
+
 use backup_core::{
-    api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    deletion::Waits,
     labels,
 };
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 /// What is known when a decision is made; all of it freshly read.
@@ -15,6 +19,8 @@ pub(super) struct Facts {
     pub(super) users: Vec<String>,
     /// Whether its files can be deleted.
     pub(super) store: Store,
+    /// When that was.
+    pub(super) now: Timestamp,
 }
 
 /// Whether the files of a backup can be deleted.
@@ -37,6 +43,8 @@ pub(super) enum Plan<'a> {
     Nothing,
     /// Look again in a while.
     Wait(String),
+    /// Look again then: the store keeps versions of the files until a date, and has said so.
+    Sleep(Duration),
     /// Answer with these errors; nothing has been destroyed by this decision.
     Refuse(Vec<String>),
     /// Publish that the backup is being deleted, then continue.
@@ -85,6 +93,9 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
             backup.phase()
         ));
     }
+    if begun && let Some(left) = waits(backup).and_then(|waits| left(&waits, facts.now)) {
+        return Plan::Sleep(left);
+    }
     if !facts.users.is_empty() {
         let users = some_of(&facts.users);
         return if begun {
@@ -102,6 +113,19 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
         Store::NotNow(why) if !begun => refuse(why.clone()),
         Store::NotNow(why) | Store::Unknown(why) => Plan::Wait(why.clone()),
     }
+}
+
+/// What the deletion of a backup waits for, once all of its files are hidden.
+pub(super) fn waits(backup: &Backup) -> Option<Waits> {
+    let annotation = backup.annotations().get(labels::DELETION_WAITS_ANNOTATION);
+    Waits::read(annotation.map(String::as_str)).filter(|_| backup.phase() == BackupPhase::Deleting)
+}
+
+/// How long it waits still; none: no longer. At most a day, as clocks may be set.
+pub(super) fn left(waits: &Waits, now: Timestamp) -> Option<Duration> {
+    const DAY: Duration = Duration::from_hours(24);
+    let left = Duration::try_from(waits.again.duration_since(now)).ok()?;
+    (!left.is_zero()).then(|| left.min(DAY))
 }
 
 fn refuse<'a>(error: String) -> Plan<'a> {

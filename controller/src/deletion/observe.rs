@@ -7,6 +7,7 @@ use backup_core::{
     },
     labels,
 };
+use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt, api::DynamicObject};
 use serde::de::DeserializeOwned;
 
@@ -28,7 +29,7 @@ pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Resul
         Some(backup) => (users(ctx, backup).await?, store(ctx, backup).await),
         None => (Vec::new(), Store::Ready),
     };
-    Ok(Facts { backup, users, store })
+    Ok(Facts { backup, users, store, now: Timestamp::now() })
 }
 
 /// Restores from the backup that have not ended. One that names only the backup's schedule may still choose it.

@@ -138,9 +138,7 @@ pub fn verdict(backup: &Backup, now: Timestamp) -> Verdict {
             Verdict::new(Tone::Bad, "It never ran: what it asks for is not possible.")
                 .because(status.validation_errors.iter().map(|error| plain(error)))
         }
-        BackupPhase::Deleting => {
-            Verdict::new(Tone::Busy, "It is being deleted, with all that is stored of it.")
-        }
+        BackupPhase::Deleting => super::deletion::verdict(backup),
         BackupPhase::Unknown(_) => Verdict::new(
             Tone::Unknown,
             "This phase is not known to this version of kubectl backup: it is shown, not judged.",

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use backup_core::{
-    api::{Backup, Restore},
+    api::{Backup, BackupPhase, Restore},
     labels,
 };
 use jiff::Timestamp;
@@ -36,6 +36,10 @@ pub fn backup(backup: &Backup, now: Timestamp, style: Style) -> Vec<String> {
     let (meta, status) = (&backup.metadata, &backup.status);
     let deleting = meta.deletion_timestamp.is_some();
     let phase = if deleting { "Deleting".to_owned() } else { plain(backup.phase().as_str()) };
+    let phase = match super::deletion::until(backup) {
+        Some(until) if backup.phase() == BackupPhase::Deleting => format!("{phase} ({until})"),
+        _ => phase,
+    };
     let tone = if deleting { Tone::Busy } else { super::backup::verdict(backup, now).tone };
     let (start, end) = (time(status.start_timestamp.as_ref()), time(status.completion_timestamp.as_ref()));
     vec![

@@ -3,7 +3,15 @@
 use object_store::path::Path;
 
 use super::Location;
-use crate::StoreError;
+use crate::{StoreError, layout::BackupKeys};
+
+/// A backup of which only our marker is there.
+pub(super) struct Hidden {
+    /// The number of keys that were there.
+    pub keys: u64,
+    /// The marker, if it was among them.
+    pub owner: Option<Path>,
+}
 
 impl Location {
     /// Removes a backup; the number of keys that were there.
@@ -12,19 +20,25 @@ impl Location {
     /// marker last, so that nobody else takes the folder meanwhile. Safe to repeat.
     pub async fn delete_backup(&self, backup: &str) -> Result<u64, StoreError> {
         let keys = self.layout().backup(backup)?;
-        let (metadata, owner) = (keys.metadata(), keys.owner());
-        let found = self.list(keys.folder()).await?;
-        if found.iter().any(|key| keys.upload_note_number(key).is_some()) {
-            self.remove_begun(&keys, false).await?;
-        }
-        let step = |wanted: &dyn Fn(&Path) -> bool| -> Vec<Path> {
-            found.iter().filter(|key| wanted(key)).cloned().collect()
-        };
-        self.delete(step(&|key| *key == metadata)).await?;
-        self.delete(step(&|key| *key != metadata && *key != owner)).await?;
-        self.delete(step(&|key| *key == owner)).await?;
+        let found = self.hide_backup(&keys).await?;
+        self.delete(found.owner.into_iter().collect()).await?;
         self.remove_folder(keys.folder()).await?;
-        Ok(found.len() as u64)
+        Ok(found.keys)
+    }
+
+    /// All of [`Self::delete_backup`] but our marker.
+    pub(super) async fn hide_backup(&self, keys: &BackupKeys) -> Result<Hidden, StoreError> {
+        let (metadata, owner) = (keys.metadata(), keys.owner());
+        let mut found = self.list(keys.folder()).await?;
+        if found.iter().any(|key| keys.upload_note_number(key).is_some()) {
+            self.remove_begun(keys, false).await?;
+        }
+        let number = found.len() as u64;
+        let marker = found.iter().position(|key| *key == owner).map(|at| found.swap_remove(at));
+        let (first, then): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == metadata);
+        self.delete(first).await?;
+        self.delete(then).await?;
+        Ok(Hidden { keys: number, owner: marker })
     }
 
     /// Removes the files of a restore; the number of keys that were there. Safe to repeat.

@@ -117,7 +117,7 @@ fn customer_key(file: &str) -> Result<String, StoreError> {
 }
 
 /// Standard base64, with padding.
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     let json = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }

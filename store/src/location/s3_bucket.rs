@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 use backup_core::bucket::{ObjectLock, Versions};
 use http::{Method, StatusCode};
+use md5::{Digest as _, Md5};
 use object_store::{
     aws::{AwsAuthorizer, AwsCredentialProvider},
     client::{HttpClient, HttpRequestBody},
@@ -11,8 +12,11 @@ use object_store::{
 };
 use url::Url;
 
-use super::AskBucket;
-use crate::error::between;
+use super::{
+    AskBucket,
+    versions::{Lock, Page, Trouble, Version},
+};
+use crate::error::{between, is_final};
 
 /// Asks a bucket.
 pub(super) struct S3Bucket {
@@ -46,14 +50,41 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Whether it may pass, or the permission is missing.
+    fn trouble(self, permission: &str) -> Trouble {
+        let lasting = self.status.is_some_and(|status| is_final(status.as_u16()) || status.as_u16() == 501);
+        let told = self.told(permission);
+        if lasting { Trouble::Refused(told) } else { Trouble::Passing(told) }
+    }
+}
+
 impl S3Bucket {
     /// Asks the bucket one question; the text of the answer.
     async fn ask(&self, query: &[(&str, &str)]) -> Result<String, Refusal> {
+        self.ask_of("", query, None).await
+    }
+
+    /// Asks about a key, or the bucket if that is empty; with a body to change something.
+    async fn ask_of(
+        &self,
+        key: &str,
+        query: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Result<String, Refusal> {
         let mut url = self.url.clone();
         url.query_pairs_mut().extend_pairs(query);
+        if !key.is_empty() {
+            url.set_path(&format!("{}/{}", url.path().trim_end_matches('/'), in_path(key)));
+        }
         // Form encoding says plus for a space, which a signature does not.
         let url = url.as_str().replace('+', "%20");
-        let request = http::Request::builder().method(Method::GET).uri(url).body(HttpRequestBody::empty());
+        let mut request = http::Request::builder().uri(url);
+        if let Some(body) = &body {
+            let digest = super::s3::base64(&Md5::digest(body));
+            request = request.method(Method::POST).header("content-md5", digest);
+        }
+        let request = request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from));
         let mut request = request.map_err(|error| Refusal::of(&error))?;
         let credential = self.credentials.get_credential().await.map_err(|error| Refusal::of(&error))?;
         AwsAuthorizer::new(&credential, "s3", &self.region)
@@ -93,6 +124,52 @@ impl AskBucket for S3Bucket {
             Err(refusal) => Err(refusal.told("s3:GetBucketObjectLockConfiguration")),
         }
     }
+
+    async fn page(&self, start: &str, after: Option<&(String, String)>) -> Result<Page, Trouble> {
+        let mut query = vec![("prefix", start), ("versions", "")];
+        if let Some((key, version)) = after {
+            query.push(("key-marker", key));
+            query.push(("version-id-marker", version));
+        }
+        let answer = self.ask(&query).await;
+        Ok(Page::read(&answer.map_err(|refusal| refusal.trouble("s3:ListBucketVersions"))?))
+    }
+
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<(Version, String)>, Trouble> {
+        let answer = self.ask_of("", &[("delete", "")], Some(Version::wanted_gone(versions))).await;
+        Ok(Version::refused(&answer.map_err(|refusal| refusal.trouble("s3:DeleteObjectVersion"))?, versions))
+    }
+
+    async fn lock_of(&self, version: &Version) -> Result<Lock, Trouble> {
+        let ask = async |what: &str, right: &str| {
+            match self.ask_of(&version.key, &[(what, ""), ("versionId", &version.id)], None).await {
+                Ok(text) => Ok(text),
+                // It has none, or its bucket can't have any.
+                Err(refusal)
+                    if refusal.status.is_some_and(|status| matches!(status.as_u16(), 400 | 404 | 405)) =>
+                {
+                    Ok(String::new())
+                }
+                Err(refusal) => Err(refusal.trouble(right)),
+            }
+        };
+        let retention = ask("retention", "s3:GetObjectRetention").await?;
+        let hold = ask("legal-hold", "s3:GetObjectLegalHold").await?;
+        Ok(Lock {
+            until: between(&retention, "<RetainUntilDate>", "</RetainUntilDate>")
+                .and_then(|at| at.parse().ok()),
+            held: between(&hold, "<Status>", "</Status>") == Some("ON"),
+        })
+    }
+}
+
+/// A key as it stands in the path of a URL, in the one way that a signature is made of.
+fn in_path(key: &str) -> String {
+    let segment = |text: &str| -> String {
+        let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        encoded.replace('+', "%20").replace('*', "%2A").replace("%7E", "~")
+    };
+    key.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
 /// Ids of the uploads of this very key; one page of them is more than any backup leaves behind.

@@ -10,6 +10,7 @@ mod clients;
 mod collection;
 mod crash_points;
 mod csi;
+mod deletion;
 mod deploy;
 mod describing;
 mod drills;
@@ -157,7 +158,7 @@ async fn main() -> ExitCode {
         ),
         (
             "schedules, and backups that expire",
-            schedules::TESTS.to_vec(),
+            [schedules::TESTS, deletion::TESTS].concat(),
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--store-validation-frequency=1s",

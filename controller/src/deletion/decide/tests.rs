@@ -19,8 +19,12 @@ fn backup(phase: &str) -> Backup {
     backup
 }
 
+fn now() -> Timestamp {
+    "2026-11-01T12:00:00Z".parse().unwrap()
+}
+
 fn facts(phase: &str) -> Facts {
-    Facts { backup: Some(backup(phase)), users: Vec::new(), store: Store::Ready }
+    Facts { backup: Some(backup(phase)), users: Vec::new(), store: Store::Ready, now: now() }
 }
 
 /// The plan in a word.
@@ -28,6 +32,7 @@ fn plan(request: &DeleteBackupRequest, facts: &Facts) -> &'static str {
     match decide(request, facts) {
         Plan::Nothing => "nothing",
         Plan::Wait(_) => "wait",
+        Plan::Sleep(_) => "sleep",
         Plan::Refuse(errors) => {
             assert_eq!(errors.len(), 1);
             "refuse"
@@ -119,4 +124,28 @@ fn a_backup_that_failed_on_a_taken_name_leaves_the_other_backups_files_alone() {
     let mut refused = backup("Deleting");
     refused.status.validation_errors = vec!["spec.ttl".to_owned()];
     assert!(!has_files(&refused));
+}
+
+#[test]
+fn what_a_store_keeps_is_left_alone_until_its_date_unless_somebody_asks_again() {
+    let locked = |phase: &str, again: &str| {
+        let mut facts = facts(phase);
+        let waits = Waits { again: again.parse().unwrap(), ..Waits::default() };
+        let backup = facts.backup.as_mut().unwrap();
+        backup.annotations_mut().insert(labels::DELETION_WAITS_ANNOTATION.to_owned(), waits.annotation());
+        facts
+    };
+    let begun = request(Some("InProgress"), Some("u1"));
+    let week = locked("Deleting", "2026-11-08T12:00:00Z");
+    assert_eq!(decide(&begun, &week), Plan::Sleep(Duration::from_hours(24)));
+    let soon = locked("Deleting", "2026-11-01T12:00:07Z");
+    assert_eq!(decide(&begun, &soon), Plan::Sleep(Duration::from_secs(7)));
+    for over in ["2026-11-01T12:00:00Z", "2026-10-01T00:00:00Z"] {
+        assert_eq!(plan(&begun, &locked("Deleting", over)), "continue", "{over}");
+    }
+    assert_eq!(plan(&request(None, None), &week), "begin", "a new request looks at once");
+    assert_eq!(plan(&begun, &locked("Completed", "2026-11-08T12:00:00Z")), "continue", "of another deletion");
+    // The store need not be there, nor anything else, while nothing is to be done.
+    let away = Facts { store: Store::NotNow("away".to_owned()), ..week };
+    assert_eq!(plan(&begun, &away), "sleep");
 }

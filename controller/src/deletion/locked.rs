@@ -1,0 +1,63 @@
+//! A deletion that the store does not let end yet: versions of the files are locked. All is hidden by then; the request stays
+//! InProgress and the Backup Deleting, and an annotation of the Backup says until when, also to the next controller.
+
+use std::time::Duration;
+
+use backup_core::{
+    api::{Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest},
+    deletion::Waits,
+    labels::DELETION_WAITS_ANNOTATION,
+};
+use backup_store::Rest;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::{act::Error, decide};
+use crate::{
+    context::Context,
+    runtime::retry::{self, Outcome},
+};
+
+/// Says what the deletion waits for; how long. None: the Backup is another one by now.
+pub(super) async fn wait(
+    ctx: &Context,
+    request: &DeleteBackupRequest,
+    backup: &Backup,
+    before: Option<Waits>,
+    rest: Rest,
+    owner: String,
+) -> Result<Option<Duration>, Error> {
+    let now = Timestamp::now();
+    let Rest { kept, until, held, refused } = rest;
+    let since = before.as_ref().map_or(now, |before| before.since);
+    let mut waits = Waits { since, again: now, kept, until, held, refused, owner };
+    waits.plan(now);
+    // Conditional on the resourceVersion.
+    let outcome = retry::status_patch(ctx, backup, |current| {
+        (current.phase() == BackupPhase::Deleting)
+            .then(|| json!({"metadata": {"annotations": {DELETION_WAITS_ANNOTATION: waits.annotation()}}}))
+    })
+    .await?;
+    if !matches!(outcome, Outcome::Written(_)) {
+        return Ok(None);
+    }
+    tracing::info!(backup = backup.name_any(), again = %waits.again, "{waits}");
+    if before.is_none_or(|before| before.to_string() != waits.to_string()) {
+        let note = waits.to_string();
+        ctx.events.normal(backup, "ObjectLock", &note);
+        ctx.events.normal(request, "ObjectLock", &note);
+    }
+    Ok(Some(decide::left(&waits, now).unwrap_or_default()))
+}
+
+/// Says what stays for good after the deletion of a backup, where people look once it is gone: at the location.
+pub(super) fn tell(ctx: &Context, backup: &Backup, location: &BackupStorageLocation, kept: u64, why: &str) {
+    let name = backup.name_any();
+    let versions = if kept == 0 { "versions".to_owned() } else { format!("{kept} versions") };
+    let note =
+        format!("{versions} of the files of backup {name}, which is deleted, stay in the bucket: {why}");
+    tracing::warn!(backup = name, location = location.name_any(), "{note}");
+    ctx.events.warning(location, "VersionsStay", &note);
+    ctx.events.warning(backup, "VersionsStay", &note);
+}

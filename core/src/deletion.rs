@@ -1,0 +1,130 @@
+//! Why the deletion of a backup waits: what lies in our annotation of the Backup, as Velero's status has no field for it.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// How soon what has no date, or is late, is looked at again at the earliest, and at the latest.
+const SOONEST: SignedDuration = SignedDuration::from_mins(10);
+const LATEST: SignedDuration = SignedDuration::from_hours(6);
+/// Clocks of stores differ from ours: how long after the date.
+const MARGIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// What a store keeps of a backup whose deletion has hidden all of its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Waits {
+    /// Since when it waits.
+    pub since: Timestamp,
+    /// When it is looked at again.
+    pub again: Timestamp,
+    /// Versions that are kept.
+    pub kept: u64,
+    /// The latest date until which one of them is locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Versions under legal hold, which has no date.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub held: u64,
+    /// Why others are kept, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Who has claimed the backup's folder in the store: a uid; empty if nobody has.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Waits {
+    /// What is in the annotation; none if there is none, or it can't be read.
+    pub fn read(annotation: Option<&str>) -> Option<Self> {
+        serde_json::from_str(annotation?).ok()
+    }
+
+    /// The value of the annotation.
+    pub fn annotation(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Says when it is looked at again: at the date; without one, or when it is over, the less often the longer it takes.
+    pub fn plan(&mut self, now: Timestamp) {
+        let pause = now.duration_since(self.since).clamp(SOONEST, LATEST);
+        let (from, after) =
+            self.until.filter(|until| *until > now).map_or((now, pause), |until| (until, MARGIN));
+        self.again = from.saturating_add(after).unwrap_or(Timestamp::MAX);
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.until {
+            Some(until) => write!(f, "its deletion waits until {until} (object lock)")?,
+            None => f.write_str("its deletion waits until a legal hold is taken off (object lock)")?,
+        }
+        let versions =
+            |number: u64| if number == 1 { "1 version".to_owned() } else { format!("{number} versions") };
+        write!(f, ": the store keeps {} of its files", versions(self.kept))?;
+        match (self.held, self.until) {
+            (0, _) | (_, None) => {}
+            (held, Some(_)) => write!(f, ", {held} of them under a legal hold, which has no date")?,
+        }
+        match &self.refused {
+            None => Ok(()),
+            Some(why) => write!(f, "; others stay: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn it_is_looked_at_when_the_lock_ends_and_without_a_date_ever_less_often() {
+        let now = at("2026-11-01T12:00:00Z");
+        for (until, since, again) in [
+            (Some("2026-12-01T00:00:00Z"), "2026-11-01T12:00:00Z", "2026-12-01T00:00:01Z"),
+            // The store's clock is late.
+            (Some("2026-11-01T12:00:00Z"), "2026-10-01T00:00:00Z", "2026-11-01T18:00:00Z"),
+            (Some("2026-11-01T11:59:59Z"), "2026-11-01T11:59:00Z", "2026-11-01T12:10:00Z"),
+            (None, "2026-11-01T12:00:00Z", "2026-11-01T12:10:00Z"),
+            (None, "2026-11-01T11:00:00Z", "2026-11-01T13:00:00Z"),
+            (None, "2026-01-01T00:00:00Z", "2026-11-01T18:00:00Z"),
+        ] {
+            let mut waits = Waits { since: at(since), until: until.map(at), ..Waits::default() };
+            waits.plan(now);
+            assert_eq!(waits.again, at(again), "{until:?} {since}");
+            assert_eq!(Waits::read(Some(&waits.annotation())), Some(waits));
+        }
+        assert_eq!((Waits::read(None), Waits::read(Some("?"))), (None, None));
+    }
+
+    #[test]
+    fn it_is_told_until_when_and_what_stays() {
+        let waits = Waits { kept: 3, until: Some(at("2026-12-01T00:00:00Z")), ..Waits::default() };
+        assert_eq!(
+            waits.to_string(),
+            "its deletion waits until 2026-12-01T00:00:00Z (object lock): the store keeps 3 versions of its files"
+        );
+        let held = Waits { held: 1, ..waits.clone() };
+        assert!(
+            held.to_string().ends_with("files, 1 of them under a legal hold, which has no date"),
+            "{held}"
+        );
+        let held = Waits { until: None, kept: 1, refused: Some("why".to_owned()), ..held };
+        assert_eq!(
+            held.to_string(),
+            "its deletion waits until a legal hold is taken off (object lock): the store keeps 1 version of its files; \
+             others stay: why"
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! A deleted backup is gone: with every version that the bucket keeps, as soon as it lets them go, and without a person.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use backup_core::{
+    api::{
+        Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestoreSpec,
+        delete_backup_request::DeleteBackupRequestSpec,
+    },
+    deletion::Waits,
+    labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
+};
+use backup_tests::{
+    World,
+    faulty_s3::{Asked, FaultyS3, Mood},
+    install::NAMESPACE,
+    wait::{Probe, eventually, when},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::json;
+
+use crate::{
+    drills::of,
+    main_job::{backups, config_maps, create_backup, restore, restores, s3},
+    sync::{SOON, location, locations},
+};
+
+crate::tests! {
+    every_version_goes_where_a_bucket_keeps_them_and_nothing_more_is_asked_where_not,
+    a_deletion_that_is_killed_between_hiding_and_removing_ends_and_is_never_seen_undone,
+    a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with_another_controller,
+    a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once,
+    who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays,
+    what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touched,
+}
+
+/// A backup, and a restore from it, of which the bucket keeps older versions where it keeps any.
+async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
+    config_maps(world, name, 2).await?;
+    create_backup(world, name, of(name)).await?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
+    restore(world, name, spec).await?;
+    for key in
+        [format!("backups/{name}/velero-backup.json"), format!("restores/{name}/restore-{name}-logs.gz")]
+    {
+        use object_store::ObjectStoreExt as _;
+        let bytes = s3(world)?.read(name, &key).await?;
+        s3(world)?.bucket(name)?.put(&key.into(), bytes.into()).await?;
+    }
+    Ok(backup)
+}
+
+fn requests(world: &World) -> Api<DeleteBackupRequest> {
+    Api::namespaced(world.client.clone(), NAMESPACE)
+}
+
+async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()> {
+    let spec = DeleteBackupRequestSpec { backup_name: backup.name_any(), ..Default::default() };
+    let mut request = DeleteBackupRequest::new(request, spec);
+    request.labels_mut().insert(BACKUP_UID.to_owned(), backup.uid().unwrap_or_default());
+    requests(world).create(&PostParams::default(), &request).await?;
+    Ok(())
+}
+
+/// Waits until the backup is gone, with its restore and all requests.
+async fn gone(world: &World, name: &str, patience: Duration) -> anyhow::Result<()> {
+    eventually(&format!("backup {name} is gone"), patience, async || {
+        let backup = backups(world).get_opt(name).await?.map(|backup| backup.phase().to_string());
+        let restore = restores(world).get_opt(name).await?.map(|restore: Restore| restore.name_any());
+        let all = requests(world).list(&ListParams::default()).await?.items;
+        let asked: Vec<_> = all
+            .iter()
+            .filter(|one| one.spec.backup_name == name)
+            .map(|one| format!("{:?}", one.status))
+            .collect();
+        let done = backup.is_none() && restore.is_none() && asked.is_empty();
+        Ok::<_, kube::Error>(when(done, format!("{backup:?} {restore:?} {asked:?}")))
+    })
+    .await
+}
+
+/// Versions under the folders of the backup and of its restore.
+async fn versions(world: &World, name: &str) -> anyhow::Result<Vec<(String, bool)>> {
+    let mut all = s3(world)?.versions(name).await?;
+    all.retain(|(key, _)| key.starts_with(&format!("backups/{name}/")) || key.starts_with("restores/"));
+    Ok(all)
+}
+
+fn waits_of(backup: &Backup) -> Option<Waits> {
+    Waits::read(backup.annotations().get(DELETION_WAITS_ANNOTATION).map(String::as_str))
+}
+
+/// Waits until the backup says what its deletion waits for.
+async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
+    eventually(&format!("the deletion of {name} waits"), SOON, async || {
+        let backup = backups(world).get(name).await?;
+        let seen = format!("{}", backup.phase());
+        Ok::<_, kube::Error>(waits_of(&backup).map_or(Probe::NotYet(seen), Probe::Ready))
+    })
+    .await
+}
+
+/// What readers of the bucket see of the backup.
+async fn seen(world: &World, name: &str) -> anyhow::Result<Vec<String>> {
+    let mut keys = s3(world)?.keys(name).await?;
+    keys.retain(|key| key.starts_with(&format!("backups/{name}/")));
+    Ok(keys)
+}
+
+fn asks_versions(asked: &Asked) -> bool {
+    asked.query.split('&').any(|part| part == "versions=" || part == "versions")
+}
+
+async fn every_version_goes_where_a_bucket_keeps_them_and_nothing_more_is_asked_where_not(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    for (name, keeps) in [("all-versions", true), ("no-versions", false)] {
+        if keeps {
+            s3(world)?.create_versioned_bucket(name).await?;
+        } else {
+            s3(world)?.create_bucket(name).await?;
+        }
+        let front = FaultyS3::start(s3(world)?.address()).await?;
+        location(world, name, &front.url(), &json!({})).await?;
+        let backup = stored(world, name).await?;
+        ensure!(!versions(world, name).await?.is_empty());
+        let before = front.asked().len();
+        ask(world, &backup, name).await?;
+        gone(world, name, SOON).await?;
+        ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
+        let asked = front.asked().split_off(before);
+        ensure!(asked.iter().any(asks_versions) == keeps, "{name}: {asked:?}");
+        locations(world).delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+async fn a_deletion_that_is_killed_between_hiding_and_removing_ends_and_is_never_seen_undone(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "killed-hidden";
+    s3(world)?.create_versioned_bucket(name).await?;
+    let front = FaultyS3::start(s3(world)?.address()).await?;
+    location(world, name, &front.url(), &json!({})).await?;
+    let backup = stored(world, name).await?;
+    front.rule(|asked| if asks_versions(asked) { Mood::Held } else { Mood::Pass });
+    ask(world, &backup, name).await?;
+    eventually("all is hidden", SOON, async || {
+        anyhow::Ok(when(front.asked().iter().any(asks_versions), "not yet"))
+    })
+    .await?;
+    world.controllers[0].kill().await?;
+    let visible = seen(world, name).await?;
+    ensure!(visible == [format!("backups/{name}/.private/owner")], "{visible:?}");
+    world.controllers[0].restart().await?;
+    front.calm();
+    gone(world, name, Duration::from_mins(1)).await?;
+    ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with_another_controller(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "locked-away";
+    s3(world)?.create_lockable_bucket(name).await?;
+    let front = FaultyS3::start(s3(world)?.address()).await?;
+    location(world, name, &front.url(), &json!({})).await?;
+    let backup = stored(world, name).await?;
+    let now = Timestamp::from_second(Timestamp::now().as_second())?;
+    let (first, last) = (now + SignedDuration::from_secs(20), now + SignedDuration::from_secs(40));
+    let key = |file: &str| format!("backups/{name}/{file}");
+    s3(world)?.lock(name, &key("velero-backup.json"), first).await?;
+    s3(world)?.lock(name, &key(&format!("{name}.tar.gz")), last).await?;
+    s3(world)?.lock(name, &key(".private/owner"), first).await?;
+    s3(world)?.lock(name, &format!("restores/{name}/restore-{name}-logs.gz"), first).await?;
+    ask(world, &backup, name).await?;
+    let told = waits(world, name).await?;
+    ensure!(told.until == Some(last) && told.held == 0 && told.refused.is_none(), "{told:?}");
+    let before = front.asked().len();
+
+    // All is hidden, nothing is undone, and it is said where people look.
+    let now = backups(world).get(name).await?;
+    ensure!(now.phase() == BackupPhase::Deleting && now.uid() == backup.uid(), "{now:?}");
+    let request = requests(world).get(name).await?.status;
+    ensure!(
+        request.phase == Some(DeleteBackupRequestPhase::InProgress) && request.errors.is_empty(),
+        "{request:?}"
+    );
+    ensure!(seen(world, name).await? == [key(".private/owner")], "{:?}", seen(world, name).await?);
+    let described = world.plugin().run(&["describe", name]).await?.stdout;
+    let sentence = format!("its deletion waits until {last} (object lock)");
+    ensure!(described.contains(&sentence), "{described}");
+    let listed = world.plugin().run(&["get", name]).await?.stdout;
+    let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
+    ensure!(listed.contains(&format!("Deleting (locked until {date})")), "{listed}");
+
+    // Another controller waits, too, and asks nobody meanwhile.
+    world.controllers[0].kill().await?;
+    world.controllers[0].restart().await?;
+    let left = last.duration_since(Timestamp::now()) - SignedDuration::from_secs(3);
+    tokio::time::sleep(Duration::try_from(left)?).await;
+    let asked = front.asked().split_off(before);
+    // (Its location is validated and compared with the cluster meanwhile.)
+    let of_deletion = |asked: &&Asked| {
+        let removes = asked.method == http::Method::DELETE || asked.query.contains("delete");
+        removes || asks_versions(asked) || asked.query.contains("retention")
+    };
+    let touched: Vec<_> = asked.iter().filter(of_deletion).collect();
+    ensure!(!asked.is_empty() && touched.is_empty(), "{touched:?}");
+    ensure!(backups(world).get(name).await?.uid() == backup.uid(), "it was made anew");
+
+    let began = Instant::now();
+    gone(world, name, Duration::from_secs(20)).await?;
+    println!("  gone {:.1} s after it was {:.0} s before the date", began.elapsed().as_secs_f64(), 3.0);
+    ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "held-back";
+    s3(world)?.create_lockable_bucket(name).await?;
+    location(world, name, &s3(world)?.url(), &json!({})).await?;
+    let backup = stored(world, name).await?;
+    let key = format!("backups/{name}/{name}-logs.gz");
+    let version = s3(world)?.hold(name, &key, None, true).await?;
+    ask(world, &backup, name).await?;
+    let told = waits(world, name).await?;
+    ensure!(told.until.is_none() && told.held == 1 && told.kept == 1, "{told:?}");
+    let pause = told.again.duration_since(Timestamp::now());
+    ensure!(pause > SignedDuration::from_mins(9), "it is looked at too often: {pause}");
+    let described = world.plugin().run(&["describe", name]).await?.stdout;
+    ensure!(described.contains("until a legal hold is taken off"), "{described}");
+    s3(world)?.hold(name, &key, Some(&version), false).await?;
+    world.plugin().run(&["delete", name, "--confirm"]).await?.expect_code(0)?;
+    gone(world, name, SOON).await?;
+    ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "may-not-list";
+    s3(world)?.create_versioned_bucket(name).await?;
+    let front = FaultyS3::start(s3(world)?.address()).await?;
+    front.rule(|asked| if asks_versions(asked) { Mood::Answer(403) } else { Mood::Pass });
+    location(world, name, &front.url(), &json!({})).await?;
+    let backup = stored(world, name).await?;
+    ask(world, &backup, name).await?;
+    gone(world, name, SOON).await?;
+    ensure!(seen(world, name).await?.is_empty(), "{:?}", seen(world, name).await?);
+    ensure!(!versions(world, name).await?.is_empty());
+    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    eventually("it is told", SOON, async || {
+        let all = events.list(&ListParams::default()).await?.items;
+        let notes = all.into_iter().filter(|event| {
+            let object = event.regarding.as_ref();
+            event.reason.as_deref() == Some("VersionsStay")
+                && object.is_some_and(|object| object.kind.as_deref() == Some("BackupStorageLocation"))
+        });
+        let notes: Vec<_> = notes.filter_map(|event| event.note).collect();
+        let told = notes.iter().any(|note| note.contains("s3:ListBucketVersions is not granted"));
+        Ok::<_, kube::Error>(when(told, format!("{notes:?}")))
+    })
+    .await?;
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touched(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    use object_store::ObjectStoreExt as _;
+    let name = "name-is-taken";
+    s3(world)?.create_lockable_bucket(name).await?;
+    location(world, name, &s3(world)?.url(), &json!({ "backupSyncPeriod": "0" })).await?;
+    let backup = stored(world, name).await?;
+    let until = Timestamp::from_second(Timestamp::now().as_second())? + SignedDuration::from_secs(15);
+    s3(world)?.lock(name, &format!("backups/{name}/{name}.tar.gz"), until).await?;
+    ask(world, &backup, name).await?;
+    waits(world, name).await?;
+    let theirs = format!("backups/{name}/velero-backup.json");
+    s3(world)?.bucket(name)?.put(&theirs.as_str().into(), b"{}".to_vec().into()).await?;
+    eventually("it is answered", Duration::from_secs(40), async || {
+        let status = requests(world).get(name).await?.status;
+        let told = status.errors.iter().any(|error| error.contains("somebody else has used the name"));
+        Ok::<_, kube::Error>(when(told, format!("{status:?}")))
+    })
+    .await?;
+    ensure!(s3(world)?.read(name, &theirs).await?.as_ref() == b"{}", "theirs was touched");
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
