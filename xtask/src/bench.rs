@@ -3,6 +3,7 @@
 
 mod admission;
 mod backup;
+mod cli;
 mod objects;
 mod operations;
 mod restore;
@@ -34,6 +35,12 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
     },
+    /// How long people wait for the command, beside curl and kubectl for the same.
+    Cli {
+        /// How many backups are listed.
+        #[arg(long, default_value_t = 5_000)]
+        backups: usize,
+    },
     /// Comparing a bucket with the cluster: the first time, when nothing has changed, and when one backup is new.
     Sync {
         /// How many backups lie in the bucket.
@@ -49,6 +56,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
         What::Restore { objects } => restore::run(objects).await,
+        What::Cli { backups } => cli::run(backups).await,
         What::Sync { backups } => sync::run(backups).await,
     }
 }

@@ -1,0 +1,219 @@
+//! `cargo xtask bench cli`: how long people wait for the command, beside curl and kubectl for the same.
+
+use std::{collections::BTreeMap, io::Write as _, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{
+        Backup, DownloadRequest,
+        download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget},
+    },
+    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    reading::{KEY_HEADER, Key},
+};
+use backup_tests::{World, binaries::PlanePrograms, install::NAMESPACE, plugin::Ran, world::BUCKET};
+use flate2::{Compression, write::GzEncoder};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ObjectMeta, PostParams},
+    config::Kubeconfig,
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::table::{Row, Table};
+
+/// The command takes so many times as long as what stands beside it, at most …
+const RATIO: f64 = 1.5;
+/// … and its help so long (milliseconds).
+const HELP: f64 = 10.0;
+/// Items and operations of the one backup.
+const ITEMS: usize = 10_000;
+const OPERATIONS: usize = 1_000;
+/// Of each measurement the one in the middle counts.
+const RUNS: usize = 7;
+const NAME: &str = "large";
+/// What `describe --details` reads.
+const FILES: [(&str, &str); 4] = [
+    ("BackupResults", "-results.gz"),
+    ("BackupItemOperations", "-itemoperations.json.gz"),
+    ("BackupResourceList", "-resource-list.json.gz"),
+    ("BackupVolumeInfos", "-volumeinfo.json.gz"),
+];
+
+/// Measures, and prints a table.
+pub async fn run(backups: usize) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        return super::released(&["cli".to_owned(), format!("--backups={backups}")]).await;
+    }
+    PlanePrograms::find()?;
+    let world = World::builder().profile("release").files().start().await?;
+    let mut table = Table::default();
+    let result = measure(&world, backups, &mut table).await;
+    if result.is_err() {
+        eprintln!("{}", world.logs(12));
+    }
+    table.print();
+    result
+}
+
+async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
+    let (person, api) = (world.plugin(), Api::<Backup>::namespaced(world.client.clone(), NAMESPACE));
+    let help = middle(async || Ok(person.run(&["--help"]).await?.expect_code(0)?.elapsed)).await?;
+    table.row(&Row {
+        what: "--help".to_owned(),
+        found: format!("{help:.1} ms"),
+        beside: "-".to_owned(),
+        asked: format!("{HELP} ms"),
+        met: help <= HELP,
+    });
+
+    let large = api.create(&PostParams::default(), &backup(NAME)?).await?;
+    store(world, &large)?;
+    let line = ["describe", NAME, "--details"];
+    let screen = person.run(&line).await?.expect_code(0)?.stdout;
+    ensure!(!screen.contains("unavailable") && screen.lines().count() > ITEMS, "{}", &screen[..2000]);
+    let described = middle(async || Ok(person.run(&line).await?.expect_code(0)?.elapsed)).await?;
+    let curl = Curl::of(world).await?;
+    let fetched = middle(async || curl.fetch(&large).await).await?;
+    table.row(&Row {
+        what: format!("describe --details of {ITEMS} items and {OPERATIONS} operations"),
+        found: format!("{described:.0} ms, {:.2} times curl", described / fetched),
+        beside: format!("{fetched:.0} ms: the four files, asked for and fetched by curl at the same time"),
+        asked: format!("{RATIO} times"),
+        met: described <= RATIO * fetched,
+    });
+
+    eprintln!("creating {backups} backups");
+    let all = (0..backups).map(async |number| {
+        api.create(&PostParams::default(), &backup(&format!("nightly-{number:05}"))?).await?;
+        anyhow::Ok(())
+    });
+    stream::iter(all).buffer_unordered(16).try_collect::<()>().await?;
+    let kubectl = world.kubectl()?;
+    let line = ["get", "backups.velero.io", "-n", NAMESPACE];
+    kubectl.run(&line).await?.expect_code(0)?;
+    let theirs = middle(async || Ok(kubectl.run(&line).await?.expect_code(0)?.elapsed)).await?;
+    let ours = middle(async || Ok(person.run(&["get"]).await?.expect_code(0)?.elapsed)).await?;
+    table.row(&Row {
+        what: format!("get of {backups} backups"),
+        found: format!("{ours:.0} ms, {:.2} times kubectl", ours / theirs),
+        beside: format!("{theirs:.0} ms: kubectl get, two columns"),
+        asked: format!("{RATIO} times"),
+        met: ours <= RATIO * theirs,
+    });
+    Ok(())
+}
+
+/// The time in the middle of some runs (milliseconds).
+async fn middle(run: impl AsyncFn() -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        times.push(run().await?.as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    times.get(RUNS / 2).copied().context("no runs")
+}
+
+fn backup(name: &str) -> anyhow::Result<Backup> {
+    let operations = if name == NAME { OPERATIONS } else { 0 };
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "velero.io/v1", "kind": "Backup",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "velero.io/storage-location": "default" } },
+        "spec": { "storageLocation": "default", "ttl": "720h0m0s", "includedNamespaces": ["*"], "hooks": {},
+            "csiSnapshotTimeout": "10m0s", "itemOperationTimeout": "4h0m0s", "snapshotMoveData": false },
+        "status": { "version": 1, "formatVersion": "1.1.0", "phase": "PartiallyFailed", "startTimestamp": "2026-01-01T00:00:00Z",
+            "completionTimestamp": "2026-01-01T00:01:00Z", "expiration": "2126-01-01T00:00:00Z", "errors": 20, "warnings": 200,
+            "backupItemOperationsAttempted": operations, "backupItemOperationsCompleted": operations,
+            "progress": { "totalItems": ITEMS, "itemsBackedUp": ITEMS }, "hookStatus": {} },
+    }))?)
+}
+
+/// Writes the files of a backup past the server.
+fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
+    let s3 = world.s3.as_ref().context("the S3 server is built with Go: install it")?;
+    let folder = s3.files(BUCKET).join("backups").join(NAME);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("velero-backup.json"), serde_json::to_vec(backup)?)?;
+    let texts = |what: &str, count: usize| -> Vec<String> {
+        (0..count)
+            .map(|number| format!("{what} of pods web-{number:05}: something that takes a line to tell"))
+            .collect()
+    };
+    let names: Vec<String> =
+        (0..ITEMS / 4).map(|number| format!("namespace-{}/web-{number:05}", number % 40)).collect();
+    let operation = |number: usize| {
+        json!({ "spec": { "backupName": NAME, "backupUID": backup.uid(), "backupItemAction": "example.io/operate", "operationID": format!("operation-{number}"),
+            "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "shop", "Name": format!("data-{number}") } },
+            "status": { "phase": "Completed", "nCompleted": 1000, "nTotal": 1000, "operationUnits": "bytes", "created": "2026-01-01T00:00:01Z", "updated": "2026-01-01T00:00:41Z" } })
+    };
+    let contents: [Value; 4] = [
+        json!({ "errors": { "namespaces": { "shop": texts("error", 20) } }, "warnings": { "namespaces": { "shop": texts("warning", 200) } } }),
+        (0..OPERATIONS).map(operation).collect(),
+        json!({ "v1/Pod": names, "v1/ConfigMap": names, "v1/Secret": names, "apps/v1/Deployment": names }),
+        json!([]),
+    ];
+    for ((_, file), content) in FILES.iter().zip(contents) {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&serde_json::to_vec(&content)?)?;
+        std::fs::write(folder.join(format!("{NAME}{file}")), gzip.finish()?)?;
+    }
+    Ok(())
+}
+
+/// The same by hand: requests, and curl.
+struct Curl {
+    api: Api<DownloadRequest>,
+    server: String,
+    token: String,
+}
+
+impl Curl {
+    async fn of(world: &World) -> anyhow::Result<Self> {
+        let config = Kubeconfig::read_from(world.person("curl", Some("backup-reader")).await?)?;
+        let server = config.clusters.first().and_then(|one| one.cluster.as_ref()?.server.clone());
+        let info = serde_json::to_value(&config.auth_infos)?;
+        Ok(Self {
+            api: Api::namespaced(world.client.clone(), NAMESPACE),
+            server: server.context("no server")?,
+            token: info[0]["user"]["token"].as_str().context("no token")?.to_owned(),
+        })
+    }
+
+    async fn fetch(&self, of: &Backup) -> anyhow::Result<Duration> {
+        let start = std::time::Instant::now();
+        try_join_all(FILES.map(|(kind, _)| self.file(kind, of))).await?;
+        Ok(start.elapsed())
+    }
+
+    async fn file(&self, kind: &str, of: &Backup) -> anyhow::Result<()> {
+        let target = DownloadTarget { kind: kind.into(), name: of.name_any(), ..DownloadTarget::default() };
+        let mut request =
+            DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
+        // A key that everybody knows: nothing here is worth a better one.
+        let key = Key::new([7; backup_core::reading::KEY_LENGTH]);
+        request.metadata = ObjectMeta {
+            generate_name: Some("read-".to_owned()),
+            annotations: Some(BTreeMap::from([
+                (READ_KEY_ANNOTATION.to_owned(), key.hash()),
+                (READ_UID_ANNOTATION.to_owned(), of.uid().unwrap_or_default()),
+            ])),
+            ..ObjectMeta::default()
+        };
+        let name = self.api.create(&PostParams::default(), &request).await?.name_any();
+        let path = loop {
+            let status = self.api.get(&name).await?.status;
+            if status.phase == Some(DownloadRequestPhase::Processed) {
+                break status.download_url.unwrap_or_default();
+            }
+            ensure!(status.phase != Some(DownloadRequestPhase::Failed), "{status:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let mut curl = Command::new("curl");
+        curl.args(["-sSkf", "-o", "/dev/null", "-H", &format!("Authorization: Bearer {}", self.token)])
+            .args(["-H", &format!("{KEY_HEADER}: {}", key.as_str()), &format!("{}{path}", self.server)]);
+        Ran::of(curl).await?.expect_code(0)?;
+        Ok(())
+    }
+}
