@@ -1,14 +1,19 @@
 //! The command line: what can be typed.
 
 pub mod backup;
+pub mod doctor;
+pub mod locations;
 pub mod locks;
 pub mod operations;
 pub mod output;
 pub mod restore;
+pub mod schedules;
 pub mod selector;
+pub mod spec;
 pub mod stored;
 pub mod sync;
 pub mod version;
+pub mod wait;
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -16,12 +21,16 @@ use backup_core::api::GoDuration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub use doctor::DoctorArgs;
+pub use locations::LocationsArgs;
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use operations::OperationsArgs;
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub use schedules::SchedulesArgs;
 pub use stored::{DownloadArgs, LogsArgs};
 pub use sync::SyncArgs;
 pub use version::{CompletionArgs, Shell, VersionArgs};
+pub use wait::{Until, UntilArgs, WaitForArgs};
 
 /// Exit codes, for the help of every command.
 pub const EXIT_CODES: &str = "\
@@ -80,15 +89,23 @@ pub enum Command {
     Download(DownloadArgs),
     /// Restore from a backup; and list, show, cancel and delete restores
     Restore(Box<RestoreArgs>),
+    /// Wait for the end of backups, for a phase, or until nothing holds a scope
+    Wait(WaitForArgs),
     /// End running backups early; what they have is stored, and says what is missing
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", backup::CANCEL_EXAMPLES))]
     Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
+    /// List schedules with their next runs; show, create, pause, trigger and delete them
+    Schedules(SchedulesArgs),
+    /// List the locations that backups are stored in, and show whether they can be used
+    Locations(LocationsArgs),
     /// Show what came of comparing the buckets with the cluster; compare one now
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     Locks(Box<LocksArgs>),
+    /// Check that everything is in place: webhook, certificate, permissions, definitions, controller, locations, clock
+    Doctor(DoctorArgs),
     /// Show the versions of this program, the controller and the API server
     Version(VersionArgs),
     /// Print the script that completes commands and names in a shell
@@ -193,7 +210,7 @@ pub enum DryRun {
 }
 
 /// Whether to wait, and how long.
-#[derive(Args, Debug, Clone, Copy)]
+#[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Waiting")]
 pub struct WaitArgs {
     /// Wait for the end; exit with 3 unless it is Completed

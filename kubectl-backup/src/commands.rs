@@ -4,24 +4,33 @@ pub mod cancel;
 pub mod create;
 pub mod delete;
 pub mod describe;
+pub mod doctor;
 pub mod get;
 pub mod listed;
+pub mod locations;
 pub mod locks;
 pub mod names;
 pub mod operations;
 pub mod pause;
 pub mod restore;
+pub mod retry;
+pub mod schedules;
+pub mod spec;
 pub mod stored;
 pub mod subject;
 pub mod sync;
 pub mod version;
 pub mod wait;
+pub mod wait_for;
 
 use backup_core::api::{Backup, Restore};
 
 use crate::{
     Terminal,
-    cli::{Cli, Command, LocksCommand, RestoreCommand},
+    cli::{
+        Cli, Command, GetArgs, LocksCommand, RestoreCommand, locations::LocationsCommand,
+        schedules::SchedulesCommand,
+    },
     error::{Exit, Problem},
 };
 
@@ -36,6 +45,15 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         Command::Operations(args) => Box::pin(operations::run::<Backup>(&global, args, terminal)).await,
         Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
+        Command::Wait(args) => Box::pin(wait_for::backups(&global, args, terminal)).await,
+        Command::Schedules(args) => {
+            let command = args.command.unwrap_or_else(|| SchedulesCommand::Get(GetArgs::default()));
+            Box::pin(schedules::run(&global, command, terminal)).await
+        }
+        Command::Locations(args) => {
+            let command = args.command.unwrap_or_else(|| LocationsCommand::Get(GetArgs::default()));
+            Box::pin(locations::run(&global, command, terminal)).await
+        }
         Command::Delete(args) => delete::backups(&global, args, terminal).await,
         Command::Sync(args) => Box::pin(sync::run(&global, args, terminal)).await,
         Command::Locks(args) => match args.command {
@@ -43,6 +61,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(&global, args, terminal)).await,
             Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(&global, args, terminal)).await,
         },
+        Command::Doctor(args) => Box::pin(doctor::run(&global, args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(&global, args, terminal)).await,
         Command::Completion(args) => {
             terminal.data(crate::complete::script(args.shell))?;
@@ -70,6 +89,9 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                     Box::pin(operations::run::<Restore>(&global, args, terminal)).await
                 }
                 RestoreCommand::Cancel(args) => cancel::run::<Restore>(&global, args, terminal).await,
+                RestoreCommand::Wait(args) => {
+                    Box::pin(wait_for::objects::<Restore>(&global, &args, terminal)).await
+                }
                 RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
             }
         }

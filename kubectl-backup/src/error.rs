@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backup_core::api::GoDuration;
 use kube::core::Status;
 
 use crate::print::table::plain;
@@ -115,6 +116,16 @@ pub enum Problem {
     Refused {
         /// The refusal, without what the API server puts in front.
         message: String,
+        /// When it may be worth another try, if that was said.
+        retry_after: Option<Duration>,
+    },
+    /// It was tried again for as long as was asked for.
+    #[error("{last} (tried for {after})")]
+    StillRefused {
+        /// The last answer.
+        last: String,
+        /// How long.
+        after: GoDuration,
     },
     /// The name is taken.
     #[error("{kind} {name:?} already exists in namespace {namespace}")]
@@ -178,6 +189,7 @@ impl Problem {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::Usage { .. } => Exit::Usage,
+            Self::StillRefused { .. } => Exit::TimedOut,
             _ => Exit::Failed,
         }
     }
@@ -193,7 +205,7 @@ impl Problem {
             Self::NoNamespace { .. } => "no_namespace",
             Self::Unauthorized { .. } => "unauthorized",
             Self::Forbidden { .. } => "forbidden",
-            Self::Refused { .. } => "refused",
+            Self::Refused { .. } | Self::StillRefused { .. } => "refused",
             Self::Exists { .. } => "exists",
             Self::Invalid { .. } => "invalid",
             Self::Unreadable { .. } => "unreadable",
@@ -227,7 +239,8 @@ impl Problem {
                 "Install the CRDs from deploy/crds (kubectl apply -k deploy/crds), or choose another cluster with --context.".to_owned()
             }
             Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
-            Self::NotFound { kind: "backupstoragelocation", .. } => "`kubectl backup sync` lists the locations; -n chooses another installation.".to_owned(),
+            Self::NotFound { kind: "backupstoragelocation", .. } => "`kubectl backup locations` lists them; -n chooses another installation.".to_owned(),
+            Self::NotFound { kind: "schedule", .. } => "`kubectl backup schedules` lists them; -n chooses another installation.".to_owned(),
             Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),
             Self::NoNamespace { .. } => "Install from deploy/base first, or choose the installation's namespace with -n.".to_owned(),
             Self::Unauthorized { .. } => "Log in again, or choose another user with --user or --context.".to_owned(),
@@ -238,7 +251,7 @@ impl Problem {
                 format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}")
             }
             Self::Api { code: 500.., .. } => "The API server or a webhook has a problem of its own: try again in a moment.".to_owned(),
-            Self::Refused { .. } | Self::Invalid { .. } | Self::Api { .. } | Self::Output(_) => return None,
+            Self::Refused { .. } | Self::StillRefused { .. } | Self::Invalid { .. } | Self::Api { .. } | Self::Output(_) => return None,
         })
     }
 }
@@ -327,7 +340,13 @@ impl About<'_> {
             },
             // The API server's own retry time for an overload says "not now"; it is no refusal of ours.
             400..500 if status.code != 429 => match refusal(&status.message) {
-                Some(message) => Problem::Refused { message },
+                Some(message) => {
+                    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                    Problem::Refused {
+                        message,
+                        retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+                    }
+                }
                 None if status.code == 403 => {
                     Problem::Forbidden { doing: self.doing(), message: status.message.clone() }
                 }

@@ -7,6 +7,7 @@ pub mod json;
 pub mod locks;
 pub mod operations;
 pub mod progress;
+pub mod schedule;
 pub mod style;
 pub mod sync;
 pub mod table;

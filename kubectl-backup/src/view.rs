@@ -3,12 +3,15 @@
 pub mod backup;
 pub mod deletion;
 pub mod description;
+pub mod doctor;
 pub mod list;
+pub mod location;
 pub mod locks;
 pub mod next;
 pub mod part;
 pub mod progress;
 pub mod restore;
+pub mod schedule;
 pub mod stored;
 pub mod sync;
 pub mod version;

@@ -2,10 +2,11 @@
 
 use backup_core::api::GoDuration;
 use clap::Args;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration, key_value, output::OutputArgs, selector,
+    DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration,
+    output::OutputArgs,
+    spec::{BackupSpecArgs, FileArgs, ObjectArgs},
 };
 use crate::jsonpath::Path;
 
@@ -17,66 +18,39 @@ Examples:
   # Back up one application and keep it for a week; end with 3 if something is missing
   kubectl backup create shop --include-namespaces=shop -l app=shop --ttl=168h --wait --timeout=30m
 
+  # In a pipeline: wait for a restore that is in the way, at most ten minutes
+  kubectl backup create before-deploy --include-namespaces=shop --retry-for=10m --wait
+
   # Make a manifest for Git
   kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";
 
 /// `create`
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct CreateArgs {
-    /// Name of the backup [default: backup-<time>, or <schedule>-<time>]
+    /// Name of the backup [default: that of the manifest, or backup-<time>, or <schedule>-<time>]
     pub name: Option<String>,
-    /// Namespaces to include, with wildcards [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub include_namespaces: Vec<String>,
-    /// Namespaces to leave out
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub exclude_namespaces: Vec<String>,
-    /// Resources to include, such as deployments.apps [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub include_resources: Vec<String>,
-    /// Resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub exclude_resources: Vec<String>,
-    /// Cluster-scoped resources to include; not together with the flags for resources of any scope
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub include_cluster_scoped_resources: Vec<String>,
-    /// Cluster-scoped resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub exclude_cluster_scoped_resources: Vec<String>,
-    /// Namespaced resources to include
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub include_namespace_scoped_resources: Vec<String>,
-    /// Namespaced resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub exclude_namespace_scoped_resources: Vec<String>,
-    /// Whether to include cluster-scoped resources [default: as fits the namespaces]
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub include_cluster_resources: Option<bool>,
-    /// Only items with these labels, such as app=shop,tier!=cache
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
-    pub selector: Option<LabelSelector>,
-    /// Only items that match one of these, such as 'app=shop or app=db'
-    #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
-    pub or_selector: Option<selector::Alternatives>,
-    /// Location to store the backup in [default: the default one]
-    #[arg(long, value_name = "NAME")]
-    pub storage_location: Option<String>,
-    /// How long to keep the backup, such as 720h [default: as the server is set]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub ttl: Option<GoDuration>,
     /// Take everything that no flag gives from the template of this schedule
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub from_schedule: Option<String>,
-    /// Labels of the backup itself, such as team=shop
-    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
-    pub labels: Vec<(String, String)>,
+    /// What is in it.
+    #[command(flatten)]
+    pub spec: BackupSpecArgs,
+    /// The object itself.
+    #[command(flatten)]
+    pub object: ObjectArgs,
+    /// The manifest.
+    #[command(flatten)]
+    pub file: FileArgs,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
     pub output: Option<ObjectOutput>,
+    /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
+    pub retry_for: Option<GoDuration>,
     /// Waiting.
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -94,8 +68,8 @@ Examples:
   kubectl backup get --sort-by=.status.startTimestamp --no-headers
   kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase";
 
-/// `get`, for backups and for restores.
-#[derive(Args, Debug)]
+/// `get`, for every kind that is listed.
+#[derive(Args, Debug, Default)]
 #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct GetArgs {
     /// Names [default: all]

@@ -25,6 +25,12 @@ pub struct Column {
     pub path: Path,
 }
 
+impl Default for Form {
+    fn default() -> Self {
+        Self::Plain(Output::Table)
+    }
+}
+
 impl Form {
     /// Whether a person reads it, in rows.
     pub const fn is_table(&self) -> bool {
@@ -69,7 +75,7 @@ fn column(text: &str) -> Result<Column, String> {
 }
 
 /// Flags of every command that lists.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Form: wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...

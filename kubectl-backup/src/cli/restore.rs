@@ -1,12 +1,16 @@
 //! `restore`: creating is the default; `get`, `describe` and `delete` are commands below it.
 
+use std::path::PathBuf;
+
 use backup_core::api::GoDuration;
 use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
     CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput,
-    OperationsArgs, WaitArgs, duration, key_value, selector,
+    OperationsArgs, WaitArgs, duration, selector,
+    spec::ObjectArgs,
+    wait::{RESTORE_EXAMPLES as WAIT_EXAMPLES, UntilArgs},
 };
 
 const EXAMPLES: &str = "\
@@ -62,6 +66,9 @@ pub enum RestoreCommand {
     /// End running restores early; what they have restored stays, and they say what is missing
     #[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
     Cancel(CancelArgs),
+    /// Wait for the end of restores, or for a phase
+    #[command(after_help = format!("{WAIT_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Wait(UntilArgs),
     /// Delete restores; what they restored stays
     #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Delete(DeleteArgs),
@@ -128,6 +135,9 @@ pub struct SourceArgs {
     /// Restore the newest completed backup of this schedule
     #[arg(long, value_name = "NAME")]
     pub from_schedule: Option<String>,
+    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
+    #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
 }
 
 /// `restore create`
@@ -181,15 +191,36 @@ pub struct RestoreCreateArgs {
     /// Deadline of every asynchronous operation, such as 4h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub item_operation_timeout: Option<GoDuration>,
-    /// Labels of the restore itself
-    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
-    pub labels: Vec<(String, String)>,
+    /// With --from-schedule: a backup that is PartiallyFailed will do, too
+    #[arg(long, requires = "from_schedule")]
+    pub allow_partially_failed: bool,
+    /// ConfigMap with changes to make to items
+    #[arg(long, value_name = "NAME")]
+    pub resource_modifier_configmap: Option<String>,
+    /// Whether the server's own modifier is left out
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub skip_default_resource_modifier: Option<bool>,
+    /// ConfigMap with policies for resources
+    #[arg(long, value_name = "NAME")]
+    pub resource_policies_configmap: Option<String>,
+    /// Whether holes in files are written as holes
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub write_sparse_files: Option<bool>,
+    /// Files written at once to one volume
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
+    pub parallel_files_download: Option<i64>,
+    /// The object itself.
+    #[command(flatten)]
+    pub object: ObjectArgs,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
     pub dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
     pub output: Option<ObjectOutput>,
+    /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
+    pub retry_for: Option<GoDuration>,
     /// Waiting.
     #[command(flatten)]
     pub wait: WaitArgs,

@@ -1,21 +1,21 @@
 //! `create`, and what creating a backup and a restore have in common.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use backup_core::{
-    api::{Backup, BackupSpec, Schedule},
+    api::{Backup, GoDuration, Schedule},
     labels, names,
     validate::Finding,
 };
 use kube::api::PostParams;
 use serde_json::Value;
 
-use super::{pause::pause, subject::Subject, wait};
+use super::{listed::Listed, pause::pause, retry, spec, subject::Subject, wait};
 use crate::{
     Terminal,
     cli::{CreateArgs, DryRun, GlobalArgs, ObjectOutput, Output, WaitArgs},
     client::{Session, installation_namespace},
-    error::{About, Exit, Problem},
+    error::{Exit, Problem},
     print::json::{self, Manifest},
 };
 
@@ -25,33 +25,24 @@ const TRIES: u32 = 5;
 /// `create`
 pub async fn run(global: &GlobalArgs, args: CreateArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let mut connection = Connection::new(global);
-    let mut backup = Backup::default();
+    let mut backup: Backup = spec::start(&args.file, terminal)?;
     if let Some(schedule) = &args.from_schedule {
         start_from(schedule, &mut backup, connection.session(terminal).await?).await?;
     }
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
-    let name = args.name.clone().unwrap_or_else(|| names::timestamped(prefix, terminal.now()));
-    backup.metadata.name = Some(name);
-    add_labels(&mut backup.metadata, &args.labels);
-    fill(&mut backup.spec, &args);
+    let name = args.name.clone().or(backup.metadata.name.take());
+    backup.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(prefix, terminal.now())));
+    spec::describe_object(&mut backup.metadata, &args.object);
+    spec::fill(&mut backup.spec, &args.spec);
     let findings = backup_core::validate::backup(&backup.spec);
-    let plan = Plan { findings, dry_run: args.dry_run, output: args.output, wait: args.wait };
-    finish(backup, plan, connection, terminal).await
+    let new = New { findings, dry_run: args.dry_run, output: args.output, retry_for: args.retry_for };
+    finish(backup, new, args.wait, connection, terminal).await
 }
 
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
 /// template, or else of the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
-    let about = About { verb: "get", kind: "schedule", plural: "schedules", name };
-    let schedule = match session.call(about, session.api::<Schedule>().get(name)).await {
-        Err(Problem::NotFound { namespace, .. }) => {
-            return Err(Problem::Other {
-                message: format!("schedule {name:?} was not found in namespace {namespace}"),
-                remedy: Some(format!("`kubectl -n {namespace} get schedules.velero.io` lists them.")),
-            });
-        }
-        other => other?,
-    };
+    let schedule = session.call(Schedule::about("get", name), session.api::<Schedule>().get(name)).await?;
     backup.spec = schedule.spec.template;
     let template = backup.spec.metadata.take();
     let (template_labels, annotations) =
@@ -61,48 +52,6 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
     backup.metadata.labels = Some(all);
     backup.metadata.annotations = annotations;
     Ok(())
-}
-
-/// What the flags say goes over what is there.
-fn fill(spec: &mut BackupSpec, args: &CreateArgs) {
-    fn set(field: &mut Vec<String>, flag: &[String]) {
-        if !flag.is_empty() {
-            *field = flag.to_vec();
-        }
-    }
-    set(&mut spec.included_namespaces, &args.include_namespaces);
-    set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
-    set(&mut spec.included_resources, &args.include_resources);
-    set(&mut spec.excluded_resources, &args.exclude_resources);
-    set(&mut spec.included_cluster_scoped_resources, &args.include_cluster_scoped_resources);
-    set(&mut spec.excluded_cluster_scoped_resources, &args.exclude_cluster_scoped_resources);
-    set(&mut spec.included_namespace_scoped_resources, &args.include_namespace_scoped_resources);
-    set(&mut spec.excluded_namespace_scoped_resources, &args.exclude_namespace_scoped_resources);
-    if args.include_cluster_resources.is_some() {
-        spec.include_cluster_resources = args.include_cluster_resources;
-    }
-    if args.selector.is_some() {
-        spec.label_selector.clone_from(&args.selector);
-        spec.or_label_selectors = None;
-    }
-    if let Some(alternatives) = &args.or_selector {
-        spec.or_label_selectors = Some(alternatives.0.clone());
-        spec.label_selector = None;
-    }
-    if args.storage_location.is_some() {
-        spec.storage_location.clone_from(&args.storage_location);
-    }
-    if args.ttl.is_some() {
-        spec.ttl = args.ttl;
-    }
-}
-
-/// Adds labels given as flags.
-pub fn add_labels(meta: &mut kube::core::ObjectMeta, given: &[(String, String)]) {
-    if !given.is_empty() {
-        let all: &mut BTreeMap<String, String> = meta.labels.get_or_insert_default();
-        all.extend(given.iter().cloned());
-    }
 }
 
 /// A session that is made when it is first needed: `--dry-run=client` needs none.
@@ -130,24 +79,32 @@ impl<'a> Connection<'a> {
 }
 
 /// What is to become of a new object.
-pub struct Plan {
+pub struct New {
     /// What is wrong with its spec.
     pub findings: Vec<Finding>,
     /// How far to go.
     pub dry_run: Option<DryRun>,
     /// How to print it.
     pub output: Option<ObjectOutput>,
-    /// Whether to wait.
-    pub wait: WaitArgs,
+    /// For how long a refusal is no end.
+    pub retry_for: Option<GoDuration>,
 }
 
-/// Checks, creates, prints, waits.
-pub async fn finish<K: Subject>(
+/// What has become of it.
+pub enum Made<K> {
+    /// Nothing was stored; how it was checked.
+    Dry(K, &'static str),
+    /// It is stored.
+    Stored(K),
+}
+
+/// Checks and creates.
+pub async fn make<K: Listed>(
     mut object: K,
-    plan: Plan,
-    mut connection: Connection<'_>,
+    new: &New,
+    connection: &mut Connection<'_>,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+) -> Result<Made<K>, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
     if !names::is_object_name(&name) {
         return Err(Problem::Usage {
@@ -157,43 +114,59 @@ pub async fn finish<K: Subject>(
             remedy: None,
         });
     }
-    if !plan.findings.is_empty() {
-        let findings = plan.findings.iter().map(ToString::to_string).collect();
+    if !new.findings.is_empty() {
+        let findings = new.findings.iter().map(ToString::to_string).collect();
         return Err(Problem::Invalid { kind: K::KIND, name, findings });
     }
-    if plan.dry_run == Some(DryRun::Client) {
+    if new.dry_run == Some(DryRun::Client) {
         object.meta_mut().namespace = Some(installation_namespace(connection.global, terminal));
-        print(&object, plan.output, " (dry run)", terminal)?;
-        return Ok(Exit::Done);
+        return Ok(Made::Dry(object, " (dry run)"));
     }
     let session = connection.session(terminal).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
-    let dry_run = plan.dry_run == Some(DryRun::Server);
-    let created = create_only(session, &object, dry_run).await?;
-    if dry_run {
-        print(&created, plan.output, " (server dry run)", terminal)?;
-        return Ok(Exit::Done);
-    }
-    if !plan.wait.wait {
-        print(&created, plan.output, "", terminal)?;
-        if plan.output.is_none() {
+    let dry_run = new.dry_run == Some(DryRun::Server);
+    let created = retry::create(session, &object, dry_run, new.retry_for, terminal).await?;
+    Ok(if dry_run { Made::Dry(created, " (server dry run)") } else { Made::Stored(created) })
+}
+
+/// Checks, creates, prints, waits.
+pub async fn finish<K: Subject>(
+    object: K,
+    new: New,
+    wait: WaitArgs,
+    mut connection: Connection<'_>,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
+    let created = match make(object, &new, &mut connection, terminal).await? {
+        Made::Dry(object, how) => {
+            print(&object, new.output, how, terminal)?;
+            return Ok(Exit::Done);
+        }
+        Made::Stored(created) => created,
+    };
+    if !wait.wait {
+        print(&created, new.output, "", terminal)?;
+        if new.output.is_none() {
+            let name = created.meta().name.as_deref().unwrap_or_default();
             terminal.say(&format!("Follow it with: {} {name}", K::DESCRIBE));
         }
         return Ok(Exit::Done);
     }
     // An object is printed when it is final; a line at once.
-    let whole = matches!(plan.output, Some(ObjectOutput::Json | ObjectOutput::Yaml));
+    let whole = matches!(new.output, Some(ObjectOutput::Json | ObjectOutput::Yaml));
     if !whole {
-        print(&created, plan.output, "", terminal)?;
+        print(&created, new.output, "", terminal)?;
     }
-    let (exit, ended) = wait::until_ended(session, terminal, &created, plan.wait.timeout).await?;
+    let session = connection.session(terminal).await?;
+    let (exit, ended) = wait::until_ended(session, terminal, &created, wait.timeout).await?;
     if whole {
-        print(ended.as_ref().unwrap_or(&created), plan.output, "", terminal)?;
+        print(ended.as_ref().unwrap_or(&created), new.output, "", terminal)?;
     }
     Ok(exit)
 }
 
-fn print<K: Subject>(
+/// Prints a new object, or a line about it.
+pub fn print<K: Listed>(
     object: &K,
     output: Option<ObjectOutput>,
     how: &str,
@@ -210,7 +183,7 @@ fn print<K: Subject>(
             let empty = whole.get("status").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
             let (api_version, kind) = (K::api_version(&()), K::kind(&()));
             if empty {
-                let spec = object.spec();
+                let spec = spec_of(&object);
                 let manifest =
                     Manifest { api_version: &api_version, kind: &kind, metadata: object.meta(), spec: &spec };
                 json::object(&manifest, Output::from(form))?
@@ -222,11 +195,16 @@ fn print<K: Subject>(
     Ok(terminal.data(&text)?)
 }
 
+/// The spec as JSON.
+fn spec_of<K: Listed>(object: &K) -> Value {
+    serde_json::to_value(object).map(|mut whole| whole["spec"].take()).unwrap_or_default()
+}
+
 /// Creates an object under its fixed name.
 ///
 /// The write is create-only, and the name does not change between tries: a try whose answer was lost can not make a
 /// second object. `AlreadyExists` after such a try is success if what is there is what was asked for.
-pub async fn create_only<K: Subject>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
+pub async fn create_only<K: Listed>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
     let api = session.api::<K>();
     let name = object.meta().name.clone().unwrap_or_default();
     let params = PostParams { dry_run, field_manager: Some("kubectl-backup".to_owned()) };
@@ -235,7 +213,7 @@ pub async fn create_only<K: Subject>(session: &Session, object: &K, dry_run: boo
         match session.call(K::about("create", &name), api.create(&params, object)).await {
             Err(Problem::Exists { .. }) if lost => {
                 let stored = session.call(K::about("get", &name), api.get(&name)).await?;
-                if is_within(&object.spec(), &stored.spec()) {
+                if is_within(&spec_of(object), &spec_of(&stored)) {
                     return Ok(stored);
                 }
                 return Err(Problem::Exists { kind: K::KIND, name, namespace: session.namespace.clone() });

@@ -36,7 +36,8 @@ pub async fn backups(
 ) -> Result<Exit, Problem> {
     each(
         global,
-        &args,
+        &args.names,
+        args.yes,
         "with all that is stored of it",
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
@@ -63,7 +64,8 @@ pub async fn restores(
 ) -> Result<Exit, Problem> {
     each(
         global,
-        &args,
+        &args.names,
+        args.yes,
         "; what it restored stays",
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {
@@ -97,9 +99,10 @@ pub async fn restores(
 }
 
 /// Asks a person, then does it for each name.
-async fn each<F>(
+pub async fn each<F>(
     global: &GlobalArgs,
-    args: &DeleteArgs,
+    all: &[String],
+    yes: bool,
     what: &str,
     terminal: &mut Terminal,
     delete: F,
@@ -107,9 +110,9 @@ async fn each<F>(
 where
     F: AsyncFnMut(&Session, &str, &mut Terminal) -> Result<Exit, Problem>,
 {
-    let names = args.names.join(", ");
+    let names = all.join(", ");
     let space = if what.starts_with(';') { "" } else { " " };
-    if !args.yes {
+    if !yes {
         match terminal.confirm(&format!("Delete {names}{space}{what}?")) {
             Some(true) => {}
             Some(false) => {
@@ -124,7 +127,7 @@ where
             }
         }
     }
-    names::each(global, &args.names, terminal, delete).await
+    names::each(global, all, terminal, delete).await
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.

@@ -19,7 +19,7 @@ use kube::{
     core::DeserializeGuard,
 };
 
-use super::{listed::Listed as _, subject::Subject};
+use super::{listed::Listed as _, schedules, subject::Subject};
 use crate::{
     Terminal,
     cli::{DescribeArgs, GlobalArgs, Output},
@@ -33,8 +33,6 @@ use crate::{
 const PART: Duration = Duration::from_secs(2);
 /// Events and requests read at most: a screen shows a few.
 const FEW: u32 = 100;
-/// Runs of a schedule read at most.
-const RUNS: u32 = 500;
 
 /// `describe`
 pub async fn backup(
@@ -154,13 +152,7 @@ async fn location(session: &Session, backup: &Backup) -> Part<Option<BackupStora
 async fn siblings(session: &Session, backup: &Backup) -> Part<Vec<Backup>> {
     let schedule = backup.metadata.labels.as_ref().and_then(|labels| labels.get(labels::SCHEDULE_NAME));
     let Some(schedule) = schedule.filter(|name| !name.is_empty()) else { return Part::Known(Vec::new()) };
-    let params = ListParams::default().labels(&format!("{}={schedule}", labels::SCHEDULE_NAME)).limit(RUNS);
-    part(async {
-        let api: Api<DeserializeGuard<Backup>> = session.api();
-        let page = session.call(Backup::about("list", ""), api.list(&params)).await?;
-        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
-    })
-    .await
+    schedules::backups(session, schedule).await
 }
 
 /// By label, as velero's own command does: the server puts the labels on requests that came without.

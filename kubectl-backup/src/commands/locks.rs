@@ -9,7 +9,7 @@ pub mod who;
 
 use std::collections::BTreeSet;
 
-use backup_lock::VELERO_SCOPE;
+use backup_lock::{VELERO_SCOPE, observe::Observed};
 
 use self::fetch::{Ledgers, profile};
 use crate::{
@@ -21,18 +21,24 @@ use crate::{
     view::locks::{self as view, Seen},
 };
 
-/// `locks`
-pub async fn list(global: &GlobalArgs, args: ListArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let mut ledgers = Ledgers::read(&session).await?;
+/// Every ledger, what runs without a claim, and what could not be looked for.
+pub async fn unclaimed(session: &Session) -> Result<(Ledgers, Vec<Observed>, Vec<String>), Problem> {
+    let mut ledgers = Ledgers::read(session).await?;
     let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
-    let (mut unclaimed, unchecked) = fetch::running(&session, &profiles, &ledgers).await;
+    let (mut unclaimed, unchecked) = fetch::running(session, &profiles, &ledgers).await;
     unclaimed.retain(|object| !ledgers.claims(object));
     if !unclaimed.is_empty() {
         // It may have been claimed since the ledgers were read.
-        ledgers = Ledgers::read(&session).await?;
+        ledgers = Ledgers::read(session).await?;
         unclaimed.retain(|object| !ledgers.claims(object));
     }
+    Ok((ledgers, unclaimed, unchecked))
+}
+
+/// `locks`
+pub async fn list(global: &GlobalArgs, args: ListArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    let session = Session::connect(global, terminal).await?;
+    let (ledgers, unclaimed, unchecked) = unclaimed(&session).await?;
     let mut seen = Vec::new();
     for object in unclaimed {
         let store = fetch::store(

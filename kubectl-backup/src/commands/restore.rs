@@ -2,17 +2,20 @@
 
 use backup_core::{
     api::{Backup, BackupPhase, Restore, RestoreSpec, restore::RestoreStatusSpec},
+    labels::{SCHEDULE_NAME, valid_value},
     names,
 };
+use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
 use super::{
-    create::{Connection, Plan, add_labels, finish},
+    create::{Connection, New, finish},
     listed::Listed as _,
+    spec::{self, config_map, over, set},
     subject::Subject,
 };
 use crate::{
     Terminal,
-    cli::{DryRun, GlobalArgs, RestoreCreateArgs},
+    cli::{DryRun, GlobalArgs, RestoreCreateArgs, spec::FileArgs},
     client::Session,
     error::{Exit, Problem},
 };
@@ -28,16 +31,22 @@ pub async fn run(
     if let (Some(backup), false) = (&args.source.from_backup, args.dry_run == Some(DryRun::Client)) {
         check_backup(backup, connection.session(terminal).await?).await?;
     }
+    let file = FileArgs { file: args.source.file.clone() };
+    let mut restore: Restore = spec::start(&file, terminal)?;
     let source =
         args.source.from_backup.as_deref().or(args.source.from_schedule.as_deref()).unwrap_or("restore");
-    let name = positional
-        .or_else(|| args.name.clone())
-        .unwrap_or_else(|| names::timestamped(source, terminal.now()));
-    let mut restore = Restore::new(&name, spec(&args));
-    add_labels(&mut restore.metadata, &args.labels);
+    let name = positional.or_else(|| args.name.clone()).or(restore.metadata.name.take());
+    restore.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(source, terminal.now())));
+    spec::describe_object(&mut restore.metadata, &args.object);
+    fill(&mut restore.spec, &args);
+    if let (Some(schedule), true) = (&args.source.from_schedule, args.allow_partially_failed) {
+        // The server itself takes those that are Completed only.
+        restore.spec.backup_name = Some(latest(schedule, connection.session(terminal).await?).await?);
+        restore.spec.schedule_name = None;
+    }
     let findings = backup_core::validate::restore(&restore.spec);
-    let plan = Plan { findings, dry_run: args.dry_run, output: args.output, wait: args.wait };
-    finish(restore, plan, connection, terminal).await
+    let new = New { findings, dry_run: args.dry_run, output: args.output, retry_for: args.retry_for };
+    finish(restore, new, args.wait, connection, terminal).await
 }
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
@@ -59,28 +68,69 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
     Ok(())
 }
 
-fn spec(args: &RestoreCreateArgs) -> RestoreSpec {
-    let has_status = !args.status_include_resources.is_empty() || !args.status_exclude_resources.is_empty();
-    RestoreSpec {
-        backup_name: args.source.from_backup.clone(),
-        schedule_name: args.source.from_schedule.clone(),
-        included_namespaces: args.include_namespaces.clone(),
-        excluded_namespaces: args.exclude_namespaces.clone(),
-        included_resources: args.include_resources.clone(),
-        excluded_resources: args.exclude_resources.clone(),
-        namespace_mapping: args.namespace_mappings.iter().cloned().collect(),
-        label_selector: args.selector.clone(),
-        or_label_selectors: args.or_selector.as_ref().map(|alternatives| alternatives.0.clone()),
-        restore_pvs: args.restore_volumes,
-        restore_status: has_status.then(|| RestoreStatusSpec {
+/// The newest backup of a schedule that has ended with something to restore, as velero's own command finds it.
+async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
+    let api: Api<DeserializeGuard<Backup>> = session.api();
+    let mut params =
+        ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule))).limit(500);
+    let mut newest: Option<Backup> = None;
+    loop {
+        let page = session.call(Backup::about("list", ""), api.list(&params)).await?;
+        let ended =
+            page.items.into_iter().filter_map(|item| item.0.ok()).filter(|backup| {
+                matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed)
+            });
+        let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|at| at.0);
+        newest = newest.into_iter().chain(ended).max_by_key(began);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => break,
+        }
+    }
+    newest.map(|backup| backup.name_any()).ok_or_else(|| Problem::Other {
+        message: format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"),
+        remedy: Some(format!("kubectl backup schedules describe {schedule}")),
+    })
+}
+
+/// What the flags say goes over what is there.
+fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
+    over(&mut spec.backup_name, args.source.from_backup.as_ref());
+    over(&mut spec.schedule_name, args.source.from_schedule.as_ref());
+    set(&mut spec.included_namespaces, &args.include_namespaces);
+    set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
+    set(&mut spec.included_resources, &args.include_resources);
+    set(&mut spec.excluded_resources, &args.exclude_resources);
+    if !args.namespace_mappings.is_empty() {
+        spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
+    }
+    if args.selector.is_some() {
+        spec.label_selector.clone_from(&args.selector);
+        spec.or_label_selectors = None;
+    }
+    if let Some(alternatives) = &args.or_selector {
+        spec.or_label_selectors = Some(alternatives.0.clone());
+        spec.label_selector = None;
+    }
+    over(&mut spec.restore_pvs, args.restore_volumes.as_ref());
+    if !args.status_include_resources.is_empty() || !args.status_exclude_resources.is_empty() {
+        spec.restore_status = Some(RestoreStatusSpec {
             included_resources: args.status_include_resources.clone(),
             excluded_resources: args.status_exclude_resources.clone(),
             ..RestoreStatusSpec::default()
-        }),
-        preserve_node_ports: args.preserve_nodeports,
-        include_cluster_resources: args.include_cluster_resources,
-        existing_resource_policy: args.existing_resource_policy.clone(),
-        item_operation_timeout: args.item_operation_timeout,
-        ..RestoreSpec::default()
+        });
+    }
+    over(&mut spec.preserve_node_ports, args.preserve_nodeports.as_ref());
+    over(&mut spec.include_cluster_resources, args.include_cluster_resources.as_ref());
+    over(&mut spec.existing_resource_policy, args.existing_resource_policy.as_ref());
+    over(&mut spec.item_operation_timeout, args.item_operation_timeout.as_ref());
+    over(&mut spec.resource_modifier, args.resource_modifier_configmap.as_deref().map(config_map).as_ref());
+    over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
+    over(&mut spec.skip_default_resource_modifier, args.skip_default_resource_modifier.as_ref());
+    if args.write_sparse_files.is_some() || args.parallel_files_download.is_some() {
+        let config = spec.uploader_config.get_or_insert_default();
+        over(&mut config.write_sparse_files, args.write_sparse_files.as_ref());
+        config.parallel_files_download =
+            args.parallel_files_download.unwrap_or(config.parallel_files_download);
     }
 }

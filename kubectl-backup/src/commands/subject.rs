@@ -25,8 +25,6 @@ pub trait Subject: Listed {
     fn progress(&self) -> Option<(i64, i64)>;
     /// How it stands.
     fn verdict(&self, now: Timestamp) -> Verdict;
-    /// The spec as JSON.
-    fn spec(&self) -> serde_json::Value;
 }
 
 impl Subject for Backup {
@@ -63,10 +61,6 @@ impl Subject for Backup {
     fn verdict(&self, now: Timestamp) -> Verdict {
         view::backup::verdict(self, now)
     }
-
-    fn spec(&self) -> serde_json::Value {
-        serde_json::to_value(&self.spec).unwrap_or_default()
-    }
 }
 
 impl Subject for Restore {
@@ -102,9 +96,5 @@ impl Subject for Restore {
 
     fn verdict(&self, now: Timestamp) -> Verdict {
         view::restore::verdict(self, now)
-    }
-
-    fn spec(&self) -> serde_json::Value {
-        serde_json::to_value(&self.spec).unwrap_or_default()
     }
 }

@@ -103,6 +103,24 @@ pub enum Look<T> {
     Same,
 }
 
+/// What an object is to come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Its end.
+    End,
+    /// This phase; another end is an end, too.
+    Phase(String),
+}
+
+/// Until when, and what was typed for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// Until when.
+    pub deadline: Instant,
+    /// For messages.
+    pub told: GoDuration,
+}
+
 /// Waits until the object of this uid has ended, and tells every change on stderr. Gives the object where it ended.
 pub async fn until_ended<K: Subject>(
     session: &Session,
@@ -110,31 +128,54 @@ pub async fn until_ended<K: Subject>(
     created: &K,
     timeout: GoDuration,
 ) -> Result<(Exit, Option<K>), Problem> {
+    let time = Time { deadline: Instant::now() + timeout.as_std(), told: timeout };
+    until_reached(session, terminal, created, &Goal::End, time).await
+}
+
+/// The same for any goal.
+pub async fn until_reached<K: Subject>(
+    session: &Session,
+    terminal: &mut Terminal,
+    created: &K,
+    goal: &Goal,
+    time: Time,
+) -> Result<(Exit, Option<K>), Problem> {
+    let is_there = |object: &K| matches!(goal, Goal::Phase(phase) if *phase == object.phase_name());
     let name = created.meta().name.clone().unwrap_or_default();
     let uid = created.meta().uid.clone();
     let api = session.api::<K>();
     let mut talk = Talk::new(K::KIND, &name, terminal);
-    let waited = poll(session, terminal, timeout.as_std(), async |terminal: &mut Terminal| {
-        let object = match session.call(K::about("get", &name), api.get(&name)).await {
-            Ok(object) if object.meta().uid == uid => object,
-            Ok(_) | Err(Problem::NotFound { .. }) => {
-                return Err(Problem::Other {
-                    message: format!("{} {name:?} was deleted while it was waited for", K::KIND),
-                    remedy: None,
-                });
-            }
-            Err(problem) => return Err(problem),
-        };
-        let changed = talk.about(&object, terminal);
-        Ok(match object.ended() {
-            Some(_) => Look::Over(object),
-            None if changed => Look::Changed,
-            None => Look::Same,
-        })
-    })
+    let waited = poll(
+        session,
+        terminal,
+        time.deadline.saturating_duration_since(Instant::now()),
+        async |terminal: &mut Terminal| {
+            let object = match session.call(K::about("get", &name), api.get(&name)).await {
+                Ok(object) if object.meta().uid == uid => object,
+                Ok(_) | Err(Problem::NotFound { .. }) => {
+                    return Err(Problem::Other {
+                        message: format!("{} {name:?} was deleted while it was waited for", K::KIND),
+                        remedy: None,
+                    });
+                }
+                Err(problem) => return Err(problem),
+            };
+            let changed = talk.about(&object, terminal);
+            Ok(match object.ended() {
+                Some(_) => Look::Over(object),
+                None if is_there(&object) => Look::Over(object),
+                None if changed => Look::Changed,
+                None => Look::Same,
+            })
+        },
+    )
     .await;
     talk.finish(terminal);
     Ok(match waited? {
+        Waited::Over(object) if is_there(&object) => {
+            terminal.say(&format!("{} {name}: {}", K::KIND, object.phase_name()));
+            (Exit::Done, Some(object))
+        }
         Waited::Over(object) => {
             let completed = object.ended() == Some(true);
             let verdict = object.verdict(terminal.now());
@@ -147,12 +188,17 @@ pub async fn until_ended<K: Subject>(
             if !completed {
                 terminal.say(&format!("More about it: {} {name}", K::DESCRIBE));
             }
-            (if completed { Exit::Done } else { Exit::NotCompleted }, Some(object))
+            (if completed && *goal == Goal::End { Exit::Done } else { Exit::NotCompleted }, Some(object))
         }
         Waited::TimedOut => {
             terminal.say(&format!(
-                "error: {} {name} has not ended after {timeout}; it goes on in the cluster",
-                K::KIND
+                "error: {} {name} {} after {}; it goes on in the cluster",
+                K::KIND,
+                match goal {
+                    Goal::End => "has not ended".to_owned(),
+                    Goal::Phase(phase) => format!("is not {phase}"),
+                },
+                time.told
             ));
             terminal.say(&format!("  {} {name}", K::DESCRIBE));
             (Exit::TimedOut, None)

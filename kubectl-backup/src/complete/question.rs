@@ -161,6 +161,8 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
             // What is created has no name yet.
             [.., "create"] | ["locks", ..] => return None,
             ["restore", ..] => Noun::Restore,
+            ["schedules", ..] => Noun::Schedule,
+            ["locations", ..] => Noun::Location,
             _ => Noun::Backup,
         },
         _ => return None,

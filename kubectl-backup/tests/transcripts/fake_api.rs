@@ -92,6 +92,11 @@ impl FakeApi {
         self
     }
 
+    /// Says no when it is asked whether somebody may do something with this resource.
+    pub fn forbids(&self, resource: &str) -> &Self {
+        self.has("forbidden", json!({"metadata": {"name": resource}}))
+    }
+
     /// What is stored under this name.
     pub fn stored(&self, plural: &str, name: &str) -> Option<Value> {
         self.inner.lock().unwrap().objects.get(&(plural.to_owned(), name.to_owned())).cloned()
@@ -280,6 +285,12 @@ fn store(
             let mut object: Value = serde_json::from_slice(body).unwrap();
             if plural == "selfsubjectreviews" {
                 object["status"] = json!({"userInfo": {"username": "jane"}});
+                return (201, object);
+            }
+            if plural == "selfsubjectaccessreviews" {
+                let asked = object["spec"]["resourceAttributes"]["resource"].as_str().unwrap().to_owned();
+                let allowed = !inner.objects.contains_key(&("forbidden".to_owned(), asked));
+                object["status"] = json!({"allowed": allowed});
                 return (201, object);
             }
             let name = match object["metadata"]["name"].as_str() {

@@ -29,6 +29,7 @@ crate::tests! {
     outages_of_moments_and_longer_than_the_budget_lose_no_outcome,
     an_outage_longer_than_the_lease_loses_no_outcome,
     a_refusal_and_a_failure_are_published_after_an_outage,
+    a_person_who_waits_outlives_an_api_server_that_is_stopped,
 }
 
 /// The budget of a write in this world.
@@ -272,6 +273,51 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World
         ensure!(back.elapsed() < SOON, "{name} was published after {:?}", back.elapsed());
         ensure!(backup.phase() == phase, "{name}: {:?}", backup.status);
         told_once(world, &backup).await?;
+    }
+    Ok(())
+}
+
+/// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: standing still, and ended and started
+/// again.
+async fn a_person_who_waits_outlives_an_api_server_that_is_stopped(world: &mut World) -> anyhow::Result<()> {
+    config_maps(world, "waits", 3).await?;
+    let (plugin, all) = (world.plugin(), backups(world));
+    // It can't end before the API server was stopped.
+    world.controllers[0].stop(REACHED).await?;
+    let create =
+        ["create", "waits", "--include-namespaces=waits", "--wait", "--timeout=2m", "--request-timeout=1s"];
+    let wait = ["wait", "waits", "--timeout=2m", "--request-timeout=1s"];
+    let World { plane, controllers, .. } = world;
+    let server = plane.api_servers.first_mut().ok_or(NO_SERVER)?;
+    let trouble = async {
+        eventually("the Backup is stored", REACHED, async || {
+            anyhow::Ok(when(all.get_opt("waits").await?.is_some(), "not yet"))
+        })
+        .await?;
+        let waiting = plugin.run(&wait);
+        let stops = async {
+            tokio::time::sleep(MOMENT).await;
+            server.pause()?;
+            tokio::time::sleep(OUTAGE).await;
+            server.resume()?;
+            tokio::time::sleep(MOMENT).await;
+            server.kill().await?;
+            tokio::time::sleep(MOMENT).await;
+            server.restart().await?;
+            controllers[0].restart().await
+        };
+        let (waited, stopped) = futures::future::join(waiting, stops).await;
+        stopped?;
+        waited
+    };
+    let (created, waited) = futures::future::join(plugin.run(&create), trouble).await;
+    for ran in [created?, waited?] {
+        let ran = ran.expect_code(0)?;
+        ensure!(
+            ran.stderr.contains("still waiting") && ran.stderr.contains("answers again"),
+            "{}",
+            ran.stderr
+        );
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use crate::main_job::{backups, config_maps, count_config_maps, delete_namespace,
 
 crate::tests! {
     create_get_describe_restore_and_delete_do_what_they_say,
+    schedules_locations_and_waiting_do_what_they_say,
+    the_doctor_finds_nothing_broken_where_nothing_is,
     a_backup_that_does_not_complete_ends_with_code_3,
     waiting_too_long_ends_with_code_124,
     wrong_usage_ends_with_code_2,
@@ -61,6 +63,46 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
     ensure!(left.is_empty(), "left in the bucket: {left:?}");
     let gone = plugin.run(&["describe", "cli"]).await?.expect_code(1)?;
     ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
+    Ok(())
+}
+
+async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+    config_maps(world, "cli-times", 3).await?;
+    let plugin = world.plugin();
+    let create =
+        ["schedules", "create", "yearly", "--schedule=@yearly", "--include-namespaces=cli-times", "--ttl=1h"];
+    plugin.run(&create).await?.expect_code(0)?;
+    let triggered =
+        plugin.run(&["schedules", "trigger", "yearly", "-o", "name"]).await?.expect_code(0)?.stdout;
+    let backup = triggered.trim().trim_start_matches("backup.velero.io/").to_owned();
+    plugin.run(&["wait", &backup, "--timeout=1m"]).await?.expect_code(0)?;
+    let described = plugin.run(&["schedules", "describe", "yearly"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains(&backup) && described.contains("Completed"), "{described}");
+    plugin.run(&["schedules", "pause", "yearly"]).await?.expect_code(0)?;
+    let table = plugin.run(&["schedules"]).await?.expect_code(0)?.stdout;
+    ensure!(table.lines().any(|line| line.starts_with("yearly ") && line.contains("Paused")), "{table}");
+    plugin.run(&["schedules", "delete", "yearly", "--yes"]).await?.expect_code(0)?;
+
+    let locations = plugin.run(&["locations"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        locations.lines().any(|line| line.starts_with("default ") && line.contains("Available")),
+        "{locations}"
+    );
+    plugin.run(&["locations", "describe", "default"]).await?.expect_code(0)?;
+    let free = ["wait", "--for=free", "--namespaces=cli-times", "--timeout=1m"];
+    plugin.run(&free).await?.expect_code(0)?;
+    plugin.run(&["wait", &backup, "--for=phase=Failed"]).await?.expect_code(3)?;
+    Ok(())
+}
+
+async fn the_doctor_finds_nothing_broken_where_nothing_is(world: &mut World) -> anyhow::Result<()> {
+    let seen = world.plugin().run(&["doctor"]).await?.expect_code(0)?;
+    for check in
+        ["API server", "definitions", "registration", "certificate", "webhook", "controller", "locations"]
+    {
+        let good = seen.stdout.lines().any(|line| line.starts_with(&format!("✓ {check} ")));
+        ensure!(good, "{check}:\n{}", seen.stdout);
+    }
     Ok(())
 }
 

@@ -33,7 +33,7 @@ const BUDGET: Duration = Duration::from_secs(20);
 pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let session = Session::connect(global, terminal).await?;
     let HoldArgs { name, scope, .. } = &args;
-    let (store, footprint) = place(&session, &args).await?;
+    let (store, footprint) = place(&session, scope, &args.namespaces).await?;
     let user = who::am_i(&session).await?;
     let key = ObjectKey::new(ObjectKind::Hold, &session.namespace, name);
     let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
@@ -105,19 +105,22 @@ pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -
     }
 }
 
-/// The ledgers that the scope is among, and what is to be held of it.
-async fn place(session: &Session, args: &HoldArgs) -> Result<(LedgerStore, Footprint), Problem> {
-    let name = profile_of(&args.scope);
+/// The ledgers that the scope is among, and what is meant of it.
+pub async fn place(
+    session: &Session,
+    scope: &str,
+    namespaces: &[String],
+) -> Result<(LedgerStore, Footprint), Problem> {
+    let name = profile_of(scope);
     let (profile, known) = profile(name);
     let cluster = matches!(profile.scope, ScopeRule::Cluster) && known;
-    if cluster != (args.scope == backup_lock::VELERO_SCOPE) || !cluster && args.scope.split('/').count() != 3
-    {
+    if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3 {
         return Err(Problem::Usage {
-            message: format!("{:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER", args.scope),
+            message: format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER"),
             remedy: Some("`kubectl backup locks` lists those that are in use.".to_owned()),
         });
     }
-    if !cluster && !args.namespaces.is_empty() {
+    if !cluster && !namespaces.is_empty() {
         return Err(Problem::Usage {
             message: "--namespaces is for scope velero.io: any other is one database cluster, and is held as a whole".to_owned(),
             remedy: None,
@@ -126,12 +129,11 @@ async fn place(session: &Session, args: &HoldArgs) -> Result<(LedgerStore, Footp
     let store = fetch::store(session, profile);
     if !known {
         // A first ledger would have to be filled with what runs, and this program can't tell what that is.
-        let stored = store.read(&args.scope).await;
+        let stored = store.read(scope).await;
         if stored.map_err(|error| problem::of_ledger(error, session, Wish::Operate))?.is_none() {
             return Err(Problem::Other {
                 message: format!(
-                    "scope {:?} has no ledger, and this program does not know profile {name}",
-                    args.scope
+                    "scope {scope:?} has no ledger, and this program does not know profile {name}"
                 ),
                 remedy: Some(
                     "It gets one with the first backup or restore of that database cluster.".to_owned(),
@@ -139,7 +141,7 @@ async fn place(session: &Session, args: &HoldArgs) -> Result<(LedgerStore, Footp
             });
         }
     }
-    let footprint = match args.namespaces.as_slice() {
+    let footprint = match namespaces {
         [] => Footprint::everything(),
         names => Footprint::namespaces(names),
     };

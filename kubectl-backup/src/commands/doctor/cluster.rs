@@ -1,0 +1,153 @@
+//! The API server and its clock, the definitions, and what the person may do.
+
+use backup_core::api::{BackupPhase, restore::RestorePhase};
+use futures::future::try_join_all;
+use jiff::{Timestamp, fmt::rfc2822};
+use k8s_openapi::{
+    api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, api::PostParams, client::Body};
+use serde_json::Value;
+
+use crate::{
+    client::Session,
+    error::{About, Problem},
+    print::{age::human, table::plain},
+    view::doctor::Finding,
+};
+
+/// Seconds that clocks may be apart: leases and signatures allow for as much.
+const APART: i64 = 10;
+/// Definitions with a phase that our programs write.
+const PHASES: [(&str, &[&str]); 2] =
+    [("backups.velero.io", BackupPhase::KNOWN), ("restores.velero.io", RestorePhase::KNOWN)];
+
+/// Whether it answers, and how far its clock is from ours.
+pub async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let about = About { verb: "get", kind: "version", plural: "version", name: "" };
+    let request = http::Request::get("/version").body(Body::empty());
+    let request = request.map_err(|error| Problem::Other { message: error.to_string(), remedy: None })?;
+    let response = session.call(about, session.client.send(request)).await?;
+    let date = response.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
+    let mut findings = vec![Finding::good("API server", format!("{} answers", session.server))];
+    let theirs = date.and_then(|text| rfc2822::parse(text).ok()).map(|at| at.timestamp());
+    findings.push(match theirs.map(|at| now.as_second() - at.as_second()) {
+        None => Finding::unknown("clock", "the API server does not tell its time", None),
+        Some(apart) if apart.abs() <= APART => {
+            Finding::good("clock", format!("this machine's and the API server's are at most {APART}s apart"))
+        }
+        Some(apart) => Finding::warn(
+            "clock",
+            format!(
+                "this machine's is {} {} the API server's: ages here are off",
+                human(apart.abs()),
+                if apart > 0 { "ahead of" } else { "behind" }
+            ),
+            "Set both by NTP.",
+        ),
+    });
+    Ok(findings)
+}
+
+/// Whether the installed definitions know the phases that our programs write: else a status can't be written.
+pub async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let api: Api<CustomResourceDefinition> = Api::all(session.client.clone());
+    let mut findings = Vec::new();
+    for (name, phases) in PHASES {
+        let about = About {
+            verb: "get",
+            kind: "customresourcedefinition",
+            plural: "customresourcedefinitions",
+            name,
+        };
+        let found = match session.call(about, api.get(name)).await {
+            Err(Problem::NotFound { .. }) => {
+                let remedy = "Install the definitions: kubectl apply -k deploy/crds";
+                findings.push(Finding::bad("definitions", format!("{name} is not installed"), remedy));
+                continue;
+            }
+            other => other?,
+        };
+        let known = enumerated(&serde_json::to_value(&found.spec).unwrap_or_default());
+        let missing: Vec<&str> = phases
+            .iter()
+            .copied()
+            .filter(|phase| known.as_ref().is_some_and(|all| !all.iter().any(|one| one == phase)))
+            .collect();
+        if !missing.is_empty() {
+            findings.push(Finding::bad(
+                "definitions",
+                format!("{name} does not know the phase {}: it could not be written", missing.join(", ")),
+                "Replace the definitions by ours: kubectl apply -k deploy/crds",
+            ));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("definitions", "backups and restores know all phases"));
+    }
+    Ok(findings)
+}
+
+/// The phases that v1 allows; none where it allows any.
+fn enumerated(spec: &Value) -> Option<Vec<String>> {
+    let version = spec["versions"].as_array()?.iter().find(|version| version["name"] == "v1")?;
+    let phase = version.pointer("/schema/openAPIV3Schema/properties/status/properties/phase/enum")?;
+    Some(phase.as_array()?.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect())
+}
+
+/// What commands need: verb, group, resource, subresource, name, and what it is for.
+const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
+    ("list", "velero.io", "backups", "", "", "get"),
+    ("list", "velero.io", "restores", "", "", "restore get"),
+    ("create", "velero.io", "backups", "", "", "create"),
+    ("create", "velero.io", "restores", "", "", "restore"),
+    ("create", "velero.io", "deletebackuprequests", "", "", "delete"),
+    ("create", "velero.io", "downloadrequests", "", "", "logs, download"),
+    ("get", "", "services", "proxy", "https:backup-controller:files", "logs, download"),
+    ("list", "coordination.k8s.io", "leases", "", "", "locks"),
+];
+
+/// What the person may not do of that. No fault: not everybody is to do everything.
+pub async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
+    let about = About {
+        verb: "create",
+        kind: "selfsubjectaccessreview",
+        plural: "selfsubjectaccessreviews",
+        name: "",
+    };
+    let post = PostParams::default();
+    let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    namespace: Some(session.namespace.clone()),
+                    verb: some(verb),
+                    group: Some(group.to_owned()),
+                    resource: some(resource),
+                    subresource: some(subresource),
+                    name: some(name),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let api = &api;
+        let post = &post;
+        async move {
+            let answer = session.call(about, api.create(post, &review)).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, Problem>((!allowed).then(|| format!("{verb} {resource} ({what})")))
+        }
+    });
+    let lacking: Vec<String> = try_join_all(asked).await?.into_iter().flatten().collect();
+    if lacking.is_empty() {
+        return Ok(vec![Finding::good("permissions", "you may use every command here")]);
+    }
+    let text = format!("you may not {} in namespace {}", lacking.join(", "), plain(&session.namespace));
+    let remedy = "If you should: have ClusterRole backup-reader or backup-lock-operator, and rights on backups and restores, bound in that namespace.";
+    Ok(vec![Finding::warn("permissions", text, remedy)])
+}

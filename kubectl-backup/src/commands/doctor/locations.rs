@@ -1,0 +1,84 @@
+//! Whether there is a place to store backups in.
+
+use backup_core::api::{BackupStorageLocation, backup_storage_location::LocationPhase};
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
+
+use crate::{
+    client::Session,
+    commands::listed::Listed as _,
+    error::Problem,
+    print::{age::ago, table::plain},
+    view::doctor::Finding,
+};
+
+/// Looked at every minute by default; this long without is none.
+const OLD: i64 = 60 * 60;
+
+/// Each of them.
+pub async fn usable(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
+    let list =
+        session.call(BackupStorageLocation::about("list", ""), api.list(&ListParams::default())).await?;
+    if list.items.is_empty() {
+        let text = format!("there is none in namespace {}: nothing can be stored", session.namespace);
+        return Ok(vec![Finding::bad(
+            "locations",
+            text,
+            "Create a BackupStorageLocation: README.md shows one.",
+        )]);
+    }
+    let mut findings = Vec::new();
+    let mut has_default = false;
+    for item in list.items {
+        findings.push(match item.0 {
+            Ok(location) => {
+                has_default |= location.spec.default.unwrap_or_default();
+                finding(&location, now)
+            }
+            Err(error) => {
+                let name = error.metadata.name.unwrap_or_default();
+                let namespace = &session.namespace;
+                Finding::bad(
+                    "locations",
+                    format!("{name} cannot be read: {}", plain(&error.error)),
+                    format!(
+                        "Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}"
+                    ),
+                )
+            }
+        });
+    }
+    if !has_default {
+        let remedy = "Set spec.default of one to true, or name one with --storage-location.";
+        findings.push(Finding::warn("locations", "none is the default: a backup has to name one", remedy));
+    }
+    Ok(findings)
+}
+
+fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
+    let name = location.name_any();
+    let remedy = format!("kubectl backup locations describe {name}");
+    let checked = location.status.last_validation_time.as_ref().map(|at| at.0);
+    let when = checked.map_or_else(String::new, |at| format!(", checked {}", ago(at, now)));
+    match &location.status.phase {
+        None => Finding::warn(
+            "locations",
+            format!("{name} was not checked yet"),
+            "Wait a minute; else look after the controller.",
+        ),
+        Some(LocationPhase::Available)
+            if checked.is_some_and(|at| now.as_second() - at.as_second() > OLD) =>
+        {
+            Finding::warn("locations", format!("{name} was Available{when}, and not checked since"), remedy)
+        }
+        Some(LocationPhase::Available) => Finding::good("locations", format!("{name} is Available{when}")),
+        Some(LocationPhase::Unavailable) => {
+            let why = plain(location.status.message.as_deref().unwrap_or_default());
+            Finding::bad("locations", format!("{name} is Unavailable{when}: {why}"), remedy)
+        }
+        Some(other) => {
+            Finding::unknown("locations", &format!("{name} is {}", plain(other.as_str())), Some(remedy))
+        }
+    }
+}

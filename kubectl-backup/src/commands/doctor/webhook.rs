@@ -1,0 +1,153 @@
+//! Whether creations pass our webhook: its registration, its certificate's end, and a creation that it has to refuse.
+
+use backup_core::api::Backup;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PostParams},
+};
+use serde_json::json;
+use x509_parser::pem::Pem;
+
+use crate::{
+    client::Session,
+    commands::listed::Listed as _,
+    error::{About, Problem},
+    print::{
+        age::{seconds, until},
+        table::plain,
+    },
+    view::doctor::Finding,
+};
+
+/// The registration of deploy/base.
+const NAME: &str = "backup-webhook";
+/// The webhook in it that claims.
+const CLAIMS: &str = "claims.backup-webhook.velero.io";
+/// Certificates are renewed long before their end: one that ends this soon is not.
+const SOON: i64 = 7 * 24 * 60 * 60;
+/// What is in our refusal of what makes no sense, and in nobody else's.
+const OURS: &str = "/kubectl-backup-doctor is not valid: ";
+const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
+
+/// What is registered, and until when its authority is good.
+pub async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
+    let about = About {
+        verb: "get",
+        kind: "validatingwebhookconfiguration",
+        plural: "validatingwebhookconfigurations",
+        name: NAME,
+    };
+    let found = match session.call(about, api.get(NAME)).await {
+        Err(Problem::NotFound { .. }) => {
+            let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
+            return Ok(vec![Finding::bad("registration", text, INSTALL)]);
+        }
+        other => other?,
+    };
+    let all = found.webhooks.unwrap_or_default();
+    let Some(claims) = all.iter().find(|webhook| webhook.name == CLAIMS) else {
+        return Ok(vec![Finding::bad("registration", format!("{NAME} has no webhook {CLAIMS}"), INSTALL)]);
+    };
+    let mut findings = Vec::new();
+    let place = claims.client_config.service.as_ref().map(|service| service.namespace.as_str());
+    if place.is_some_and(|place| place != session.namespace) {
+        findings.push(Finding::warn(
+            "registration",
+            format!(
+                "it leads to namespace {}, not to {}",
+                plain(place.unwrap_or_default()),
+                session.namespace
+            ),
+            "Choose that installation with -n, or register the webhook of this one.",
+        ));
+    }
+    if claims.failure_policy.as_deref() == Some("Ignore") {
+        let text = "failurePolicy is Ignore: while the webhook is away, everything passes";
+        findings.push(Finding::bad("registration", text, INSTALL));
+    }
+    let lacking: Vec<&str> =
+        ["backups", "restores"].into_iter().filter(|plural| !covers(claims, plural)).collect();
+    if !lacking.is_empty() {
+        let text = format!("creations of {} do not pass the webhook", lacking.join(" and "));
+        findings.push(Finding::bad("registration", text, INSTALL));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(
+            "registration",
+            "creations of backups and restores pass the webhook, or fail",
+        ));
+    }
+    findings.push(certificate(claims, now));
+    Ok(findings)
+}
+
+fn covers(webhook: &ValidatingWebhook, plural: &str) -> bool {
+    let has = |all: Option<&Vec<String>>, wanted: &str| {
+        all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
+    };
+    webhook.rules.iter().flatten().any(|rule| {
+        has(rule.api_groups.as_ref(), "velero.io")
+            && has(rule.resources.as_ref(), plural)
+            && has(rule.operations.as_ref(), "CREATE")
+    })
+}
+
+/// The earliest end among the authorities that the API server trusts for the webhook.
+fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
+    let Some(bundle) = webhook.client_config.ca_bundle.as_ref().filter(|bundle| !bundle.0.is_empty()) else {
+        let remedy = "The webhook fills it in when it starts: kubectl get pods -l app.kubernetes.io/name=backup-webhook";
+        return Finding::bad("certificate", "the registration has no caBundle: no call can succeed", remedy);
+    };
+    let end = |pem: Pem| Some(pem.parse_x509().ok()?.validity().not_after.timestamp());
+    let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0).map(|pem| pem.ok().and_then(end)).collect();
+    // Several while one takes the other's place: the last counts.
+    let Some(at) = ends.and_then(|all| all.into_iter().max()).and_then(|at| Timestamp::from_second(at).ok())
+    else {
+        return Finding::unknown("certificate", "the caBundle can't be read", None);
+    };
+    let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
+    let remedy = "Restart the webhook, which renews it: kubectl rollout restart deployment backup-webhook";
+    match seconds(now, at) {
+        left if left <= 0 => Finding::bad("certificate", text, remedy),
+        left if left < SOON => Finding::warn("certificate", text, remedy),
+        _ => Finding::good("certificate", text),
+    }
+}
+
+/// A duration that is none: to the definitions it is a text like any other, and the webhook can't read it.
+fn senseless() -> DynamicObject {
+    DynamicObject::new("kubectl-backup-doctor", &ApiResource::erase::<Backup>(&()))
+        .data(json!({ "spec": { "ttl": "tomorrow" } }))
+}
+
+/// A dry run of a backup that makes no sense, and which only the webhook knows to refuse.
+pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let backup = senseless();
+    let params = PostParams { dry_run: true, field_manager: Some("kubectl-backup".to_owned()) };
+    let kind = ApiResource::erase::<Backup>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
+    let asked = session.call(Backup::about("create", "kubectl-backup-doctor"), api.create(&params, &backup));
+    Ok(vec![match asked.await {
+        Err(Problem::Refused { message, .. }) if message.contains(OURS) => {
+            Finding::good("webhook", "it answers: a backup that makes no sense was refused")
+        }
+        Err(Problem::Refused { message, .. }) => {
+            let why = format!("somebody else has refused the question: {}", plain(&message));
+            Finding::unknown("webhook", &why, None)
+        }
+        Ok(_) => Finding::bad(
+            "webhook",
+            "it is not asked: a backup that makes no sense would have been stored (dry run)",
+            INSTALL,
+        ),
+        Err(Problem::Api { code: 500.., message, .. }) => Finding::bad(
+            "webhook",
+            format!("it does not answer, so nothing can be created: {}", plain(&message)),
+            format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook", session.namespace),
+        ),
+        Err(problem) => return Err(problem),
+    }])
+}

@@ -1,0 +1,135 @@
+//! From flags and manifests to specs: what flags say goes over what is there.
+
+use std::io::Read as _;
+
+use backup_core::api::{BackupSpec, backup::UploaderConfigForBackup, common::LocalReference};
+use kube::{Resource, core::ObjectMeta};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    Terminal,
+    cli::spec::{BackupSpecArgs, FileArgs, ObjectArgs},
+    error::Problem,
+    print::table::plain,
+};
+
+/// A manifest is small; more than this is none.
+const LARGEST: u64 = 4 << 20;
+
+/// A list that was given takes the place of the one that is there.
+pub fn set(field: &mut Vec<String>, flag: &[String]) {
+    if !flag.is_empty() {
+        *field = flag.to_vec();
+    }
+}
+
+/// A value that was given takes the place of the one that is there.
+pub fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
+    if flag.is_some() {
+        *field = flag.cloned();
+    }
+}
+
+/// A ConfigMap of the installation.
+pub fn config_map(name: &str) -> LocalReference {
+    LocalReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
+}
+
+/// All fields of a backup that have flags.
+pub fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
+    set(&mut spec.included_namespaces, &args.include_namespaces);
+    set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
+    set(&mut spec.included_resources, &args.include_resources);
+    set(&mut spec.excluded_resources, &args.exclude_resources);
+    set(&mut spec.included_cluster_scoped_resources, &args.include_cluster_scoped_resources);
+    set(&mut spec.excluded_cluster_scoped_resources, &args.exclude_cluster_scoped_resources);
+    set(&mut spec.included_namespace_scoped_resources, &args.include_namespace_scoped_resources);
+    set(&mut spec.excluded_namespace_scoped_resources, &args.exclude_namespace_scoped_resources);
+    over(&mut spec.include_cluster_resources, args.include_cluster_resources.as_ref());
+    if args.selector.is_some() {
+        spec.label_selector.clone_from(&args.selector);
+        spec.or_label_selectors = None;
+    }
+    if let Some(alternatives) = &args.or_selector {
+        spec.or_label_selectors = Some(alternatives.0.clone());
+        spec.label_selector = None;
+    }
+    if let Some(ordered) = &args.ordered_resources {
+        spec.ordered_resources.clone_from(&ordered.0);
+    }
+    over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
+    over(&mut spec.storage_location, args.storage_location.as_ref());
+    over(&mut spec.ttl, args.ttl.as_ref());
+    let volumes = &args.volumes;
+    over(&mut spec.snapshot_volumes, volumes.snapshot_volumes.as_ref());
+    set(&mut spec.volume_snapshot_locations, &volumes.volume_snapshot_locations);
+    over(&mut spec.snapshot_move_data, volumes.snapshot_move_data.as_ref());
+    over(&mut spec.datamover, volumes.data_mover.as_ref());
+    over(&mut spec.default_volumes_to_fs_backup, volumes.default_volumes_to_fs_backup.as_ref());
+    if let Some(count) = volumes.parallel_files_upload {
+        let config: &mut UploaderConfigForBackup = spec.uploader_config.get_or_insert_default();
+        config.parallel_files_upload = count;
+    }
+    over(&mut spec.volume_group_snapshot_label_key, volumes.volume_group_snapshot_label_key.as_ref());
+    over(&mut spec.csi_snapshot_timeout, volumes.csi_snapshot_timeout.as_ref());
+    over(&mut spec.item_operation_timeout, volumes.item_operation_timeout.as_ref());
+    over(&mut spec.backup_type, volumes.backup_type().as_ref());
+}
+
+/// Labels and annotations of the object itself.
+pub fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
+    if !args.labels.is_empty() {
+        meta.labels.get_or_insert_default().extend(args.labels.iter().cloned());
+    }
+    if !args.annotations.is_empty() {
+        meta.annotations.get_or_insert_default().extend(args.annotations.iter().cloned());
+    }
+}
+
+/// The object of a manifest, without what a server has written to it; a new one where no file is named.
+pub fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Problem>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Default,
+{
+    let Some(path) = &args.file else { return Ok(K::default()) };
+    let shown = if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() };
+    let wrong = |why: String, remedy: &str| Problem::Other {
+        message: format!("cannot use the manifest {shown}: {why}"),
+        remedy: Some(remedy.to_owned()),
+    };
+    let unreadable = |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        (&mut terminal.input).take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    } else {
+        std::fs::File::open(path)
+            .map_err(unreadable)?
+            .take(LARGEST)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+    }
+    let expected = format!("It has to be one {} of {}.", K::kind(&()), K::api_version(&()));
+    let parse = |error: &dyn std::fmt::Display| {
+        // Only the first line: the parser quotes what stands around.
+        wrong(plain(error.to_string().lines().next().unwrap_or_default()), &expected)
+    };
+    let mut value: Value = serde_saphyr::from_str(&text).map_err(|error| parse(&error))?;
+    if value["kind"] != K::kind(&()).as_ref() || value["apiVersion"] != K::api_version(&()).as_ref() {
+        let kind = plain(value["kind"].as_str().unwrap_or("no kind"));
+        return Err(wrong(format!("it is {kind}"), &expected));
+    }
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    let mut object: K = serde_json::from_value(value).map_err(|error| parse(&error))?;
+    let meta = object.meta_mut();
+    // A manifest that was read from a cluster is for a new object, too.
+    *meta = ObjectMeta {
+        name: meta.name.take(),
+        labels: meta.labels.take(),
+        annotations: meta.annotations.take(),
+        ..ObjectMeta::default()
+    };
+    Ok(object)
+}

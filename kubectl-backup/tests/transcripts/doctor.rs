@@ -1,0 +1,148 @@
+use axum::http::Method;
+use backup_lock::Ledger;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{lease, location, new_backup, with},
+};
+
+/// A certificate authority that ends in November 2036, in PEM and that in base64, as registrations have it.
+const AUTHORITY: &str = include_str!("authority.txt");
+
+fn definition(name: &str, phases: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {"group": "velero.io", "scope": "Namespaced", "names": {"plural": name, "kind": "X"}, "versions": [{
+            "name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"status": {"type": "object", "properties": {"phase": {"type": "string", "enum": phases}}}}}},
+        }]},
+    })
+}
+
+fn registration(over: &Value) -> Value {
+    let webhook = json!({
+        "name": "claims.backup-webhook.velero.io", "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun", "failurePolicy": "Fail",
+        "clientConfig": {"service": {"name": "backup-webhook", "namespace": "velero"}, "caBundle": AUTHORITY.trim()},
+        "rules": [{"apiGroups": ["velero.io"], "apiVersions": ["*"], "resources": ["backups", "restores"], "operations": ["CREATE", "UPDATE"]}],
+    });
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "backup-webhook"},
+        "webhooks": [with(webhook, over)],
+    })
+}
+
+fn leader(renewed: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "backup-controller", "namespace": "velero"},
+        "spec": {"holderIdentity": "backup-controller-7d9f_1", "leaseDurationSeconds": 15, "renewTime": renewed},
+    })
+}
+
+fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
+    let all = json!([
+        "New",
+        "FailedValidation",
+        "InProgress",
+        "WaitingForPluginOperations",
+        "WaitingForPluginOperationsPartiallyFailed",
+        "Completed",
+        "PartiallyFailed",
+        "Failed",
+        "Finalizing",
+        "FinalizingPartiallyFailed"
+    ]);
+    api.next(Method::GET, "/version", Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()))
+        .next(Method::GET, "/backups.velero.io", Fault::Answer(200, definition("backups.velero.io", phases)))
+        .next(Method::GET, "/restores.velero.io", Fault::Answer(200, definition("restores.velero.io", &all)))
+        .next(Method::GET, "/backup-webhook", Fault::Answer(200, registration.clone()));
+}
+
+#[tokio::test]
+async fn where_all_is_well_nothing_is_to_be_done() {
+    let api = FakeApi::start().await;
+    let phases = json!([
+        "New",
+        "Queued",
+        "ReadyToStart",
+        "FailedValidation",
+        "InProgress",
+        "WaitingForPluginOperations",
+        "WaitingForPluginOperationsPartiallyFailed",
+        "Finalizing",
+        "FinalizingPartiallyFailed",
+        "Completed",
+        "PartiallyFailed",
+        "Failed",
+        "Deleting"
+    ]);
+    asks(&api, "Tue, 03 Nov 2026 05:14:12 GMT", &phases, &registration(&json!({})));
+    let words = "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Backup velero/kubectl-backup-doctor is not valid: spec.ttl: \"tomorrow\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"";
+    api.next(Method::POST, "/backups", Fault::Answer(403, failure(403, "Forbidden", words, &json!({}))));
+    api.has("leases", leader("2026-11-03T05:14:10.000000Z"))
+        .has("leases", lease(&Ledger::default()).await)
+        .has("backupstoragelocations", location("Available", ""));
+    assert_snapshot!(Person::at(&api).types("kubectl backup doctor").await);
+}
+
+#[tokio::test]
+async fn whatever_is_broken_is_told_with_its_remedy() {
+    let api = FakeApi::start().await;
+    let old = json!([
+        "New",
+        "FailedValidation",
+        "InProgress",
+        "Completed",
+        "PartiallyFailed",
+        "Failed",
+        "Deleting"
+    ]);
+    let weak = registration(
+        &json!({"failurePolicy": "Ignore", "clientConfig": {"caBundle": null, "service": {"namespace": "backups"}}, "rules": []}),
+    );
+    asks(&api, "Tue, 03 Nov 2026 05:19:12 GMT", &old, &weak);
+    api.has("leases", leader("2026-11-03T05:04:12.000000Z"))
+        .has("leases", lease(&Ledger::default()).await)
+        .has("backupstoragelocations", with(location("Unavailable", "403 AccessDenied"), &json!({"spec": {"default": false}})))
+        .has("backupstoragelocations", json!({"apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "bad", "namespace": "velero"}, "spec": 1}))
+        .has("backups", with(new_backup("sneaked"), &json!({"metadata": {"uid": "u"}, "status": {"phase": "InProgress"}})));
+    api.forbids("downloadrequests").forbids("services");
+    let person = Person::at(&api).with_var("PATH", "~/bin:~/more");
+    person.writes("bin/kubectl-backup-describe", "");
+    person.writes("bin/kubectl-backup", "");
+    person.writes("more/kubectl-backup", "");
+    assert_snapshot!(person.types("kubectl backup doctor").await);
+}
+
+#[tokio::test]
+async fn what_can_not_be_asked_says_so_in_its_place() {
+    let api = FakeApi::start().await;
+    let forbidden =
+        failure(403, "Forbidden", "… is forbidden: User \"jane\" cannot get resource", &json!({}));
+    api.next(Method::GET, "/version", Fault::Hang)
+        .next(Method::GET, "/backups.velero.io", Fault::Answer(403, forbidden.clone()))
+        .next(Method::GET, "/backup-webhook", Fault::Answer(403, forbidden.clone()))
+        .next(Method::GET, "/backupstoragelocations", Fault::Answer(403, forbidden.clone()))
+        .next(Method::GET, "/leases", Fault::Answer(403, forbidden.clone()))
+        .next(Method::GET, "/leases/backup-controller", Fault::Answer(403, forbidden))
+        .next(Method::POST, "/backups", Fault::Answer(500, failure(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused", &json!({}))));
+    let start = std::time::Instant::now();
+    assert_snapshot!(Person::at(&api).types("kubectl backup doctor").await);
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn another_webhooks_refusal_is_no_sign_of_ours() {
+    let api = FakeApi::start().await;
+    let words = "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
+    api.next(Method::POST, "/backups", Fault::Answer(403, failure(403, "Forbidden", words, &json!({}))));
+    let seen = Person::at(&api).types("kubectl backup doctor").await;
+    assert!(
+        seen.contains(
+            "? webhook       not known: somebody else has refused the question: label team is missing"
+        ),
+        "{seen}"
+    );
+}

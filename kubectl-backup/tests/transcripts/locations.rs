@@ -1,0 +1,37 @@
+use insta::assert_snapshot;
+use serde_json::json;
+
+use crate::{
+    fake_api::FakeApi,
+    person::Person,
+    samples::{location, with},
+};
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    let facts = json!({"versions": "Enabled", "lock": {"enabled": true, "mode": "COMPLIANCE", "days": 30}})
+        .to_string();
+    api.has("backupstoragelocations", with(location("Available", ""), &json!({"metadata": {"annotations": {"backup-controller/bucket": facts}}})))
+        .has(
+            "backupstoragelocations",
+            with(
+                location("Unavailable", "the store refused to list s3://other: 403\u{1b}[2J AccessDenied"),
+                &json!({"metadata": {"name": "other"}, "spec": {"default": false, "accessMode": "ReadOnly", "objectStorage": {"bucket": "other", "prefix": ""}}}),
+            ),
+        )
+        .has("backupstoragelocations", with(location("", ""), &json!({"metadata": {"name": "new"}, "spec": {"default": false}, "status": null})));
+    api
+}
+
+#[tokio::test]
+async fn locations_are_listed_and_described() {
+    let person = Person::at(&cluster().await);
+    assert_snapshot!("locations", person.types("kubectl backup locations").await);
+    assert_snapshot!("locations wide", person.types("kubectl backup locations get -o wide").await);
+    assert_snapshot!("location", person.types("kubectl backup locations describe default").await);
+    assert_snapshot!("location unavailable", person.types("kubectl backup locations describe other").await);
+    assert_snapshot!(
+        "location yaml",
+        person.types("kubectl backup locations describe default -o yaml").await
+    );
+}

@@ -1,0 +1,121 @@
+use axum::http::Method;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, with},
+};
+
+fn schedule(name: &str, cron: &str) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1", "kind": "Schedule",
+        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-of-{name}"), "creationTimestamp": "2026-10-01T00:00:00Z"},
+        "spec": {"schedule": cron, "template": {"includedNamespaces": ["shop"], "storageLocation": "default", "ttl": "720h0m0s"}},
+        "status": {"phase": "Enabled", "lastBackup": "2026-11-03T03:00:00Z"},
+    })
+}
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    let skipped = json!({
+        "metadata": {"annotations": {"backup-controller/skipped": "2026-11-02T03:00:00Z refused: Restore velero/back-again is InProgress"}},
+        "status": {"lastSkipped": "2026-11-02T03:00:00Z"},
+    });
+    let broken = json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.schedule: \"every night\" is no cron expression: expected 5 fields"]}});
+    api.has("schedules", with(schedule("nightly", "0 3 * * *"), &skipped))
+        .has("schedules", with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
+        .has("schedules", with(schedule("broken", "every night"), &broken))
+        .has("schedules", schedule("either", "0 0 13 * 5"))
+        .has("backups", completed_backup("nightly-20261102030000"))
+        .has(
+            "backups",
+            with(
+                completed_backup("nightly-20261103030000"),
+                &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "startTimestamp": "2026-11-03T03:00:05Z"}}),
+            ),
+        );
+    api
+}
+
+#[tokio::test]
+async fn schedules_are_listed_with_their_next_runs() {
+    let person = Person::at(&cluster().await);
+    assert_snapshot!("schedules", person.types("kubectl backup schedules").await);
+    assert_snapshot!("schedules wide", person.types("kubectl backup schedules get -o wide").await);
+}
+
+#[tokio::test]
+async fn a_schedule_is_described_with_what_came_of_it() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    assert_snapshot!("schedule", person.types("kubectl backup schedules describe nightly").await);
+    assert_snapshot!("schedule broken", person.types("kubectl backup schedules describe broken").await);
+    assert_snapshot!("schedule either", person.types("kubectl backup schedules describe either").await);
+    api.next(Method::GET, "/backups", Fault::Hang);
+    assert_snapshot!("schedule yaml", person.types("kubectl backup schedules describe paused -o yaml").await);
+    assert_snapshot!("schedule gone", person.types("kubectl backup schedules describe gone").await);
+}
+
+#[tokio::test]
+async fn a_schedule_is_created_with_every_field_of_its_template() {
+    let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    let line = "kubectl backup schedules create nightly --schedule=0\u{a0}3\u{a0}*\u{a0}*\u{a0}* --include-namespaces=shop,db --exclude-resources=events \
+                -l app=shop --ttl=720h --storage-location=default --snapshot-volumes=false --volume-snapshot-locations=ebs --snapshot-move-data \
+                --data-mover=velero --default-volumes-to-fs-backup --parallel-files-upload=4 --csi-snapshot-timeout=5m --item-operation-timeout=2h \
+                --ordered-resources=pods=shop/a,shop/b;persistentvolumes=pv1 --resource-policies-configmap=volumes --backup-type=Full \
+                --volume-group-snapshot-label-key=group --labels=team=shop --annotations=note=x --paused --skip-immediately --use-owner-references-in-backup=false";
+    let seen = person.types(line).await;
+    assert!(
+        seen.contains("\nschedule.velero.io/nightly created\n") && seen.ends_with("--- exit 0\n"),
+        "{seen}"
+    );
+    let stored = api.stored("schedules", "nightly").unwrap();
+    let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
+    assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
+    assert_snapshot!(
+        person
+            .types("kubectl backup schedules create weekly --schedule=@weekly --dry-run=client -o yaml")
+            .await
+    );
+    assert_snapshot!(person.types("kubectl backup schedules create wrong --schedule=sometimes").await);
+}
+
+#[tokio::test]
+async fn schedules_are_paused_triggered_and_deleted() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup schedules pause nightly gone",
+        "kubectl backup schedules unpause paused --skip-immediately",
+        "kubectl backup schedules trigger nightly",
+        "kubectl backup schedules delete either",
+        "kubectl backup schedules delete either --yes",
+    ] {
+        all += &person.types(line).await;
+        all += "\n";
+    }
+    assert_snapshot!(all);
+    assert_eq!(api.stored("schedules", "nightly").unwrap()["spec"]["paused"], true);
+    let unpaused = api.stored("schedules", "paused").unwrap();
+    assert_eq!(
+        (&unpaused["spec"]["paused"], &unpaused["spec"]["skipImmediately"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(
+        api.stored("backups", "nightly-20261103051412").unwrap()["spec"]["includedNamespaces"],
+        json!(["shop"])
+    );
+    assert!(api.stored("schedules", "either").is_none());
+    let forbidden = failure(
+        403,
+        "Forbidden",
+        "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource",
+        &json!({}),
+    );
+    api.next(Method::PATCH, "/nightly", Fault::Answer(403, forbidden));
+    assert!(person.types("kubectl backup schedules pause nightly").await.ends_with("--- exit 1\n"));
+}

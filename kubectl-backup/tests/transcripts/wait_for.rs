@@ -1,0 +1,133 @@
+//! `wait`, and `--retry-for`: what pipelines rest on.
+
+use axum::http::Method;
+use backup_lock::{Footprint, Ledger, ObjectKey, State};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, completed_restore, lease, new_backup, with},
+};
+
+fn b(status: &Value) -> Fault {
+    Fault::Becomes(with(new_backup("b"), &json!({"status": status})))
+}
+
+#[tokio::test]
+async fn every_outcome_has_its_code() {
+    for (phase, code) in
+        [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
+    {
+        let api = FakeApi::start().await;
+        api.has("backups", with(completed_backup("b"), &json!({"status": {"phase": phase}})));
+        api.has("restores", with(completed_restore("r", "b"), &json!({"status": {"phase": phase}})));
+        let person = Person::at(&api);
+        let seen = person.types("kubectl backup wait b").await;
+        assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
+        if phase != "Deleting" {
+            let seen = person.types("kubectl backup restore wait r").await;
+            assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn waiting_goes_on_while_the_api_server_is_away_from_the_first_moment_on() {
+    let api = FakeApi::start().await;
+    let away = failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
+    api.has("backups", new_backup("b")).next(Method::GET, "/b", Fault::Answer(503, away.clone()));
+    for status in [json!({}), json!({"phase": "InProgress"})] {
+        api.next(Method::GET, "/b", b(&status));
+    }
+    api.next(Method::GET, "/b", Fault::Answer(503, away)).next(
+        Method::GET,
+        "/b",
+        b(&json!({"phase": "Completed"})),
+    );
+    assert_snapshot!(Person::at(&api).types("kubectl backup wait b --timeout=1m").await);
+}
+
+#[tokio::test]
+async fn a_phase_may_be_waited_for_and_another_end_is_told() {
+    let api = FakeApi::start().await;
+    api.has("backups", new_backup("b"));
+    for status in [json!({}), json!({"phase": "Queued"}), json!({"phase": "InProgress"})] {
+        api.next(Method::GET, "/b", b(&status));
+    }
+    let person = Person::at(&api);
+    let mut all = person.types("kubectl backup wait b --for=phase=InProgress").await;
+    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"})));
+    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
+    all += &person.types("kubectl backup wait b --for=phase=Failed").await;
+    api.has("backups", new_backup("b"));
+    all += &person.types("kubectl backup wait b --for=phase=InProgress --timeout=200ms").await;
+    all += &person.types("kubectl backup wait gone").await;
+    all += &person.types("kubectl backup wait").await;
+    all += &person.types("kubectl backup wait b --for=free").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_scope_is_waited_for_until_nobody_holds_it() {
+    let api = FakeApi::start().await;
+    let mut ledger = Ledger::default();
+    let key = ObjectKey::restore("velero", "back-again");
+    ledger.adopt(&key, "uid-1", &Footprint::namespaces(["shop"]), State::Reserved, "2026-11-03T05:00:00Z");
+    let held = lease(&ledger).await;
+    api.has("leases", held.clone());
+    let person = Person::at(&api);
+    let mut all = person.types("kubectl backup wait --for=free --namespaces=shop --timeout=200ms").await;
+    all += &person.types("kubectl backup wait --for=free --namespaces=db").await;
+    let name = held["metadata"]["name"].as_str().unwrap().to_owned();
+    api.next(Method::GET, &name, Fault::Becomes(held)).next(
+        Method::GET,
+        &name,
+        Fault::Becomes(lease(&Ledger::default()).await),
+    );
+    all += &person.types("kubectl backup wait --for=free --timeout=10s").await;
+    assert_snapshot!(all);
+}
+
+fn refused(seconds: u32) -> Fault {
+    let words =
+        "Restore velero/back-again is InProgress since 2026-11-03T05:10:12Z and writes namespace shop";
+    let message =
+        format!("admission webhook \"claims.backup-webhook.velero.io\" denied the request: {words}");
+    let details =
+        json!({"name": "shop", "group": "velero.io", "kind": "backups", "retryAfterSeconds": seconds});
+    Fault::Answer(403, failure(403, "Forbidden", &message, &details))
+}
+
+#[tokio::test]
+async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
+    let api = FakeApi::start().await;
+    api.next(Method::POST, "/backups", refused(1));
+    let start = std::time::Instant::now();
+    let seen = Person::at(&api).types("kubectl backup create shop --retry-for=10s").await;
+    assert!(start.elapsed() >= std::time::Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(seen.contains("trying again in 1s\n") && seen.ends_with("--- exit 0\n"), "{seen}");
+    assert!(api.stored("backups", "shop").is_some());
+}
+
+#[tokio::test]
+async fn when_the_time_is_over_the_last_refusal_is_told_with_exit_code_124() {
+    let api = FakeApi::start().await;
+    for _ in 0..9 {
+        api.next(Method::POST, "/restores", refused(30));
+    }
+    api.has("backups", completed_backup("b"));
+    let seen =
+        Person::at(&api).types("kubectl backup restore --from-backup=b --name=again --retry-for=300ms").await;
+    assert_snapshot!(seen);
+    assert_eq!(api.seen().iter().filter(|one| one.starts_with("POST")).count(), 2, "at once, and at the end");
+}
+
+#[tokio::test]
+async fn what_will_not_pass_is_not_tried_again() {
+    let api = FakeApi::start().await;
+    api.next(Method::POST, "/backups", refused(0));
+    let seen = Person::at(&api).types("kubectl backup create shop --retry-for=10s").await;
+    assert!(!seen.contains("trying again") && seen.ends_with("--- exit 1\n"), "{seen}");
+}
