@@ -12,7 +12,7 @@ Examples:
   kubectl backup logs nightly-20261103030000
 
   # Only what went wrong
-  kubectl backup logs nightly-20261103030000 | grep level=error";
+  kubectl backup logs nightly-20261103030000 --errors";
 
 /// `logs`, for backups and for restores.
 #[derive(Args, Debug)]
@@ -20,6 +20,9 @@ Examples:
 pub struct LogsArgs {
     /// Name
     pub name: String,
+    /// Show the lines of errors only
+    #[arg(long)]
+    pub errors: bool,
 }
 
 const DOWNLOAD_EXAMPLES: &str = "\

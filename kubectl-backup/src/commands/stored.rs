@@ -24,7 +24,7 @@ pub async fn backup_log(
     args: LogsArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    log::<Backup>(global, &args.name, DownloadTargetKind::BackupLog, terminal).await
+    log::<Backup>(global, &args, DownloadTargetKind::BackupLog, terminal).await
 }
 
 /// `restore logs`
@@ -33,15 +33,16 @@ pub async fn restore_log(
     args: LogsArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    log::<Restore>(global, &args.name, DownloadTargetKind::RestoreLog, terminal).await
+    log::<Restore>(global, &args, DownloadTargetKind::RestoreLog, terminal).await
 }
 
 async fn log<K: Subject>(
     global: &GlobalArgs,
-    name: &str,
+    args: &LogsArgs,
     kind: DownloadTargetKind,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
+    let LogsArgs { name, errors } = args;
     let session = Session::connect(global, terminal).await?;
     let uid = uid::<K>(&session, name).await?;
     let wanted = Wanted { kind, name, uid: &uid };
@@ -51,19 +52,29 @@ async fn log<K: Subject>(
         message: format!("the log of {name} cannot be read: {error}"),
         remedy: Some("The file in the store is damaged.".to_owned()),
     };
-    let mut show = |text: &mut Vec<u8>| -> Result<(), Problem> {
+    let mut show = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
+        // The end of a line may not have come yet.
+        let rest = if *errors && !is_last { text.split_off(whole_lines(text)) } else { Vec::new() };
+        if *errors {
+            *text = text
+                .split_inclusive(|byte| *byte == b'\n')
+                .filter(|line| is_error(line))
+                .flatten()
+                .copied()
+                .collect();
+        }
         if *out_is_terminal {
             text.iter_mut()
                 .filter(|byte| byte.is_ascii_control() && !b"\n\t".contains(byte))
                 .for_each(|byte| *byte = b'?');
         }
         out.write_all(text)?;
-        text.clear();
+        *text = rest;
         Ok(())
     };
     let sink = |bytes: &[u8]| {
         text.write_all(bytes).map_err(unreadable)?;
-        show(text.get_mut())
+        show(text.get_mut(), false)
     };
     let mut talk = |line: &str| drop(writeln!(err, "{line}"));
     tokio::select! {
@@ -71,9 +82,21 @@ async fn log<K: Subject>(
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     text.try_finish().map_err(unreadable)?;
-    show(text.get_mut())?;
+    show(text.get_mut(), true)?;
     terminal.data("")?;
     Ok(Exit::Done)
+}
+
+/// How many bytes are lines with an end.
+fn whole_lines(text: &[u8]) -> usize {
+    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
+}
+
+/// Whether a line of a log is of an error, by the level that Velero and we write into each.
+fn is_error(line: &[u8]) -> bool {
+    [&b"level=error"[..], b"level=fatal", b"level=panic"]
+        .iter()
+        .any(|level| line.windows(level.len()).any(|part| part == *level))
 }
 
 /// `download`

@@ -94,6 +94,13 @@ async fn a_url_of_a_velero_server_is_followed_without_telling_the_bucket_who_ask
 }
 
 #[tokio::test]
+async fn of_a_log_errors_alone_can_be_shown() {
+    let api = cluster(0, granted(0)).await;
+    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
+    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly --errors").await);
+}
+
+#[tokio::test]
 async fn on_a_terminal_a_log_moves_no_cursor() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));

@@ -120,3 +120,32 @@ fn view<O: Operation>(operation: &O) -> OperationView {
         updated: status.updated,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backup_core::operation::BackupOperation;
+
+    use super::*;
+
+    #[test]
+    fn whatever_a_plugin_or_an_older_version_wrote_is_shown() {
+        let stored = r#"[
+            {"spec": {"backupItemAction": "a", "operationID": "done"}, "status": {"phase": "Completed", "nCompleted": 3}},
+            {"spec": {"operationID": "\u001b[2J\n|é"}, "status": {"phase": "Pondering", "nCompleted": -1, "nTotal": 5, "updated": "9999-12-30T00:00:00Z", "new": {}}},
+            {"spec": {"operationID": "both"}, "status": {"phase": "Failed", "nCompleted": 9, "nTotal": 5, "error": "but done", "updated": "yesterday"}},
+            {}
+        ]"#;
+        let all = views(&serde_json::from_str::<Vec<BackupOperation>>(stored).unwrap());
+        let seen: Vec<_> = all
+            .iter()
+            .map(|one| (one.id.as_str(), one.phase.as_str(), one.progress(), one.has_ended()))
+            .collect();
+        let expected = [
+            ("both", "Failed", "9 of 5".to_owned(), true),
+            ("[2J |é", "Pondering", "-1 of 5".to_owned(), false),
+            ("", "New", String::new(), false),
+            ("done", "Completed", "3".to_owned(), true),
+        ];
+        assert_eq!(seen, expected);
+    }
+}
