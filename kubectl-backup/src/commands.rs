@@ -11,6 +11,7 @@ pub mod locations;
 pub mod locks;
 pub mod names;
 pub mod operations;
+pub mod part;
 pub mod pause;
 pub mod restore;
 pub mod retry;

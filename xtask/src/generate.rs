@@ -1,4 +1,6 @@
-//! Generated files: the CRDs.
+//! Generated files: the CRDs, and the page with transcripts of the command.
+
+mod transcripts;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -22,6 +24,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         folder.join("kustomization.yaml"),
         format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}"),
     );
+    wanted.insert(root().join("docs/transcripts.md"), transcripts::page()?);
     fs::create_dir_all(&folder)?;
     let mut stale = Vec::new();
     for (path, text) in &wanted {

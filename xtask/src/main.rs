@@ -50,7 +50,7 @@ enum Task {
         #[arg(long)]
         calm: bool,
     },
-    /// Writes the generated files: the CRDs in deploy/crds.
+    /// Writes the generated files: the CRDs in deploy/crds, and docs/transcripts.md.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

@@ -3,8 +3,6 @@
 mod files;
 mod watch;
 
-use std::time::Duration;
-
 use backup_core::{
     api::{Backup, BackupStorageLocation, DeleteBackupRequest, Restore},
     labels,
@@ -19,7 +17,7 @@ use kube::{
     core::DeserializeGuard,
 };
 
-use super::{listed::Listed as _, schedules, subject::Subject};
+use super::{listed::Listed as _, part::part, schedules, subject::Subject};
 use crate::{
     Terminal,
     cli::{DescribeArgs, GlobalArgs, Output},
@@ -29,8 +27,6 @@ use crate::{
     view::{self, description::Description, part::Part},
 };
 
-/// How long a part may take.
-const PART: Duration = Duration::from_secs(2);
 /// Events and requests read at most: a screen shows a few.
 const FEW: u32 = 100;
 
@@ -117,15 +113,6 @@ fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal)
         None => text(description, terminal.now(), terminal.out_style(), args.details),
     };
     Ok(terminal.data(&output)?)
-}
-
-/// A part within its time, or why it is not there.
-async fn part<T>(fetch: impl Future<Output = Result<T, Problem>>) -> Part<T> {
-    match tokio::time::timeout(PART, fetch).await {
-        Ok(Ok(value)) => Part::Known(value),
-        Ok(Err(problem)) => Part::missing(crate::print::table::plain(&problem.to_string())),
-        Err(_) => Part::missing(format!("no answer within {PART:?}")),
-    }
 }
 
 async fn source(session: &Session, name: Option<&str>) -> Part<Option<Backup>> {

@@ -1,7 +1,5 @@
 //! `schedules`: backups at times.
 
-use std::time::Duration;
-
 use backup_core::{
     api::{Backup, Schedule},
     cron::{Cron, Dialect},
@@ -20,7 +18,9 @@ use super::{
     create::{self, Connection, Made, New},
     delete, get,
     listed::Listed,
-    names, spec,
+    names,
+    part::part,
+    spec,
 };
 use crate::{
     Terminal,
@@ -30,12 +30,10 @@ use crate::{
     },
     client::Session,
     error::{Exit, Problem},
-    print::{json, schedule as print, style::Style, table::plain},
+    print::{json, schedule as print, style::Style},
     view::{part::Part, schedule as view},
 };
 
-/// How long the part with the backups may take.
-const PART: Duration = Duration::from_secs(2);
 /// Backups read at most: a screen shows a few.
 const FEW: u32 = 500;
 
@@ -99,11 +97,11 @@ async fn describe(
 pub(super) async fn backups(session: &Session, name: &str) -> Part<Vec<Backup>> {
     let api: Api<DeserializeGuard<Backup>> = session.api();
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name))).limit(FEW);
-    match tokio::time::timeout(PART, session.call(Backup::about("list", ""), api.list(&params))).await {
-        Ok(Ok(page)) => Part::Known(page.items.into_iter().filter_map(|item| item.0.ok()).collect()),
-        Ok(Err(problem)) => Part::missing(plain(&problem.to_string())),
-        Err(_) => Part::missing(format!("no answer within {PART:?}")),
-    }
+    part(async {
+        let page = session.call(Backup::about("list", ""), api.list(&params)).await?;
+        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
+    })
+    .await
 }
 
 async fn make(

@@ -9,9 +9,9 @@ use backup_core::api::{
 };
 use futures::join;
 use kube::api::{ObjectMeta, PostParams};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::pause::pause;
+use super::{part::within, pause::pause};
 use crate::{
     Terminal,
     cli::{GlobalArgs, Output, VersionArgs},
@@ -39,7 +39,7 @@ pub async fn run(global: &GlobalArgs, args: VersionArgs, terminal: &mut Terminal
         match Session::connect(global, terminal).await {
             Ok(session) => {
                 let (controller, api_server) =
-                    join!(part(limit, controller(&session)), part(limit, api_server(&session)));
+                    join!(within(limit, controller(&session)), within(limit, api_server(&session)));
                 (view.controller, view.api_server) = (Some(controller), Some(api_server));
             }
             Err(problem) => {
@@ -54,14 +54,6 @@ pub async fn run(global: &GlobalArgs, args: VersionArgs, terminal: &mut Terminal
         None => view.text(),
     })?;
     Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
-}
-
-async fn part<T>(limit: Duration, fetch: impl Future<Output = Result<T, Problem>>) -> Part<T> {
-    match timeout(limit, fetch).await {
-        Ok(Ok(value)) => Part::Known(value),
-        Ok(Err(problem)) => Part::missing(plain(&problem.to_string())),
-        Err(_) => Part::missing(format!("no answer within {limit:?}")),
-    }
 }
 
 /// Create-only, under a name of its own; the controller removes it when it is over.

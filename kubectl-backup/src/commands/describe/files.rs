@@ -8,9 +8,9 @@ use backup_core::{
 use futures::join;
 use serde::de::DeserializeOwned;
 
-use super::part;
 use crate::{
     client::Session,
+    commands::part::part,
     stored::{Wanted, document},
     view::{
         part::Part,
