@@ -7,17 +7,21 @@ use backup_core::api::{
     BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
     server_status_request::ServerStatusRequestPhase,
 };
+use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::{
     api::apps::v1::Deployment,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::runtime::{errors::plain, retry};
 
 /// For each request.
 const BUDGET: Duration = Duration::from_secs(10);
+/// How long a refusal may pass by itself.
+const STARTING: Duration = Duration::from_secs(20);
 /// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
 const MINOR: u32 = 30;
 /// The kinds that the controllers need and, of each, every phase they may write.
@@ -38,7 +42,7 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
 /// # Errors
 /// The first thing that is wrong, and what to do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
-    let version = retry::read(BUDGET, || client.apiserver_version()).await.map_err(|error| {
+    let version = version(client).await.map_err(|error| {
         anyhow!(
             "the API server does not answer ({}): check that the cluster is up and that the kubeconfig or service \
              account is valid",
@@ -48,6 +52,23 @@ pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> any
     check_version(&version.major, &version.minor)?;
     check_kinds(client).await?;
     if engine { check_no_velero(client, namespace).await } else { Ok(()) }
+}
+
+/// Asks who is there. An API server that has just started forbids what it allows in a moment, when its authorizer is loaded.
+async fn version(client: &Client) -> kube::Result<Info> {
+    let end = Instant::now() + STARTING;
+    loop {
+        match retry::read(BUDGET, || client.apiserver_version()).await {
+            Err(kube::Error::Api(status)) if status.code == 403 && Instant::now() < end => {
+                tracing::info!(
+                    error = status.message,
+                    "the API server has perhaps just started; asking again"
+                );
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 fn check_version(major: &str, minor: &str) -> anyhow::Result<()> {
