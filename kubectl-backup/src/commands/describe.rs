@@ -63,7 +63,8 @@ async fn run<K: Described>(
     Ok(Exit::Done)
 }
 
-async fn get<K: Subject>(session: &Session, name: &str) -> Result<K, Problem> {
+/// An object by its name.
+pub(super) async fn get<K: Subject>(session: &Session, name: &str) -> Result<K, Problem> {
     session.call(K::about("get", name), session.api::<K>().get(name)).await
 }
 

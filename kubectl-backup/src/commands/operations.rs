@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 
 use super::{
+    describe::get,
     subject::Subject,
     wait::{Look, Waited, poll},
 };
@@ -73,10 +74,6 @@ pub async fn run<K: Operated>(
     }
     show(operations, &args, !args.output.no_headers, |_| true, terminal)?;
     Ok(Exit::Done)
-}
-
-async fn get<K: Operated>(session: &Session, name: &str) -> Result<K, Problem> {
-    session.call(K::about("get", name), session.api::<K>().get(name)).await
 }
 
 /// As they are now; none where none are published.

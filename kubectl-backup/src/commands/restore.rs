@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 use super::{
     create::{Connection, New, finish},
     listed::Listed as _,
-    spec::{self, config_map, over, set},
+    spec::{self, config_map, over, select, set},
     subject::Subject,
 };
 use crate::{
@@ -104,14 +104,8 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     if !args.namespace_mappings.is_empty() {
         spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
     }
-    if args.selector.is_some() {
-        spec.label_selector.clone_from(&args.selector);
-        spec.or_label_selectors = None;
-    }
-    if let Some(alternatives) = &args.or_selector {
-        spec.or_label_selectors = Some(alternatives.0.clone());
-        spec.label_selector = None;
-    }
+    let selectors = (&mut spec.label_selector, &mut spec.or_label_selectors);
+    select(selectors, args.selector.as_ref(), args.or_selector.as_ref());
     over(&mut spec.restore_pvs, args.restore_volumes.as_ref());
     if !args.status_include_resources.is_empty() || !args.status_exclude_resources.is_empty() {
         spec.restore_status = Some(RestoreStatusSpec {

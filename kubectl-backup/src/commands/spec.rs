@@ -3,13 +3,17 @@
 use std::io::Read as _;
 
 use backup_core::api::{BackupSpec, backup::UploaderConfigForBackup, common::LocalReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, core::ObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     Terminal,
-    cli::spec::{BackupSpecArgs, FileArgs, ObjectArgs},
+    cli::{
+        selector::Alternatives,
+        spec::{BackupSpecArgs, FileArgs, ObjectArgs},
+    },
     error::Problem,
     print::table::plain,
 };
@@ -31,6 +35,22 @@ pub fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
     }
 }
 
+/// One selector, or several of which one has to match: what was given takes the place of both, as only one of them may stand.
+pub fn select(
+    (one, several): (&mut Option<LabelSelector>, &mut Option<Vec<LabelSelector>>),
+    selector: Option<&LabelSelector>,
+    alternatives: Option<&Alternatives>,
+) {
+    if selector.is_some() {
+        *one = selector.cloned();
+        *several = None;
+    }
+    if let Some(alternatives) = alternatives {
+        *several = Some(alternatives.0.clone());
+        *one = None;
+    }
+}
+
 /// A ConfigMap of the installation.
 pub fn config_map(name: &str) -> LocalReference {
     LocalReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
@@ -47,14 +67,8 @@ pub fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     set(&mut spec.included_namespace_scoped_resources, &args.include_namespace_scoped_resources);
     set(&mut spec.excluded_namespace_scoped_resources, &args.exclude_namespace_scoped_resources);
     over(&mut spec.include_cluster_resources, args.include_cluster_resources.as_ref());
-    if args.selector.is_some() {
-        spec.label_selector.clone_from(&args.selector);
-        spec.or_label_selectors = None;
-    }
-    if let Some(alternatives) = &args.or_selector {
-        spec.or_label_selectors = Some(alternatives.0.clone());
-        spec.label_selector = None;
-    }
+    let selectors = (&mut spec.label_selector, &mut spec.or_label_selectors);
+    select(selectors, args.selector.as_ref(), args.or_selector.as_ref());
     if let Some(ordered) = &args.ordered_resources {
         spec.ordered_resources.clone_from(&ordered.0);
     }
