@@ -20,7 +20,10 @@ use std::{path::PathBuf, str::FromStr};
 use backup_core::api::GoDuration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use backup::{CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, GetArgs};
+pub use backup::{
+    CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, GetArgs, GetBackupsArgs,
+    GuardedArgs,
+};
 pub use doctor::DoctorArgs;
 pub use locations::LocationsArgs;
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
@@ -76,10 +79,10 @@ pub struct Cli {
 pub enum Command {
     /// Create a backup
     Create(Box<CreateArgs>),
-    /// List backups
-    Get(GetArgs),
+    /// List backups, or with --kind another operator's backups or restores
+    Get(Box<GetBackupsArgs>),
     /// Show one backup: is it safe, what went wrong, what now
-    Describe(DescribeArgs),
+    Describe(DescribeBackupArgs),
     /// Show the log of a backup
     Logs(LogsArgs),
     /// Show the asynchronous operations of a backup, and how far each has come

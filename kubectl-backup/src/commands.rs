@@ -6,6 +6,7 @@ pub mod delete;
 pub mod describe;
 pub mod doctor;
 pub mod get;
+pub mod guarded;
 pub mod listed;
 pub mod locations;
 pub mod locks;
@@ -40,8 +41,14 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
     let Cli { global, command } = cli;
     match command {
         Command::Create(args) => Box::pin(create::run(&global, *args, terminal)).await,
-        Command::Get(args) => get::run::<Backup>(&global, args, terminal).await,
-        Command::Describe(args) => Box::pin(describe::backup(&global, args, terminal)).await,
+        Command::Get(args) => match &args.guarded.kind {
+            None => get::run::<Backup>(&global, args.get, terminal).await,
+            Some(kind) => Box::pin(guarded::get(&global, kind, &args, terminal)).await,
+        },
+        Command::Describe(args) => match &args.guarded.kind {
+            None => Box::pin(describe::backup(&global, args.describe, terminal)).await,
+            Some(kind) => Box::pin(guarded::describe(&global, kind, &args, terminal)).await,
+        },
         Command::Logs(args) => Box::pin(stored::backup_log(&global, args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(&global, args, terminal)).await,
         Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,

@@ -7,6 +7,9 @@ use kube::core::Status;
 
 use crate::print::table::plain;
 
+/// The kind of another operator's objects, in messages.
+pub const GUARDED: &str = "guarded object";
+
 /// How a command ended. The numbers are a promise: `--help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -241,6 +244,7 @@ impl Problem {
             Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
             Self::NotFound { kind: "backupstoragelocation", .. } => "`kubectl backup locations` lists them; -n chooses another installation.".to_owned(),
             Self::NotFound { kind: "schedule", .. } => "`kubectl backup schedules` lists them; -n chooses another installation.".to_owned(),
+            Self::NotFound { kind: GUARDED, .. } => "`kubectl backup get --kind=KIND` lists those of all namespaces.".to_owned(),
             Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),
             Self::NoNamespace { .. } => "Install from deploy/base first, or choose the installation's namespace with -n.".to_owned(),
             Self::Unauthorized { .. } => "Log in again, or choose another user with --user or --context.".to_owned(),

@@ -3,6 +3,7 @@
 pub mod age;
 pub mod describe;
 pub mod form;
+pub mod guarded;
 pub mod json;
 pub mod locks;
 pub mod operations;

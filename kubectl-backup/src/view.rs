@@ -4,6 +4,7 @@ pub mod backup;
 pub mod deletion;
 pub mod description;
 pub mod doctor;
+pub mod guarded;
 pub mod list;
 pub mod location;
 pub mod locks;

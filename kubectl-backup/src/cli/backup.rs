@@ -56,6 +56,35 @@ pub struct CreateArgs {
     pub wait: WaitArgs,
 }
 
+const GET_BACKUPS_EXAMPLES: &str = "  \
+  # What another operator's backups and restores are at, and their places in the lock
+  kubectl backup get --kind=ps-backups
+  kubectl backup get --kind=perconaservermysqlrestores.ps.percona.com --in=db -o wide";
+
+/// `get`
+#[derive(Args, Debug, Default)]
+#[command(after_help = format!("{GET_EXAMPLES}\n\n{GET_BACKUPS_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct GetBackupsArgs {
+    /// Which, and in which form.
+    #[command(flatten)]
+    pub get: GetArgs,
+    /// Of another operator.
+    #[command(flatten)]
+    pub guarded: GuardedArgs,
+}
+
+/// Objects of another operator, whose kinds a profile tells.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Another operator's objects")]
+pub struct GuardedArgs {
+    /// Kind of a profile in place of backups, by any of its names; objects are named NAMESPACE/NAME
+    #[arg(long, value_name = "KIND[.GROUP]")]
+    pub kind: Option<String>,
+    /// Namespace of these objects [default: all, or as they are named]
+    #[arg(long = "in", value_name = "NAMESPACE", requires = "kind")]
+    pub in_namespace: Option<String>,
+}
+
 const GET_EXAMPLES: &str = "\
 Examples:
   # All backups, newest of each schedule first
@@ -69,7 +98,7 @@ Examples:
   kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase";
 
 /// `get`, for every kind that is listed.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct GetArgs {
     /// Names [default: all]
@@ -107,6 +136,22 @@ Examples:
 
   # The same for a program: a versioned document
   kubectl backup describe nightly-20261103030000 -o json";
+
+const DESCRIBE_GUARDED_EXAMPLES: &str = "  \
+  # One of another operator: its state, its place in the lock, whom it waits for
+  kubectl backup describe --kind=ps-backups db/nightly";
+
+/// `describe`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{DESCRIBE_GUARDED_EXAMPLES}"))]
+pub struct DescribeBackupArgs {
+    /// Which, and in which form.
+    #[command(flatten)]
+    pub describe: DescribeArgs,
+    /// Of another operator.
+    #[command(flatten)]
+    pub guarded: GuardedArgs,
+}
 
 /// `describe`, for backups and for restores.
 #[derive(Args, Debug)]

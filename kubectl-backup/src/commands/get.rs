@@ -13,7 +13,7 @@ use kube::{
 };
 
 use self::lines::Lines;
-use super::listed::Listed;
+use super::listed::{Listed, Listing};
 use crate::{
     Terminal,
     cli::{GetArgs, GlobalArgs},
@@ -24,38 +24,53 @@ use crate::{
 /// How long looking for a hint may take.
 const HINT: Duration = Duration::from_secs(2);
 
-/// Lists objects, or shows those that are named.
+/// Lists objects of one of our kinds, or shows those that are named.
 pub async fn run<K: Listed>(
     global: &GlobalArgs,
     args: GetArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
+    check(&args)?;
+    let session = Session::connect(global, terminal).await?;
+    list(&session, &Listing::of::<K>(), &args, terminal).await
+}
+
+/// What makes no sense together.
+pub fn check(args: &GetArgs) -> Result<(), Problem> {
     if args.watch && args.names.len() > 1 {
         return Err(Problem::Usage {
             message: "-w follows all, or one name".to_owned(),
             remedy: Some("Choose several by their labels: -l SELECTOR".to_owned()),
         });
     }
-    let session = Session::connect(global, terminal).await?;
-    let kind = ApiResource::erase::<K>(&());
+    Ok(())
+}
+
+/// Lists objects, or shows those that are named.
+pub async fn list(
+    session: &Session,
+    listing: &Listing,
+    args: &GetArgs,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
     let api: Api<DynamicObject> = if args.all_namespaces {
-        Api::all_with(session.client.clone(), &kind)
+        Api::all_with(session.client.clone(), &listing.resource)
     } else {
-        Api::namespaced_with(session.client.clone(), &session.namespace, &kind)
+        Api::namespaced_with(session.client.clone(), &session.namespace, &listing.resource)
     };
-    let mut lines = Lines::<K>::new(&args, terminal);
+    let mut lines = Lines::new(args, listing, terminal);
     if args.watch {
-        return follow::run(&session, &api, lines, terminal).await;
+        return follow::run(session, &api, lines, terminal).await;
     }
     let missing = if args.names.is_empty() {
-        fetch::pages::<K>(&session, &args, &api, |object| lines.take(object)).await?;
+        fetch::pages(session, listing, args, &api, |object| lines.take(object)).await?;
         Vec::new()
     } else {
-        fetch::named::<K>(&session, &args.names, &api, |object| lines.take(object)).await?
+        fetch::named(session, listing, &args.names, |object| lines.take(object)).await?
     };
     lines.warn(terminal);
     if lines.is_empty() && missing.is_empty() && args.output.form.is_table() {
-        nothing_found::<K>(&session, &args, terminal).await;
+        nothing_found(session, listing, args, terminal).await;
         return Ok(Exit::Done);
     }
     if !(lines.is_empty() && args.output.form.is_table()) {
@@ -65,12 +80,16 @@ pub async fn run<K: Listed>(
     tell(missing, terminal)
 }
 
-async fn nothing_found<K: Listed>(session: &Session, args: &GetArgs, terminal: &mut Terminal) {
+async fn nothing_found(session: &Session, listing: &Listing, args: &GetArgs, terminal: &mut Terminal) {
+    let plural = &listing.resource.plural;
     if args.all_namespaces {
-        terminal.say(&format!("No {} found.", K::PLURAL));
+        terminal.say(&format!("No {plural} found."));
         return;
     }
-    terminal.say(&format!("No {} found in namespace {}.", K::PLURAL, session.namespace));
+    terminal.say(&format!("No {plural} found in namespace {}.", session.namespace));
+    if !listing.is_ours {
+        return;
+    }
     if let Some(other) = only_other_installation(session).await {
         terminal.say(&format!("The installation in this cluster is in namespace {other}: use -n {other}."));
     }

@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use backup_core::api::{Backup, Restore};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
+use kube::{Resource, api::ApiResource};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{error::About, print::style::Style, view::list};
 
@@ -37,6 +38,47 @@ pub trait Listed:
     /// For messages about a request.
     fn about<'a>(verb: &'static str, name: &'a str) -> About<'a> {
         About { verb, kind: Self::KIND, plural: Self::PLURAL, name }
+    }
+}
+
+/// Makes a row of an object, all columns; an error if the object can't be read.
+type RowOf = Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
+
+/// How `get` lists the objects of one kind, be it one of ours or of another operator.
+pub struct Listing {
+    /// The kind.
+    pub resource: ApiResource,
+    /// The kind in messages.
+    pub word: &'static str,
+    /// Whether its objects are in the namespace of the installation.
+    pub is_ours: bool,
+    /// Headers, wide.
+    pub headers: &'static [&'static str],
+    /// How many of them are shown unless wide.
+    pub narrow: usize,
+    /// Which of them is the status.
+    pub status_column: usize,
+    /// A row, as wide as the headers.
+    pub row: RowOf,
+}
+
+impl Listing {
+    /// Of one of our kinds.
+    pub fn of<K: Listed>() -> Self {
+        Self {
+            resource: ApiResource::erase::<K>(&()),
+            word: K::KIND,
+            is_ours: true,
+            headers: K::HEADERS,
+            narrow: K::NARROW,
+            status_column: K::STATUS_COLUMN,
+            row: Box::new(|object, now, style| Ok(K::deserialize(object)?.row(now, style))),
+        }
+    }
+
+    /// For messages about a request.
+    pub fn about<'a>(&'a self, verb: &'static str, name: &'a str) -> About<'a> {
+        About { verb, kind: self.word, plural: &self.resource.plural, name }
     }
 }
 

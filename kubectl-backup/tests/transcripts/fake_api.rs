@@ -77,6 +77,11 @@ impl FakeApi {
         self
     }
 
+    /// Serves kinds: what discovery tells of a group and version.
+    pub fn serves(&self, version: &str, resources: &Value) -> &Self {
+        self.has("discovery", json!({"metadata": {"name": version}, "kind": "APIResourceList", "groupVersion": version, "resources": resources}))
+    }
+
     /// A file of a backup or restore is stored, which the controller gives to whoever asks.
     pub fn has_file(&self, kind: &str, name: &str, content: &Value) -> &Self {
         let mut file = GzEncoder::new(Vec::new(), Compression::fast());
@@ -240,6 +245,13 @@ fn store(
     body: &Bytes,
 ) -> (u16, Value) {
     let mut inner = inner.lock().unwrap();
+    if let Some(version) = path.strip_prefix("/apis/").filter(|rest| rest.matches('/').count() == 1) {
+        let found = inner.objects.get(&("discovery".to_owned(), version.to_owned()));
+        let missing = || {
+            (404, failure(404, "NotFound", "the server could not find the requested resource", &json!({})))
+        };
+        return found.map_or_else(missing, |list| (200, list.clone()));
+    }
     let (plural, name) = place(path);
     let key = (plural.clone(), name.clone());
     let group = match plural.as_str() {

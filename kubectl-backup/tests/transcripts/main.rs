@@ -13,6 +13,7 @@ mod errors;
 mod fake_api;
 mod forms;
 mod get;
+mod guarded;
 mod help;
 mod locations;
 mod locks;

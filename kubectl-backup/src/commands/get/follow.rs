@@ -16,15 +16,14 @@ use super::{fetch, lines::Lines};
 use crate::{
     Terminal,
     client::Session,
-    commands::listed::Listed,
     error::{Exit, Problem},
 };
 
 /// Follows a kind. An API server that goes away is waited for; what has changed meanwhile is shown then.
-pub async fn run<K: Listed>(
+pub async fn run(
     session: &Session,
     api: &Api<DynamicObject>,
-    mut lines: Lines<'_, K>,
+    mut lines: Lines<'_>,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
     let args = lines.args();
@@ -56,7 +55,7 @@ pub async fn run<K: Listed>(
                 watcher::Error::InitialListFailed(error)
                 | watcher::Error::WatchStartFailed(error)
                 | watcher::Error::WatchFailed(error),
-            )) => K::about("watch", "").explain(error, &session.server, &session.namespace),
+            )) => lines.listing().about("watch", "").explain(error, &session.server, &session.namespace),
             // The history that it needs is gone, or no word of the end came: it lists again.
             Some(Err(_)) => continue,
             Some(Ok(event)) => {
@@ -110,8 +109,8 @@ pub async fn run<K: Listed>(
     }
 }
 
-fn append<K: Listed>(
-    lines: &mut Lines<'_, K>,
+fn append(
+    lines: &mut Lines<'_>,
     object: DynamicObject,
     status: Option<&str>,
     terminal: &mut Terminal,

@@ -1,6 +1,6 @@
 //! What `get` makes of objects: a row each, or the objects as they are stored.
 
-use std::{cmp::Ordering, marker::PhantomData};
+use std::cmp::Ordering;
 
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject, core::TypeMeta};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     Terminal,
     cli::{GetArgs, Output, output::Form},
-    commands::listed::Listed,
+    commands::listed::Listing,
     error::Problem,
     print::{
         form, json,
@@ -20,14 +20,14 @@ use crate::{
 };
 
 /// What is to be printed, in the form that was asked for.
-pub struct Lines<'a, K> {
+pub struct Lines<'a> {
     args: &'a GetArgs,
+    listing: &'a Listing,
     now: Timestamp,
     style: Style,
     to_terminal: bool,
     all: Vec<Line>,
     warnings: Vec<String>,
-    kind: PhantomData<K>,
 }
 
 /// One object.
@@ -43,16 +43,21 @@ enum Shown {
     Whole(Value),
 }
 
-impl<'a, K: Listed> Lines<'a, K> {
+impl<'a> Lines<'a> {
     /// None yet.
-    pub fn new(args: &'a GetArgs, terminal: &Terminal) -> Self {
+    pub fn new(args: &'a GetArgs, listing: &'a Listing, terminal: &Terminal) -> Self {
         let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
-        Self { args, now, style, to_terminal, all: Vec::new(), warnings: Vec::new(), kind: PhantomData }
+        Self { args, listing, now, style, to_terminal, all: Vec::new(), warnings: Vec::new() }
     }
 
     /// The arguments.
     pub const fn args(&self) -> &'a GetArgs {
         self.args
+    }
+
+    /// The kind.
+    pub const fn listing(&self) -> &'a Listing {
+        self.listing
     }
 
     /// Whether there is none.
@@ -69,7 +74,11 @@ impl<'a, K: Listed> Lines<'a, K> {
     /// What becomes of an object; `status` stands in place of its own.
     fn line(&mut self, mut object: DynamicObject, status: Option<&str>) -> Line {
         // Items of a list do not always say what they are; nobody reads managed fields.
-        object.types.get_or_insert_with(TypeMeta::resource::<K>);
+        let resource = &self.listing.resource;
+        object.types.get_or_insert_with(|| TypeMeta {
+            api_version: resource.api_version.clone(),
+            kind: resource.kind.clone(),
+        });
         object.metadata.managed_fields = None;
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
@@ -86,19 +95,20 @@ impl<'a, K: Listed> Lines<'a, K> {
     }
 
     fn row(&mut self, value: &Value, name: &str, namespace: &str, status: Option<&str>) -> Vec<String> {
-        let mut row = match serde_json::from_value::<K>(value.clone()) {
-            Ok(object) => object.row(self.now, self.style),
+        let Listing { resource, word, headers, status_column, row: row_of, .. } = self.listing;
+        let mut row = match row_of(value, self.now, self.style) {
+            Ok(row) => row,
             Err(error) => {
-                let (kind, plural) = (K::KIND, K::PLURAL);
                 let why = plain(&error.to_string());
-                self.warnings.push(format!("warning: {kind} {name} cannot be read: {why}"));
+                self.warnings.push(format!("warning: {word} {name} cannot be read: {why}"));
+                let (plural, group) = (&resource.plural, &resource.group);
                 self.warnings
-                    .push(format!("  Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}"));
-                list::unreadable(name, K::HEADERS.len(), K::STATUS_COLUMN)
+                    .push(format!("  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"));
+                list::unreadable(name, headers.len(), *status_column)
             }
         };
         if let Some(status) = status {
-            row[K::STATUS_COLUMN] = self.style.tone(Tone::Busy, status);
+            row[*status_column] = self.style.tone(Tone::Busy, status);
         }
         row.truncate(self.columns());
         if self.args.all_namespaces {
@@ -117,14 +127,18 @@ impl<'a, K: Listed> Lines<'a, K> {
     }
 
     fn columns(&self) -> usize {
-        if self.args.output.form == Form::Plain(Output::Wide) { K::HEADERS.len() } else { K::NARROW }
+        if self.args.output.form == Form::Plain(Output::Wide) {
+            self.listing.headers.len()
+        } else {
+            self.listing.narrow
+        }
     }
 
     fn headers(&self) -> Vec<&str> {
         if let Form::Columns(columns) = &self.args.output.form {
             return form::headers(columns);
         }
-        let mut headers = K::HEADERS[..self.columns()].to_vec();
+        let mut headers = self.listing.headers[..self.columns()].to_vec();
         if self.args.all_namespaces {
             headers.insert(0, "NAMESPACE");
         }
@@ -158,7 +172,7 @@ impl<'a, K: Listed> Lines<'a, K> {
         };
         let is_one = self.args.names.len() == 1;
         match &self.args.output.form {
-            Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| name_of::<K>(&line.name)).collect()),
+            Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),
             Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
                 Ok(table((!self.args.output.no_headers).then_some(&self.headers()[..]), &rows())?)
             }
@@ -190,7 +204,7 @@ impl<'a, K: Listed> Lines<'a, K> {
                 let mark = if *output == Output::Yaml { "---\n" } else { "" };
                 json::object(&value, *output).map(|text| mark.to_owned() + &text)
             }
-            (Form::Plain(Output::Name), _) => Ok(name_of::<K>(&line.name)),
+            (Form::Plain(Output::Name), _) => Ok(self.name_of(&line.name)),
             (_, Shown::Row(row)) => {
                 // Those above give the widths.
                 self.all.drain(..self.all.len().saturating_sub(RULER));
@@ -208,6 +222,11 @@ impl<'a, K: Listed> Lines<'a, K> {
         }
     }
 
+    fn name_of(&self, name: &str) -> String {
+        let resource = &self.listing.resource;
+        format!("{}.{}/{name}\n", resource.kind.to_lowercase(), resource.group)
+    }
+
     /// Control characters of the cluster's texts move no terminal's cursor.
     fn harmless(&self, text: String) -> String {
         if !self.to_terminal {
@@ -219,10 +238,6 @@ impl<'a, K: Listed> Lines<'a, K> {
 
 /// Rows that give the width of those that are appended: what a screen or two can hold.
 const RULER: usize = 100;
-
-fn name_of<K: Listed>(name: &str) -> String {
-    format!("{}.velero.io/{name}\n", K::KIND)
-}
 
 /// By what was asked for, then by namespace and name.
 fn order(a: &Line, b: &Line) -> Ordering {

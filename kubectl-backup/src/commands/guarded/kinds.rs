@@ -1,0 +1,135 @@
+//! Which kinds of which profiles a cluster serves, and how people call them.
+
+use backup_core::profile::Profile;
+use backup_lock::{ObjectKind, observe::resource};
+use kube::core::ApiResource;
+
+use crate::{
+    client::Session,
+    error::{About, Problem},
+};
+
+/// A kind of a profile that the cluster serves.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The profile.
+    pub profile: Profile,
+    /// Which of its kinds.
+    pub kind: ObjectKind,
+    /// The same as a resource.
+    pub resource: ApiResource,
+    /// Its names in lower case, without the group: plural, singular, kind, short names.
+    pub names: Vec<String>,
+}
+
+impl Served {
+    /// Plural and group.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.resource.plural, self.resource.group)
+    }
+
+    /// Whether a person means it: any of its names, perhaps with the group.
+    fn is_called(&self, word: &str) -> bool {
+        let word = word.to_lowercase();
+        let (name, group) =
+            word.split_once('.').map_or((word.as_str(), None), |(name, group)| (name, Some(group)));
+        self.names.iter().any(|known| known == name) && group.is_none_or(|group| group == self.resource.group)
+    }
+}
+
+/// The kinds of every profile that this program knows, as far as the cluster serves them. One request for each profile.
+pub async fn served(session: &Session) -> Result<Vec<Served>, Problem> {
+    let mut all = Vec::new();
+    for profile in Profile::builtin() {
+        all.extend(of_profile(session, &profile).await?);
+    }
+    Ok(all)
+}
+
+/// The kinds of one profile that the cluster serves.
+pub async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Served>, Problem> {
+    let version = format!("{}/{}", profile.group, profile.version);
+    let about = About { verb: "list", kind: "kind", plural: &version, name: "" };
+    let list = match session.call(about, session.client.list_api_group_resources(&version)).await {
+        Ok(list) => list,
+        Err(Problem::NotServed { .. }) => return Ok(Vec::new()),
+        Err(problem) => return Err(problem),
+    };
+    let mut all = Vec::new();
+    for kind in [ObjectKind::Backup, ObjectKind::Restore] {
+        let Some(resource) = resource(profile, kind) else { continue };
+        let Some(found) = list.resources.iter().find(|one| one.name == resource.plural) else { continue };
+        let mut names =
+            vec![resource.plural.clone(), resource.kind.to_lowercase(), found.singular_name.clone()];
+        names.extend(found.short_names.iter().flatten().cloned());
+        names.retain(|name| !name.is_empty());
+        names.dedup();
+        all.push(Served { profile: profile.clone(), kind, resource, names });
+    }
+    Ok(all)
+}
+
+/// The one kind that is called so.
+pub async fn find(session: &Session, word: &str) -> Result<Served, Problem> {
+    choose(&served(session).await?, word)
+}
+
+fn choose(all: &[Served], word: &str) -> Result<Served, Problem> {
+    let known = |some: &[&Served]| some.iter().map(|one| one.full_name()).collect::<Vec<_>>().join(", ");
+    let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();
+    match called.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => Err(Problem::Other {
+            message: format!("this cluster serves no kind {word:?} that a profile is for"),
+            remedy: Some(match known(&all.iter().collect::<Vec<_>>()) {
+                none if none.is_empty() => {
+                    "It serves no kind of any profile that this program knows.".to_owned()
+                }
+                some => format!("There are: {some}"),
+            }),
+        }),
+        several => Err(Problem::Usage {
+            message: format!("{word:?} may mean several kinds"),
+            remedy: Some(format!("Say which: {}", known(several))),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(profile: &str, names: &[&str]) -> Served {
+        let profile = Profile::builtin().into_iter().find(|one| one.name == profile).unwrap();
+        let resource = resource(&profile, ObjectKind::Backup).unwrap();
+        Served {
+            profile,
+            kind: ObjectKind::Backup,
+            resource,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_kind_is_found_by_any_of_its_names_and_never_guessed() {
+        let all = || {
+            vec![served("velero", &["backups", "backup", "bk"]), served("percona-ps", &["bk", "ps-backup"])]
+        };
+        for (word, group) in [
+            ("backup", Some("velero.io")),
+            ("Backups.velero.io", Some("velero.io")),
+            ("ps-backup", Some("ps.percona.com")),
+            ("bk.ps.percona.com", Some("ps.percona.com")),
+            ("bk", None),
+            ("backups.ps.percona.com", None),
+            ("pods", None),
+            ("", None),
+        ] {
+            let found = choose(&all(), word).ok().map(|one| one.resource.group);
+            assert_eq!(found.as_deref(), group, "{word}");
+        }
+        let problem = choose(&all(), "bk").unwrap_err();
+        assert!(problem.remedy().unwrap().contains("perconaservermysqlbackups.ps.percona.com"), "{problem}");
+        assert!(choose(&[], "x").unwrap_err().remedy().unwrap().contains("no kind of any profile"));
+    }
+}

@@ -1,0 +1,173 @@
+use axum::http::Method;
+use backup_core::profile::Profile;
+use backup_lock::{Footprint, Ledger, ObjectKey, State, ledger::Ask};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::{FakeApi, Fault, failure},
+    person::Person,
+    samples::{completed_backup, lease_of, with},
+};
+
+const CLUSTER: &str = "percona-ps/db/cluster1";
+const VERSION: &str = "ps.percona.com/v1";
+const BACKUPS: &str = "perconaservermysqlbackups";
+const RESTORES: &str = "perconaservermysqlrestores";
+
+/// What a cluster with Percona's operator tells of its kinds.
+fn resources() -> Value {
+    let kind = |plural: &str, kind: &str, short: Value| json!({"name": plural, "singularName": kind.to_lowercase(), "kind": kind, "namespaced": true, "shortNames": short, "verbs": ["get", "list", "watch"]});
+    json!([
+        kind(BACKUPS, "PerconaServerMySQLBackup", json!(["ps-backup", "ps-backups"])),
+        {"name": format!("{BACKUPS}/status"), "singularName": "", "kind": "PerconaServerMySQLBackup", "namespaced": true, "verbs": ["get"]},
+        kind(RESTORES, "PerconaServerMySQLRestore", json!(["ps-restore"])),
+    ])
+}
+
+fn object(kind: &str, name: &str, state: &str) -> Value {
+    json!({
+        "apiVersion": VERSION,
+        "kind": kind,
+        "metadata": {
+            "name": name, "namespace": "db", "uid": format!("uid-of-{name}"), "resourceVersion": "7",
+            "creationTimestamp": "2026-11-03T04:14:12Z", "labels": {"night": (state == "Succeeded").to_string()},
+        },
+        "spec": {"clusterName": "cluster1"},
+        "status": {"state": state, "destination": format!("s3://acme/{name}"), "storage": {"type": "s3"}},
+    })
+}
+
+fn backup(name: &str, state: &str) -> Value {
+    object("PerconaServerMySQLBackup", name, state)
+}
+
+async fn cluster() -> FakeApi {
+    let api = FakeApi::start().await;
+    let profile = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
+    let mut ledger = Ledger::default();
+    let (restore, everything) = (ObjectKey::restore("db", "back-again"), Footprint::everything());
+    let since = "2026-11-03T05:10:12Z";
+    ledger.admit(&restore, "uid-of-back-again", &everything, since, &Ask::default()).unwrap();
+    ledger.adopt(&ObjectKey::backup("db", "beside"), "uid-of-beside", &everything, State::Active, since);
+    let queue = Ask { queue: true, forced: None };
+    ledger.admit(&ObjectKey::restore("db", "later"), "uid-of-later", &everything, since, &queue).unwrap();
+    let nameless = with(backup("nameless", ""), &json!({"spec": {"clusterName": ""}, "status": null}));
+    let elsewhere = json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});
+    api.serves(VERSION, &resources())
+        .has("leases", lease_of(profile, CLUSTER, &ledger).await)
+        .has(BACKUPS, backup("nightly-20261102030000", "Succeeded"))
+        .has(BACKUPS, backup("nightly-20261103030000", "Error"))
+        .has(BACKUPS, backup("beside", "Running"))
+        .has(BACKUPS, backup("newer", "Compact\u{1b}[2Jing"))
+        .has(BACKUPS, with(backup("elsewhere", "Running"), &elsewhere))
+        .has(BACKUPS, nameless)
+        .has(RESTORES, object("PerconaServerMySQLRestore", "back-again", "Starting"))
+        .has(RESTORES, object("PerconaServerMySQLRestore", "later", ""));
+    api
+}
+
+#[tokio::test]
+async fn another_operators_objects_are_listed_with_their_claims() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup get --kind=ps-backups",
+        "kubectl backup get --kind=ps-restore -o wide",
+        "kubectl backup get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
+        "kubectl backup get --kind=ps-backup --in=db --sort-by=.status.state",
+        "kubectl backup get --kind=perconaservermysqlrestores.ps.percona.com db/later db/gone",
+        "kubectl backup get --kind=ps-backup beside --in=db",
+        "kubectl backup get --kind=ps-backup -o name",
+        "kubectl backup get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
+        "kubectl backup get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination",
+    ] {
+        all = all + &person.types(line).await + "\n";
+    }
+    assert_snapshot!(all);
+    assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_there_or_not_clear_is_told_with_those_that_are() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup get --kind=pods",
+        "kubectl backup get --kind=ps-backup nightly",
+        "kubectl backup get --kind=ps-backup -A --in=db",
+        "kubectl backup get --in=db",
+        "kubectl backup describe --kind=ps-backup nightly",
+        "kubectl backup describe --kind=ps-backup db/nightly -w",
+        "kubectl backup describe --kind=ps-backup db/gone",
+    ] {
+        all = all + &person.types(line).await + "\n";
+    }
+    all += &Person::at(&FakeApi::start().await).types("kubectl backup get --kind=ps-backup").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn one_of_another_operators_objects_is_described_from_its_own_fields() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "kubectl backup describe --kind=ps-backup db/beside",
+        "kubectl backup describe --kind=ps-restore later --in=db",
+        "kubectl backup describe --kind=ps-backup db/nightly-20261102030000",
+        "kubectl backup describe --kind=ps-backup db/nameless",
+        "kubectl backup describe --kind=ps-backup db/newer",
+        "kubectl backup describe --kind=ps-backup db/beside -o yaml",
+    ] {
+        all = all + &person.types(line).await + "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_velero_servers_objects_are_shown_by_the_same_code() {
+    let api = FakeApi::start().await;
+    let kind = json!([{"name": "backups", "singularName": "backup", "kind": "Backup", "namespaced": true, "verbs": ["list"]}]);
+    api.serves("velero.io/v1", &kind).has("backups", completed_backup("nightly"));
+    let mut all = Person::at(&api).types("kubectl backup get --kind=backups").await;
+    all += &Person::at(&api).types("kubectl backup describe --kind=backups velero/nightly").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn claims_that_can_not_be_read_hide_no_object() {
+    let api = cluster().await;
+    let mut all = String::new();
+    for line in [
+        "kubectl backup get --kind=ps-backup db/beside",
+        "kubectl backup describe --kind=ps-backup db/beside",
+    ] {
+        let no =
+            failure(403, "Forbidden", "leases is forbidden: User \"jane\" cannot list resource", &json!({}));
+        api.next(Method::GET, "/leases", Fault::Answer(403, no));
+        all += &Person::at(&api).types(line).await;
+    }
+    let mut lease = api.all("leases").remove(0);
+    lease["metadata"]["annotations"]["backup-lock/sum"] = json!("0123456789abcdef");
+    api.has("leases", lease);
+    all += &Person::at(&api).types("kubectl backup get --kind=ps-backup db/beside").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn following_another_operators_objects_shows_what_they_say_and_no_old_claims() {
+    let api = FakeApi::start().await;
+    api.serves(VERSION, &resources()).has(BACKUPS, backup("nightly", "Starting"));
+    let event = json!({"type": "MODIFIED", "object": with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}))});
+    let bytes = format!("{event}\n").into_bytes();
+    api.next(
+        Method::GET,
+        "?watch",
+        Fault::Bytes(200, vec![("content-type", "application/json".to_owned())], bytes),
+    );
+    let seen = Person::at(&api).watches("kubectl backup get --kind=ps-backup -w", "Running").await;
+    assert_snapshot!(seen);
+}
