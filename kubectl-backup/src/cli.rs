@@ -30,7 +30,7 @@ pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use operations::OperationsArgs;
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub use schedules::SchedulesArgs;
-pub use stored::{DownloadArgs, LogsArgs};
+pub use stored::{DownloadArgs, LogsArgs, VerifyArgs};
 pub use sync::SyncArgs;
 pub use version::{CompletionArgs, Shell, VersionArgs};
 pub use wait::{Until, UntilArgs, WaitForArgs};
@@ -90,6 +90,8 @@ pub enum Command {
     Operations(OperationsArgs),
     /// Get the tarball of a backup: all its items, Secrets included
     Download(DownloadArgs),
+    /// Check that the stored files of a backup are complete, agree with one another and can be read
+    Verify(VerifyArgs),
     /// Restore from a backup; and list, show, cancel and delete restores
     Restore(Box<RestoreArgs>),
     /// Wait for the end of backups, for a phase, or until nothing holds a scope

@@ -21,6 +21,7 @@ pub mod spec;
 pub mod stored;
 pub mod subject;
 pub mod sync;
+pub mod verify;
 pub mod version;
 pub mod wait;
 pub mod wait_for;
@@ -51,6 +52,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
         },
         Command::Logs(args) => Box::pin(stored::backup_log(&global, args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(&global, args, terminal)).await,
+        Command::Verify(args) => Box::pin(verify::run(&global, args, terminal)).await,
         Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(&global, args, terminal).await,
         Command::Wait(args) => Box::pin(wait_for::backups(&global, args, terminal)).await,

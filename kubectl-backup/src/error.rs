@@ -177,6 +177,18 @@ pub enum Problem {
     /// stdout can't be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
+    /// The server gives no such file.
+    #[error("{message}")]
+    NoFile {
+        /// Its sentence.
+        message: String,
+    },
+    /// A file in the store is not what it should be.
+    #[error("{message}")]
+    BadFile {
+        /// Which one, and what is wrong with it.
+        message: String,
+    },
     /// Anything else.
     #[error("{message}")]
     Other {
@@ -214,6 +226,7 @@ impl Problem {
             Self::Unreadable { .. } => "unreadable",
             Self::Api { .. } => "api",
             Self::Output(_) => "output",
+            Self::NoFile { .. } | Self::BadFile { .. } => "file",
             Self::Other { .. } => "other",
         }
     }
@@ -255,7 +268,13 @@ impl Problem {
                 format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}")
             }
             Self::Api { code: 500.., .. } => "The API server or a webhook has a problem of its own: try again in a moment.".to_owned(),
-            Self::Refused { .. } | Self::StillRefused { .. } | Self::Invalid { .. } | Self::Api { .. } | Self::Output(_) => return None,
+            Self::BadFile { .. } => "The file in the store is damaged.".to_owned(),
+            Self::Refused { .. }
+            | Self::StillRefused { .. }
+            | Self::Invalid { .. }
+            | Self::Api { .. }
+            | Self::Output(_)
+            | Self::NoFile { .. } => return None,
         })
     }
 }

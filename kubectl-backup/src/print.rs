@@ -12,3 +12,4 @@ pub mod schedule;
 pub mod style;
 pub mod sync;
 pub mod table;
+pub mod verify;

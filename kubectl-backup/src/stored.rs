@@ -6,6 +6,7 @@
 //! then is replaced by a new one.
 
 mod document;
+mod pipe;
 mod url;
 
 use std::{cell::Cell, time::Duration};
@@ -38,7 +39,8 @@ use crate::{
     print::table::plain,
 };
 
-pub use document::document;
+pub use document::{document, sized};
+pub use pipe::piped;
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -228,7 +230,7 @@ impl Reading<'_> {
         let code = response.status();
         if code == StatusCode::NOT_FOUND {
             let message = format!("there is no {} in the store", self.title());
-            return Trouble::Final(Problem::Other { message, remedy: None });
+            return Trouble::Final(Problem::NoFile { message });
         }
         if code == StatusCode::FORBIDDEN {
             self.grant = None;
@@ -266,7 +268,7 @@ impl Reading<'_> {
                 Err(Trouble::Passing(problem))
             }
             StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Passing(problem)),
-            _ => Err(Trouble::Final(Problem::Other { message: plain(&status.message), remedy: None })),
+            _ => Err(Trouble::Final(Problem::NoFile { message: plain(&status.message) })),
         }
     }
 
@@ -353,7 +355,7 @@ async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
             }
             Some(DownloadRequestPhase::Failed) => {
                 let message = plain(&status.message.unwrap_or_default());
-                return Err(Trouble::Final(Problem::Other { message, remedy: None }));
+                return Err(Trouble::Final(Problem::NoFile { message }));
             }
             _ => {}
         }

@@ -15,4 +15,5 @@ pub mod restore;
 pub mod schedule;
 pub mod stored;
 pub mod sync;
+pub mod verify;
 pub mod version;

@@ -6,13 +6,15 @@ mod compress;
 mod index;
 mod paths;
 mod reader;
+mod walk;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub use index::{Contents, ItemRef};
-pub use paths::ItemPath;
+pub use paths::{Entry, ItemPath};
+pub use walk::walk;
 pub(crate) use writer::{Writer, now};
 
 /// Version of the layout inside the tarball, for `status.formatVersion`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::EXIT_CODES;
+use super::{EXIT_CODES, backup::DocumentOutput};
 
 const LOGS_EXAMPLES: &str = "\
 Examples:
@@ -45,4 +45,23 @@ pub struct DownloadArgs {
     /// Overwrite the file if it exists
     #[arg(long)]
     pub force: bool,
+}
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  # Could this backup be restored?
+  kubectl backup verify nightly-20261103030000
+
+  # What was found, for a program
+  kubectl backup verify nightly-20261103030000 -o json";
+
+/// `verify`
+#[derive(Args, Debug)]
+#[command(after_help = format!("{VERIFY_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct VerifyArgs {
+    /// Name of the backup
+    pub name: String,
+    /// Print a document of kubectl-backup/v1: json or yaml
+    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
+    pub output: Option<DocumentOutput>,
 }

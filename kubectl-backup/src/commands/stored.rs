@@ -48,9 +48,8 @@ async fn log<K: Subject>(
     let wanted = Wanted { kind, name, uid: &uid };
     let Terminal { out, err, out_is_terminal, .. } = terminal;
     let mut text = MultiGzDecoder::new(Vec::new());
-    let unreadable = |error: std::io::Error| Problem::Other {
+    let unreadable = |error: std::io::Error| Problem::BadFile {
         message: format!("the log of {name} cannot be read: {error}"),
-        remedy: Some("The file in the store is damaged.".to_owned()),
     };
     let mut show = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
         // The end of a line may not have come yet.

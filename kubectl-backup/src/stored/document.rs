@@ -13,6 +13,11 @@ const LARGEST: usize = 64 << 20;
 
 /// Reads a document. What is unknown in it is left out.
 pub async fn document<T: DeserializeOwned>(session: &Session, wanted: &Wanted<'_>) -> Result<T, Problem> {
+    sized(session, wanted).await.map(|(document, _)| document)
+}
+
+/// The same, with its size as it is stored (bytes).
+pub async fn sized<T: DeserializeOwned>(session: &Session, wanted: &Wanted<'_>) -> Result<(T, u64), Problem> {
     let mut text = MultiGzDecoder::new(Vec::new());
     let sink = |bytes: &[u8]| {
         text.write_all(bytes).map_err(|error| damaged(wanted, &error))?;
@@ -22,14 +27,12 @@ pub async fn document<T: DeserializeOwned>(session: &Session, wanted: &Wanted<'_
         }
         Ok(())
     };
-    read(session, wanted, sink, |_| ()).await?;
+    let size = read(session, wanted, sink, |_| ()).await?;
     let text = text.finish().map_err(|error| damaged(wanted, &error))?;
-    serde_json::from_slice(&text).map_err(|error| damaged(wanted, &error))
+    let document = serde_json::from_slice(&text).map_err(|error| damaged(wanted, &error))?;
+    Ok((document, size))
 }
 
 fn damaged(wanted: &Wanted<'_>, error: &dyn std::fmt::Display) -> Problem {
-    Problem::Other {
-        message: format!("{} cannot be read: {error}", title(wanted)),
-        remedy: Some("The file in the store is damaged.".to_owned()),
-    }
+    Problem::BadFile { message: format!("{} cannot be read: {error}", title(wanted)) }
 }

@@ -86,8 +86,13 @@ impl FakeApi {
     pub fn has_file(&self, kind: &str, name: &str, content: &Value) -> &Self {
         let mut file = GzEncoder::new(Vec::new(), Compression::fast());
         file.write_all(content.to_string().as_bytes()).unwrap();
+        self.has_bytes(kind, name, file.finish().unwrap())
+    }
+
+    /// The same, of a file that is no document.
+    pub fn has_bytes(&self, kind: &str, name: &str, content: Vec<u8>) -> &Self {
         let key = (kind.to_owned(), name.to_owned());
-        self.inner.lock().unwrap().files.insert(key, file.finish().unwrap());
+        self.inner.lock().unwrap().files.insert(key, content);
         self
     }
 

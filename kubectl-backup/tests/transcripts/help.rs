@@ -12,6 +12,7 @@ async fn help_of_every_command() {
         "describe",
         "logs",
         "download",
+        "verify",
         "cancel",
         "delete",
         "restore",

@@ -25,6 +25,7 @@ mod samples;
 mod schedules;
 mod stored;
 mod sync;
+mod verify;
 mod version;
 mod wait;
 mod wait_for;

@@ -4,6 +4,8 @@ use crate::StoreError;
 
 /// First entry of a tarball.
 pub(super) const VERSION: &str = "metadata/version";
+/// Stands behind the version in a path, if that is the group's preferred one.
+const PREFERRED: &str = "-preferredversion";
 
 /// Names an item, and says where it goes in the tarball.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,7 @@ impl ItemPath<'_> {
         Ok(if self.preferred {
             vec![
                 format!("resources/{resource}/{tail}"),
-                format!("resources/{resource}/{version}-preferredversion/{tail}"),
+                format!("resources/{resource}/{version}{PREFERRED}/{tail}"),
             ]
         } else {
             vec![format!("resources/{resource}/{version}/{tail}")]
@@ -53,12 +55,28 @@ fn is_part(part: &str) -> bool {
 
 /// What an entry of a tarball is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entry<'a> {
+pub enum Entry<'a> {
     /// An item at its unversioned path.
-    Item { group_resource: &'a str, namespace: Option<&'a str>, name: &'a str },
+    Item {
+        /// `pods`, `deployments.apps`.
+        group_resource: &'a str,
+        /// Its namespace; none if it is cluster-scoped.
+        namespace: Option<&'a str>,
+        /// Its name.
+        name: &'a str,
+    },
+    /// An item at a path with the version that it was read with.
+    Versioned {
+        /// Whether the path says that this is the group's preferred version.
+        preferred: bool,
+        /// Its namespace; none if it is cluster-scoped.
+        namespace: Option<&'a str>,
+        /// Its name.
+        name: &'a str,
+    },
     /// The version of the layout.
     Version,
-    /// Something else: an item at a versioned path, or a file we don't know.
+    /// A file that we don't know.
     Other,
 }
 
@@ -74,18 +92,30 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
     }
     Ok(match parts[..] {
         ["metadata", "version"] => Entry::Version,
-        ["resources", group_resource, "cluster", file] => item(group_resource, None, file),
+        ["resources", group_resource, "cluster", file] => item(group_resource, None, None, file),
         ["resources", group_resource, "namespaces", namespace, file] => {
-            item(group_resource, Some(namespace), file)
+            item(group_resource, None, Some(namespace), file)
+        }
+        ["resources", group_resource, version, "cluster", file] => {
+            item(group_resource, Some(version), None, file)
+        }
+        ["resources", group_resource, version, "namespaces", namespace, file] => {
+            item(group_resource, Some(version), Some(namespace), file)
         }
         _ => Entry::Other,
     })
 }
 
-fn item<'a>(group_resource: &'a str, namespace: Option<&'a str>, file: &'a str) -> Entry<'a> {
-    match file.strip_suffix(".json") {
-        Some(name) if !name.is_empty() => Entry::Item { group_resource, namespace, name },
-        _ => Entry::Other,
+fn item<'a>(
+    group_resource: &'a str,
+    version: Option<&str>,
+    namespace: Option<&'a str>,
+    file: &'a str,
+) -> Entry<'a> {
+    let Some(name) = file.strip_suffix(".json").filter(|name| !name.is_empty()) else { return Entry::Other };
+    match version {
+        None => Entry::Item { group_resource, namespace, name },
+        Some(version) => Entry::Versioned { preferred: version.ends_with(PREFERRED), namespace, name },
     }
 }
 
@@ -127,15 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn only_unversioned_items_are_taken() {
+    fn a_path_says_which_item_it_holds_and_in_which_version() {
         let item = |group_resource, namespace, name| Ok(Entry::Item { group_resource, namespace, name });
+        let versioned = |preferred, namespace| Ok(Entry::Versioned { preferred, namespace, name: "p" });
         let table = [
             ("metadata/version", Ok(Entry::Version)),
             ("resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
             ("./resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
             ("resources/nodes/cluster/n.json.json", item("nodes", None, "n.json")),
-            ("resources/pods/v1-preferredversion/namespaces/a/p.json", Ok(Entry::Other)),
-            ("resources/pods/v1/cluster/p.json", Ok(Entry::Other)),
+            ("resources/pods/v1-preferredversion/namespaces/a/p.json", versioned(true, Some("a"))),
+            ("resources/pods/v1/namespaces/a/p.json", versioned(false, Some("a"))),
+            ("resources/pods/v1/cluster/p.json", versioned(false, None)),
+            ("resources/pods/v1/cluster/p", Ok(Entry::Other)),
             ("resources/pods/cluster/.json", Ok(Entry::Other)),
             ("resources/pods/cluster/p.yaml", Ok(Entry::Other)),
             ("something/else", Ok(Entry::Other)),

@@ -3,19 +3,18 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
-    io::{self, BufReader, BufWriter, Read, Write},
+    io::{self, BufWriter, Read, Write},
     rc::Rc,
 };
 
-use flate2::bufread::MultiGzDecoder;
 use futures::TryStreamExt;
-use tar::{Archive, EntryType};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
 use super::{
-    Contents, FORMAT_VERSION, ItemRef, MAX_ITEM, MAX_TOTAL,
+    Contents, ItemRef,
     index::{CLUSTER, path_hash},
-    paths::{self, Entry},
+    paths::Entry,
+    walk::walk,
 };
 use crate::{Location, StoreError};
 
@@ -55,6 +54,9 @@ pub(super) fn index(url: &str, source: impl Read) -> Result<Contents, StoreError
         (Err(StoreError::Corrupt { .. }), Some(error)) => {
             Err(StoreError::Unreachable { action: "read".to_owned(), url: url.to_owned(), detail: error })
         }
+        (Err(StoreError::Corrupt { url, detail }), None) => {
+            Err(StoreError::Corrupt { url, detail: format!("{detail}; {REMEDY}") })
+        }
         (result, _) => result,
     }
 }
@@ -85,30 +87,12 @@ impl<'a> Indexer<'a> {
     }
 
     fn run(mut self, source: impl Read) -> Result<Contents, StoreError> {
-        let decoder = MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, source));
-        let mut archive = Archive::new(Tail { inner: decoder, total: 0, zeros: 0 });
-        let mut last = "its beginning".to_owned();
-        let mut end = 0;
-        let entries = archive.entries().map_err(|error| self.corrupt(&last, &error.to_string()))?;
-        for entry in entries {
-            let mut entry = entry.map_err(|error| self.damaged(&last, &error))?;
-            let path = entry.path_bytes().into_owned();
-            last = String::from_utf8_lossy(&path).into_owned();
-            let size = entry.size();
-            end = entry.raw_file_position().saturating_add(size.next_multiple_of(512));
-            self.entry(&path, &last, size, &mut entry)?;
-        }
-        let mut tail = archive.into_inner();
-        // To the very end: the checksum of the last gzip member, and the zero blocks that end a tar archive. Without
-        // them the archive was cut at a place that happens to look like an end.
-        io::copy(&mut tail, &mut io::sink()).map_err(|error| self.damaged(&last, &error))?;
-        let after = tail.total.saturating_sub(end);
-        if after < 1024 || tail.zeros < after {
-            return Err(self.corrupt(
-                &last,
-                "the mark of the archive's end is missing after it: the file was cut short",
-            ));
-        }
+        walk(self.url, source, |entry, json| match *entry {
+            Entry::Item { group_resource, namespace, name } => {
+                self.item(group_resource, namespace, name, json)
+            }
+            Entry::Version | Entry::Versioned { .. } | Entry::Other => Ok(()),
+        })?;
         let data = self
             .data
             .into_inner()
@@ -117,55 +101,23 @@ impl<'a> Indexer<'a> {
         Ok(Contents { url: url.to_owned(), data, namespaces, types, paths })
     }
 
-    fn entry(
+    /// An item, into the temporary file.
+    fn item(
         &mut self,
-        path: &[u8],
-        shown: &str,
-        size: u64,
-        entry: &mut tar::Entry<'_, impl Read>,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+        json: &[u8],
     ) -> Result<(), StoreError> {
-        match entry.header().entry_type() {
-            EntryType::Regular => {}
-            // Not written by any backup, but by people who repack one; they hold nothing.
-            EntryType::Directory | EntryType::XGlobalHeader => return Ok(()),
-            other => {
-                return Err(self.corrupt(shown, &format!("it is not a regular file but of type {other:?}")));
-            }
-        }
-        if size > MAX_ITEM {
-            return Err(self.corrupt(shown, &format!("it has {size} bytes, at most {MAX_ITEM} are expected")));
-        }
-        match paths::parse(path).map_err(|why| self.corrupt(shown, why))? {
-            Entry::Item { group_resource, namespace, name } => {
-                let item = ItemRef {
-                    offset: self.offset,
-                    len: u32::try_from(size).map_err(|_| self.corrupt(shown, "it is too large"))?,
-                    namespace: self.namespace_id(namespace),
-                };
-                self.copy(shown, size, entry)?;
-                self.add(group_resource, namespace, name, item);
-                Ok(())
-            }
-            Entry::Version => self.check_version(shown, entry),
-            Entry::Other => Ok(()),
-        }
-    }
-
-    /// The data of an item, into the temporary file.
-    fn copy(&mut self, shown: &str, size: u64, entry: &mut impl Read) -> Result<(), StoreError> {
-        let mut buffer = [0; 16 * 1024];
-        let mut left = size;
-        while left > 0 {
-            let read = entry.read(&mut buffer).map_err(|error| self.damaged(shown, &error))?;
-            if read == 0 {
-                return Err(self.corrupt(shown, "the file ends inside it: it was cut short"));
-            }
-            self.data
-                .write_all(&buffer[..read])
-                .map_err(|error| StoreError::io("write a temporary file", &error))?;
-            left = left.saturating_sub(read as u64);
-            self.offset += read as u64;
-        }
+        let item = ItemRef {
+            offset: self.offset,
+            // No item is larger than MAX_ITEM.
+            len: u32::try_from(json.len()).unwrap_or(u32::MAX),
+            namespace: self.namespace_id(namespace),
+        };
+        self.data.write_all(json).map_err(|error| StoreError::io("write a temporary file", &error))?;
+        self.offset += json.len() as u64;
+        self.add(group_resource, namespace, name, item);
         Ok(())
     }
 
@@ -193,29 +145,6 @@ impl<'a> Indexer<'a> {
         self.namespace_ids.insert(namespace.into(), id);
         id
     }
-
-    fn check_version(&self, shown: &str, entry: &mut impl Read) -> Result<(), StoreError> {
-        let mut text = String::new();
-        entry.take(64).read_to_string(&mut text).map_err(|error| self.damaged(shown, &error))?;
-        let text = text.trim();
-        if text == "1" || text.starts_with("1.") {
-            return Ok(());
-        }
-        Err(self
-            .corrupt(shown, &format!("the layout has version {text:?}, this program knows {FORMAT_VERSION}")))
-    }
-
-    fn damaged(&self, shown: &str, error: &io::Error) -> StoreError {
-        let how = match error.kind() {
-            io::ErrorKind::UnexpectedEof => "the file was cut short there".to_owned(),
-            _ => format!("the file is damaged there: {error}"),
-        };
-        self.corrupt(shown, &how)
-    }
-
-    fn corrupt(&self, shown: &str, why: &str) -> StoreError {
-        StoreError::Corrupt { url: self.url.to_owned(), detail: format!("entry {shown}: {why}; {REMEDY}") }
-    }
 }
 
 /// Keeps the reason why a download broke off.
@@ -231,27 +160,5 @@ impl<R: Read> Read for Download<R> {
                 *self.failure.borrow_mut() = Some(error.to_string());
             }
         })
-    }
-}
-
-/// Counts what was unpacked, and the zeros at its end. Ends with an error at [`MAX_TOTAL`].
-struct Tail<R> {
-    inner: R,
-    total: u64,
-    zeros: u64,
-}
-
-impl<R: Read> Read for Tail<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.total += read as u64;
-        if self.total > MAX_TOTAL {
-            return Err(io::Error::other(format!("it unpacks to more than {MAX_TOTAL} bytes")));
-        }
-        match buffer[..read].iter().rposition(|byte| *byte != 0) {
-            Some(at) => self.zeros = (read - at - 1) as u64,
-            None => self.zeros += read as u64,
-        }
-        Ok(read)
     }
 }

@@ -40,6 +40,7 @@ mod sync;
 mod sync_removal;
 mod takeover;
 mod velero_plugins;
+mod verifying;
 
 use std::{process::ExitCode, time::Instant};
 
@@ -183,7 +184,7 @@ async fn main() -> ExitCode {
         ),
         (
             "readers who reach nothing but the API server",
-            [reading::TESTS, describing::TESTS].concat(),
+            [reading::TESTS, describing::TESTS, verifying::TESTS].concat(),
             World::builder().webhooks(1).files().plugins().controller_args(&[
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",

@@ -1,0 +1,144 @@
+//! Whether the counts in a backup's status are those of its files. Each difference is a sentence.
+
+use backup_core::{
+    api::{Backup, BackupStatus},
+    operation::{BackupOperation, Operation as _, OperationPhase},
+    results::Results,
+};
+
+use crate::view::stored::{contents::ResourceList, volumes::VolumeView};
+
+fn difference(what: &str, status: i64, file: usize) -> Option<String> {
+    let same = usize::try_from(status).is_ok_and(|status| status == file);
+    (!same).then(|| format!("the status of the backup says {status} {what}, the file has {file}"))
+}
+
+/// Items by name.
+pub fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
+    let listed = list.values().map(Vec::len).sum();
+    let progress = backup.status.progress.as_ref();
+    progress.and_then(|progress| difference("items", progress.items_backed_up, listed)).into_iter().collect()
+}
+
+/// Errors and warnings. A Velero server counts operations that failed as errors, and does not write them into the file.
+pub fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
+    let (errors, warnings) = (results.errors(), results.warnings());
+    let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
+    let count = |number: i64| usize::try_from(number).unwrap_or_default();
+    let errors = if explained { None } else { difference("errors", status.errors, count(errors)) };
+    errors.into_iter().chain(difference("warnings", status.warnings, count(warnings))).collect()
+}
+
+/// Operations, and that all of them have ended.
+pub fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
+    let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
+    let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
+    [
+        difference("operations", status.backup_item_operations_attempted, operations.len()),
+        difference(
+            "completed operations",
+            status.backup_item_operations_completed,
+            of(&OperationPhase::Completed),
+        ),
+        difference("failed operations", status.backup_item_operations_failed, of(&OperationPhase::Failed)),
+        (going > 0).then(|| format!("{going} operations have not ended, though the backup has")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Volumes: each CSI snapshot that was completed has an entry. There may be more, of those that failed or were moved.
+pub fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
+    let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
+    let completed = status.csi_volume_snapshots_completed;
+    let told = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
+    if told { Vec::new() } else { difference("CSI snapshots", completed, entries).into_iter().collect() }
+}
+
+/// Native snapshots, of which the file has so many.
+pub fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
+    difference("native snapshots", status.volume_snapshots_attempted, count).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::view::stored::volumes::Entry;
+
+    fn status(value: Value) -> BackupStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_status_and_files_that_agree_are_no_finding_and_others_are_told_with_both_counts() {
+        let operation = |phase: &str| json!({ "spec": {}, "status": { "phase": phase } });
+        let all: Vec<BackupOperation> =
+            serde_json::from_value(json!([operation("Completed"), operation("Failed")])).unwrap();
+        let counts = |attempted: i64, completed: i64, failed: i64| {
+            status(
+                json!({ "backupItemOperationsAttempted": attempted, "backupItemOperationsCompleted": completed, "backupItemOperationsFailed": failed }),
+            )
+        };
+        assert_eq!(operations(&counts(2, 1, 1), &all), Vec::<String>::new());
+        assert_eq!(
+            operations(&counts(3, 2, 1), &all),
+            [
+                "the status of the backup says 3 operations, the file has 2",
+                "the status of the backup says 2 completed operations, the file has 1"
+            ]
+        );
+        let going: Vec<BackupOperation> = serde_json::from_value(json!([operation("InProgress")])).unwrap();
+        assert_eq!(
+            operations(&counts(1, 0, 0), &going),
+            ["1 operations have not ended, though the backup has"]
+        );
+    }
+
+    #[test]
+    fn errors_of_failed_operations_may_be_counted_and_not_written() {
+        let written: Results = serde_json::from_value(
+            json!({ "errors": { "velero": ["a"] }, "warnings": { "cluster": ["b"] } }),
+        )
+        .unwrap();
+        for (errors, failed, good) in
+            [(1, 0, true), (2, 1, true), (2, 0, false), (0, 0, false), (0, 5, false)]
+        {
+            let status =
+                status(json!({ "errors": errors, "warnings": 1, "backupItemOperationsFailed": failed }));
+            assert_eq!(results(&status, &written).is_empty(), good, "{errors} errors, {failed} failed");
+        }
+        let status = status(json!({ "errors": 1 }));
+        assert_eq!(results(&status, &written), ["the status of the backup says 0 warnings, the file has 1"]);
+    }
+
+    #[test]
+    fn every_completed_snapshot_has_its_entry() {
+        let entry = |text: Value| VolumeView::from(serde_json::from_value::<Entry>(text).unwrap());
+        let all = [
+            entry(json!({ "pvName": "a", "backupMethod": "CSISnapshot" })),
+            entry(json!({ "pvName": "b", "skipped": true })),
+        ];
+        let completed = |count: i64| status(json!({ "csiVolumeSnapshotsCompleted": count }));
+        assert_eq!(volumes(&completed(1), &all), Vec::<String>::new());
+        assert_eq!(volumes(&completed(0), &all), Vec::<String>::new());
+        assert_eq!(
+            volumes(&completed(2), &all),
+            ["the status of the backup says 2 CSI snapshots, the file has 1"]
+        );
+    }
+
+    #[test]
+    fn items_are_counted_where_the_status_counts_them() {
+        let named: ResourceList =
+            serde_json::from_value(json!({ "v1/Pod": ["a/b", "a/c"], "v1/Node": ["n"] })).unwrap();
+        let mut backup = Backup::new("b", backup_core::api::BackupSpec::default());
+        assert_eq!(list(&backup, &named), Vec::<String>::new());
+        for (count, good) in [(3, true), (4, false), (2, false)] {
+            backup.status = status(json!({ "progress": { "totalItems": 3, "itemsBackedUp": count } }));
+            assert_eq!(list(&backup, &named).is_empty(), good, "{count}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What is in a tarball, held against the list of items that is stored beside it.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    io::Read,
+};
+
+use backup_core::results::Results;
+use backup_store::{
+    StoreError,
+    tarball::{Entry, walk},
+};
+use serde::Deserialize;
+
+use crate::{print::table::plain, view::stored::contents::ResourceList};
+
+/// Names that a sentence tells; the others are counted.
+const NAMED: usize = 5;
+
+/// The items of a tarball, by `group/version/Kind namespace/name`. Holds the names, and nothing of what is in the items.
+#[derive(Debug, Default)]
+pub struct Tarball {
+    items: HashMap<String, Forms>,
+    version: Option<String>,
+    unreadable: Names,
+    misplaced: Names,
+}
+
+/// At which of its paths an item is.
+#[derive(Debug, Default)]
+struct Forms {
+    plain: bool,
+    preferred: bool,
+    other: bool,
+}
+
+/// How an item begins; the rest is only read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    api_version: String,
+    kind: String,
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+    namespace: Option<String>,
+}
+
+/// Reads a tarball to its end. Errors: it can't be read; the sentence says where.
+pub fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
+    let mut tarball = Tarball::default();
+    walk(&format!("the tarball of {name}"), source, |entry, json| {
+        tarball.see(entry, json);
+        Ok(())
+    })?;
+    Ok(tarball)
+}
+
+impl Tarball {
+    fn see(&mut self, entry: &Entry<'_>, json: &[u8]) {
+        let (namespace, name) = match *entry {
+            Entry::Item { namespace, name, .. } | Entry::Versioned { namespace, name, .. } => {
+                (namespace, name)
+            }
+            Entry::Version => {
+                self.version = Some(String::from_utf8_lossy(json).trim().to_owned());
+                return;
+            }
+            Entry::Other => return,
+        };
+        let path = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+        let head: Head = match serde_json::from_slice(json) {
+            Ok(head) => head,
+            Err(error) => return self.unreadable.add(&format!("{path}: {error}")),
+        };
+        let key = format!("{}/{} {path}", head.api_version, head.kind);
+        if head.metadata.name != name || head.metadata.namespace.as_deref() != namespace {
+            self.misplaced.add(&key);
+        }
+        let forms = self.items.entry(key).or_default();
+        match *entry {
+            Entry::Versioned { preferred: true, .. } => forms.preferred = true,
+            Entry::Versioned { .. } => forms.other = true,
+            _ => forms.plain = true,
+        }
+    }
+
+    /// "4812 items of 31 types".
+    pub fn summary(&self) -> String {
+        let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
+        format!("{} items of {} types", self.items.len(), types.len())
+    }
+
+    /// What is wrong with it, each a sentence. What an error of the backup names may be missing.
+    pub fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
+        let version = match &self.version {
+            Some(_) => None,
+            None => Some("it does not say which version its layout has (metadata/version)".to_owned()),
+        };
+        let (half, missing, extra) = (self.half(), Names::default(), Names::default());
+        let (missing, extra) = list.map_or((missing, extra), |list| self.compared(list, results));
+        let sentences = [
+            (&self.unreadable, "is no JSON of an object", "are no JSON of an object"),
+            (&self.misplaced, "lies at the path of another", "lie at paths of others"),
+            (&half, "is there in one of its two forms only", "are there in one of their two forms only"),
+            (&missing, "is listed and not in it", "are listed and not in it"),
+            (&extra, "is in it and not listed", "are in it and not listed"),
+        ];
+        version
+            .into_iter()
+            .chain(sentences.into_iter().filter_map(|(names, one, many)| names.sentence(one, many)))
+            .collect()
+    }
+
+    /// Items of a preferred version are stored twice: with and without the version in their path. The first layout had no versions.
+    fn half(&self) -> Names {
+        let both = self.version.as_deref() != Some("1");
+        let halves = self.items.iter().filter(|(_, forms)| both && forms.plain != forms.preferred);
+        Names::sorted(halves.map(|(key, _)| key.as_str()))
+    }
+
+    /// Items that are listed and missing, and such that are there and not listed.
+    fn compared(&self, list: &ResourceList, results: Option<&Results>) -> (Names, Names) {
+        let listed: HashSet<String> = list
+            .iter()
+            .flat_map(|(kind, all)| all.iter().map(move |name| format!("{kind} {name}")))
+            .collect();
+        let named = results.map(words).unwrap_or_default();
+        let is_explained =
+            |key: &&str| key.rsplit(['/', ' ']).next().is_some_and(|name| named.contains(name));
+        let is_there = |key: &str| self.items.contains_key(key);
+        let missing = listed.iter().map(String::as_str).filter(|key| !is_there(key) && !is_explained(key));
+        let extra = self.items.keys().map(String::as_str).filter(|key| !listed.contains(*key));
+        (Names::sorted(missing), Names::sorted(extra))
+    }
+}
+
+/// The words of all errors. A Velero server lists an item before it saves it, and tells an error that names it if it could not.
+fn words(results: &Results) -> HashSet<&str> {
+    let errors = &results.errors;
+    let all = errors.velero.iter().chain(&errors.cluster).chain(errors.namespaces.values().flatten());
+    let separates = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '.' | '_'));
+    all.flat_map(|text| text.split(separates)).map(|word| word.trim_matches('.')).collect()
+}
+
+/// Names for a sentence: so many as a person reads, and how many there are.
+#[derive(Debug, Default)]
+struct Names {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Names {
+    fn add(&mut self, name: &str) {
+        self.count += 1;
+        if self.first.len() < NAMED {
+            self.first.push(plain(name));
+        }
+    }
+
+    fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut all: Vec<&str> = names.collect();
+        all.sort_unstable();
+        let mut sorted = Self::default();
+        for name in all {
+            sorted.add(name);
+        }
+        sorted
+    }
+
+    /// None for no names.
+    fn sentence(&self, one: &str, many: &str) -> Option<String> {
+        let named = self.first.join(", ");
+        match self.count - self.first.len() {
+            0 if self.count == 0 => None,
+            0 if self.count == 1 => Some(format!("{named} {one}")),
+            0 => Some(format!("{named} {many}")),
+            more => Some(format!("{named} and {more} more {many}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::json;
+
+use super::*;
+
+/// A tarball of these files.
+fn tarball(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+    }
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&tar.into_inner().unwrap()).unwrap();
+    gzip.finish().unwrap()
+}
+
+const VERSION: (&str, &str) = ("metadata/version", "1.1.0\n");
+const PLAIN: &str = "resources/configmaps/namespaces/shop/a.json";
+const PREFERRED: &str = "resources/configmaps/v1-preferredversion/namespaces/shop/a.json";
+const OTHER: &str = "resources/configmaps/v1beta1/namespaces/shop/a.json";
+const ITEM: &str =
+    r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"},"data":{"b":"c"}}"#;
+
+fn list(names: &[&str]) -> ResourceList {
+    [("v1/ConfigMap".to_owned(), names.iter().map(|name| (*name).to_owned()).collect())].into()
+}
+
+fn findings(files: &[(&str, &str)], list: &ResourceList) -> Vec<String> {
+    read("b", tarball(files).as_slice()).unwrap().findings(Some(list), None)
+}
+
+#[test]
+fn a_tarball_of_the_listed_items_has_no_findings() {
+    for files in [
+        vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)],
+        // Not of the preferred version.
+        vec![VERSION, (OTHER, ITEM)],
+        vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (OTHER, ITEM), ("notes/of/somebody", "?")],
+        // Saved once more when its operation had ended.
+        vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (PLAIN, ITEM), (PREFERRED, ITEM)],
+        // The first layout had no versions.
+        vec![("metadata/version", "1"), (PLAIN, ITEM)],
+    ] {
+        assert_eq!(findings(&files, &list(&["shop/a"])), Vec::<String>::new(), "{files:?}");
+        assert_eq!(read("b", tarball(&files).as_slice()).unwrap().summary(), "1 items of 1 types");
+    }
+}
+
+#[test]
+fn whatever_does_not_agree_is_told_with_its_name() {
+    let whole = [VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)];
+    for (files, list, expected) in [
+        (whole.to_vec(), list(&["shop/a", "shop/z"]), "v1/ConfigMap shop/z is listed and not in it"),
+        (whole.to_vec(), list(&[]), "v1/ConfigMap shop/a is in it and not listed"),
+        (
+            vec![VERSION, (PLAIN, ITEM)],
+            list(&["shop/a"]),
+            "v1/ConfigMap shop/a is there in one of its two forms only",
+        ),
+        (
+            vec![VERSION, (PREFERRED, ITEM)],
+            list(&["shop/a"]),
+            "v1/ConfigMap shop/a is there in one of its two forms only",
+        ),
+        (
+            whole[1..].to_vec(),
+            list(&["shop/a"]),
+            "it does not say which version its layout has (metadata/version)",
+        ),
+        (
+            vec![VERSION, ("resources/configmaps/v1/namespaces/other/a.json", ITEM)],
+            list(&["other/a"]),
+            "v1/ConfigMap other/a lies at the path of another",
+        ),
+        (
+            vec![VERSION, (OTHER, &ITEM[..40])],
+            list(&[]),
+            "shop/a: EOF while parsing a string at line 1 column 40 is no JSON of an object",
+        ),
+    ] {
+        assert_eq!(findings(&files, &list), [expected]);
+    }
+}
+
+#[test]
+fn many_names_are_counted() {
+    let names = ["1", "2", "3", "4", "5", "6", "7"];
+    let expected = "v1/ConfigMap 1, v1/ConfigMap 2, v1/ConfigMap 3, v1/ConfigMap 4, v1/ConfigMap 5 and 2 more are listed and not in it";
+    assert_eq!(findings(&[VERSION], &list(&names)), [expected]);
+}
+
+#[test]
+fn what_an_error_of_the_backup_names_may_be_missing() {
+    let results: Results = serde_json::from_value(
+        json!({ "errors": { "namespaces": { "shop": ["resource: /configmaps name: /web-0 message: /Error backing up item."] } } }),
+    )
+    .unwrap();
+    let tarball = read("b", tarball(&[VERSION]).as_slice()).unwrap();
+    let found = |name: &str| tarball.findings(Some(&list(&[name])), Some(&results));
+    assert_eq!(found("shop/web-0"), Vec::<String>::new());
+    assert_eq!(found("shop/web"), ["v1/ConfigMap shop/web is listed and not in it"]);
+}
+
+#[test]
+fn a_tarball_that_is_cut_anywhere_can_not_be_read() {
+    let whole = tarball(&[VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)]);
+    for end in 0..whole.len() {
+        let error = read("b", &whole[..end]).unwrap_err().to_string();
+        assert!(error.starts_with("the tarball of b can not be used: entry "), "{end}: {error}");
+    }
+}

@@ -1,0 +1,108 @@
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    fake_api::FakeApi,
+    person::Person,
+    samples::{completed_backup, new_backup, with},
+};
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut file = GzEncoder::new(Vec::new(), Compression::fast());
+    file.write_all(bytes).unwrap();
+    file.finish().unwrap()
+}
+
+/// ConfigMaps of these names, as a backup holds them.
+fn tarball(names: &[&str]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, content: &str| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+    };
+    add("metadata/version", "1.1.0\n");
+    for name in names {
+        let item = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" } });
+        for folder in ["", "/v1-preferredversion"] {
+            add(&format!("resources/configmaps{folder}/namespaces/shop/{name}.json"), &item.to_string());
+        }
+    }
+    packed(&tar.into_inner().unwrap())
+}
+
+/// A backup of two items with all its files, and with this over its status.
+async fn stored(status: Value) -> FakeApi {
+    let api = FakeApi::start().await;
+    let counted = json!({ "status": { "progress": { "totalItems": 2, "itemsBackedUp": 2 }, "warnings": 1,
+        "backupItemOperationsAttempted": 1, "backupItemOperationsCompleted": 1, "csiVolumeSnapshotsAttempted": 1, "csiVolumeSnapshotsCompleted": 1 } });
+    let backup = with(completed_backup("nightly"), &counted);
+    api.has("backups", with(backup, &json!({ "status": status })))
+        .has_file("BackupResourceList", "nightly", &json!({ "v1/ConfigMap": ["shop/a", "shop/b"] }))
+        .has_file(
+            "BackupResults",
+            "nightly",
+            &json!({ "errors": {}, "warnings": { "velero": ["a warning"] } }),
+        )
+        .has_file(
+            "BackupItemOperations",
+            "nightly",
+            &json!([{ "spec": {}, "status": { "phase": "Completed" } }]),
+        )
+        .has_file(
+            "BackupVolumeInfos",
+            "nightly",
+            &json!([{ "pvName": "pv-1", "backupMethod": "CSISnapshot", "result": "succeeded" }]),
+        )
+        .has_bytes("BackupLog", "nightly", packed(b"level=info msg=\"a\"\n"))
+        .has_bytes("BackupContents", "nightly", tarball(&["a", "b"]));
+    api
+}
+
+async fn verify(api: &FakeApi) -> String {
+    Person::at(api).types("kubectl backup verify nightly").await
+}
+
+#[tokio::test]
+async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
+    let api = stored(json!({})).await;
+    assert_snapshot!(verify(&api).await);
+    assert_snapshot!("verify json", Person::at(&api).types("kubectl backup verify nightly -o json").await);
+}
+
+#[tokio::test]
+async fn files_that_do_not_agree_are_told_with_exit_code_1() {
+    let api = stored(json!({ "phase": "PartiallyFailed", "errors": 3, "backupItemOperationsCompleted": 2, "csiVolumeSnapshotsCompleted": 2 })).await;
+    api.has_file(
+        "BackupResourceList",
+        "nightly",
+        &json!({ "v1/ConfigMap": ["shop/a", "shop/c\u{1b}[2J", "shop/d"] }),
+    );
+    assert_snapshot!(verify(&api).await);
+}
+
+#[tokio::test]
+async fn files_that_are_missing_or_damaged_are_told_and_hide_no_other() {
+    let whole = tarball(&["a", "b"]);
+    let api = stored(json!({ "volumeSnapshotsAttempted": 1 })).await;
+    api.has_bytes("BackupContents", "nightly", whole[..whole.len() / 2].to_vec())
+        .has_bytes("BackupResults", "nightly", b"not gzip".to_vec())
+        .has_bytes("BackupLog", "nightly", packed(b"a long line")[..20].to_vec());
+    assert_snapshot!(verify(&api).await);
+}
+
+#[tokio::test]
+async fn a_backup_that_has_not_ended_well_is_not_verified() {
+    let api = FakeApi::start().await;
+    let mut all = String::new();
+    for phase in ["InProgress", "Failed", "Deleting"] {
+        api.has("backups", with(new_backup("nightly"), &json!({ "status": { "phase": phase } })));
+        all += &verify(&api).await;
+    }
+    all += &Person::at(&api).types("kubectl backup verify gone").await;
+    assert_snapshot!(all);
+}

@@ -1,0 +1,35 @@
+//! Whether a backup could be restored, for people who reach the API server and nothing else.
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::BackupPhase;
+use backup_tests::{World, world::BUCKET};
+use object_store::ObjectStoreExt as _;
+use serde_json::Value;
+
+use crate::main_job::{config_maps, create_backup, of_namespaces, s3};
+
+crate::tests! {
+    a_backup_is_verified_until_somebody_cuts_its_tarball,
+}
+
+async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> anyhow::Result<()> {
+    let name = "verified";
+    config_maps(world, name, 3).await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let seen = person.run(&["verify", name]).await?.expect_code(0)?;
+    ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");
+
+    let (key, bucket) = (format!("backups/{name}/{name}.tar.gz").into(), s3(world)?.bucket(BUCKET)?);
+    let whole = bucket.get(&key).await?.bytes().await?;
+    bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
+    let seen = person.run(&["verify", name, "-o", "json"]).await?.expect_code(1)?;
+    let document: Value = serde_json::from_str(&seen.stdout)?;
+    let findings = document["findings"].as_array().context("no findings")?;
+    ensure!(document["good"] == false && findings.len() == 1, "{document}");
+    let message = findings[0]["message"].as_str().unwrap_or_default();
+    ensure!(findings[0]["file"] == "BackupContents" && message.contains("cut short"), "{document}");
+    Ok(())
+}
