@@ -10,6 +10,7 @@ pub mod guarded;
 pub mod listed;
 pub mod locations;
 pub mod locks;
+pub mod logs;
 pub mod names;
 pub mod operations;
 pub mod part;
@@ -50,7 +51,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
             None => Box::pin(describe::backup(&global, args.describe, terminal)).await,
             Some(kind) => Box::pin(guarded::describe(&global, kind, &args, terminal)).await,
         },
-        Command::Logs(args) => Box::pin(stored::backup_log(&global, args, terminal)).await,
+        Command::Logs(args) => Box::pin(logs::of_backup(&global, args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(&global, args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(&global, args, terminal)).await,
         Command::Download(args) => Box::pin(stored::download(&global, args, terminal)).await,
@@ -94,7 +95,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                 }
                 RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
                 RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
-                RestoreCommand::Logs(args) => Box::pin(stored::restore_log(&global, args, terminal)).await,
+                RestoreCommand::Logs(args) => Box::pin(logs::of_restore(&global, args, terminal)).await,
                 RestoreCommand::Operations(args) => {
                     Box::pin(operations::run::<Restore>(&global, args, terminal)).await
                 }

@@ -177,6 +177,16 @@ pub enum Problem {
     /// stdout can't be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
+    /// The API server answers, and the controller does not.
+    #[error("the controller has not answered downloadrequest {request:?} within {after:?}")]
+    Unanswered {
+        /// Name of the request.
+        request: String,
+        /// Namespace of the installation.
+        namespace: String,
+        /// How long was waited.
+        after: Duration,
+    },
     /// The server gives no such file.
     #[error("{message}")]
     NoFile {
@@ -226,15 +236,16 @@ impl Problem {
             Self::Unreadable { .. } => "unreadable",
             Self::Api { .. } => "api",
             Self::Output(_) => "output",
+            Self::Unanswered { .. } => "unanswered",
             Self::NoFile { .. } | Self::BadFile { .. } => "file",
             Self::Other { .. } => "other",
         }
     }
 
-    /// Whether the same request may succeed a moment later: the API server is away, starting or overloaded.
+    /// Whether the same request may succeed a moment later: the API server or the controller is away, starting or overloaded.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Slow { .. } => true,
+            Self::Unreachable { .. } | Self::Slow { .. } | Self::Unanswered { .. } => true,
             Self::Api { code, .. } => matches!(code, 429 | 500 | 502 | 503 | 504),
             _ => false,
         }
@@ -268,6 +279,9 @@ impl Problem {
                 format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}")
             }
             Self::Api { code: 500.., .. } => "The API server or a webhook has a problem of its own: try again in a moment.".to_owned(),
+            Self::Unanswered { namespace, .. } => {
+                format!("Check that it runs: kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller")
+            }
             Self::BadFile { .. } => "The file in the store is damaged.".to_owned(),
             Self::Refused { .. }
             | Self::StillRefused { .. }

@@ -360,13 +360,8 @@ async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
             _ => {}
         }
         if Instant::now() >= end {
-            let message =
-                format!("the controller has not answered downloadrequest {name:?} within {ANSWER:?}");
-            let namespace = &session.namespace;
-            let remedy = format!(
-                "Check that it runs: kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller"
-            );
-            return Err(Trouble::Final(Problem::Other { message, remedy: Some(remedy) }));
+            let namespace = session.namespace.clone();
+            return Err(Trouble::Final(Problem::Unanswered { request: name, namespace, after: ANSWER }));
         }
         sleep(pause(looks.replace(looks.get() + 1), Duration::from_millis(30), Duration::from_millis(500)))
             .await;

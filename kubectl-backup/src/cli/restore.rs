@@ -135,7 +135,7 @@ pub struct SourceArgs {
     /// Restore the newest completed backup of this schedule
     #[arg(long, value_name = "NAME")]
     pub from_schedule: Option<String>,
-    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
+    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it. Hooks have no flags: they come from here
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }

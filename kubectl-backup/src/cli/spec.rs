@@ -119,7 +119,7 @@ pub struct ObjectArgs {
 /// A manifest to begin with.
 #[derive(Args, Debug, Default)]
 pub struct FileArgs {
-    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
+    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it. Hooks have no flags: they come from here
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }

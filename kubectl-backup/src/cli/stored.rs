@@ -12,7 +12,10 @@ Examples:
   kubectl backup logs nightly-20261103030000
 
   # Only what went wrong
-  kubectl backup logs nightly-20261103030000 --errors";
+  kubectl backup logs nightly-20261103030000 --errors
+
+  # All of it, as soon as it is there; ends with the backup
+  kubectl backup logs nightly-20261103030000 -f";
 
 /// `logs`, for backups and for restores.
 #[derive(Args, Debug)]
@@ -23,6 +26,9 @@ pub struct LogsArgs {
     /// Show the lines of errors only
     #[arg(long)]
     pub errors: bool,
+    /// Go on until the end, and show what is there so far; exit with 3 unless it is Completed
+    #[arg(short, long)]
+    pub follow: bool,
 }
 
 const DOWNLOAD_EXAMPLES: &str = "\

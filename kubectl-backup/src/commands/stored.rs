@@ -1,102 +1,21 @@
-//! `logs`, `restore logs` and `download`: what is stored of a backup or restore, through the API server.
+//! `download`: the tarball of a backup, through the API server.
 
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
 
-use backup_core::api::{Backup, Restore, download_request::DownloadTargetKind};
-use flate2::write::MultiGzDecoder;
+use backup_core::api::{Backup, download_request::DownloadTargetKind};
 use kube::core::PartialObjectMeta;
 
 use super::subject::Subject;
 use crate::{
     Terminal,
-    cli::{DownloadArgs, GlobalArgs, LogsArgs},
+    cli::{DownloadArgs, GlobalArgs},
     client::Session,
     error::{Exit, Problem},
     stored::{Wanted, read},
 };
-
-/// `logs`
-pub async fn backup_log(
-    global: &GlobalArgs,
-    args: LogsArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    log::<Backup>(global, &args, DownloadTargetKind::BackupLog, terminal).await
-}
-
-/// `restore logs`
-pub async fn restore_log(
-    global: &GlobalArgs,
-    args: LogsArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    log::<Restore>(global, &args, DownloadTargetKind::RestoreLog, terminal).await
-}
-
-async fn log<K: Subject>(
-    global: &GlobalArgs,
-    args: &LogsArgs,
-    kind: DownloadTargetKind,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let LogsArgs { name, errors } = args;
-    let session = Session::connect(global, terminal).await?;
-    let uid = uid::<K>(&session, name).await?;
-    let wanted = Wanted { kind, name, uid: &uid };
-    let Terminal { out, err, out_is_terminal, .. } = terminal;
-    let mut text = MultiGzDecoder::new(Vec::new());
-    let unreadable = |error: std::io::Error| Problem::BadFile {
-        message: format!("the log of {name} cannot be read: {error}"),
-    };
-    let mut show = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
-        // The end of a line may not have come yet.
-        let rest = if *errors && !is_last { text.split_off(whole_lines(text)) } else { Vec::new() };
-        if *errors {
-            *text = text
-                .split_inclusive(|byte| *byte == b'\n')
-                .filter(|line| is_error(line))
-                .flatten()
-                .copied()
-                .collect();
-        }
-        if *out_is_terminal {
-            text.iter_mut()
-                .filter(|byte| byte.is_ascii_control() && !b"\n\t".contains(byte))
-                .for_each(|byte| *byte = b'?');
-        }
-        out.write_all(text)?;
-        *text = rest;
-        Ok(())
-    };
-    let sink = |bytes: &[u8]| {
-        text.write_all(bytes).map_err(unreadable)?;
-        show(text.get_mut(), false)
-    };
-    let mut talk = |line: &str| drop(writeln!(err, "{line}"));
-    tokio::select! {
-        length = read(&session, &wanted, sink, &mut talk) => length?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-    };
-    text.try_finish().map_err(unreadable)?;
-    show(text.get_mut(), true)?;
-    terminal.data("")?;
-    Ok(Exit::Done)
-}
-
-/// How many bytes are lines with an end.
-fn whole_lines(text: &[u8]) -> usize {
-    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
-}
-
-/// Whether a line of a log is of an error, by the level that Velero and we write into each.
-fn is_error(line: &[u8]) -> bool {
-    [&b"level=error"[..], b"level=fatal", b"level=panic"]
-        .iter()
-        .any(|level| line.windows(level.len()).any(|part| part == *level))
-}
 
 /// `download`
 pub async fn download(
@@ -163,7 +82,7 @@ pub async fn download(
 }
 
 /// Only the metadata is read: one that can not be decoded has files, too.
-async fn uid<K: Subject>(session: &Session, name: &str) -> Result<String, Problem> {
+pub(super) async fn uid<K: Subject>(session: &Session, name: &str) -> Result<String, Problem> {
     let found: PartialObjectMeta<K> =
         session.call(K::about("get", name), session.api::<K>().get_metadata(name)).await?;
     Ok(found.metadata.uid.unwrap_or_default())

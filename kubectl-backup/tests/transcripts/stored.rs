@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_api::{FakeApi, Fault, failure},
     person::Person,
-    samples::{completed_backup, completed_restore},
+    samples::{completed_backup, completed_restore, new_backup, with},
 };
 
 const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
@@ -39,8 +39,12 @@ fn refusal(code: u16, message: &str) -> Value {
 }
 
 fn log() -> Vec<u8> {
+    packed("level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n")
+}
+
+fn packed(log: &str) -> Vec<u8> {
     let mut text = GzEncoder::new(Vec::new(), Compression::fast());
-    text.write_all(b"level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n").unwrap();
+    text.write_all(log.as_bytes()).unwrap();
     text.finish().unwrap()
 }
 
@@ -98,6 +102,34 @@ async fn of_a_log_errors_alone_can_be_shown() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
     assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly --errors").await);
+}
+
+#[tokio::test]
+async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
+    let not_yet = "there is no BackupLog of nightly yet: it is InProgress, and its files are stored once its items are through";
+    let api = cluster(0, json!({ "phase": "Failed", "message": not_yet })).await;
+    let so_far = "level=info msg=\"a\"\n";
+    for (number, text) in [(1, so_far.to_owned()), (2, so_far.to_owned() + "level=error msg=\"b\"\n")] {
+        answers(&api, number, &granted(number));
+        api.next(Method::GET, &format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(&text)));
+    }
+    let becomes = |phase: &str| {
+        let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
+        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+    };
+    becomes("InProgress");
+    becomes("WaitingForPluginOperations");
+    let away = failure(503, "ServiceUnavailable", "the server is not ready", &json!({}));
+    api.next(Method::GET, "/backups/nightly", Fault::Answer(503, away));
+    becomes("WaitingForPluginOperations");
+    becomes("PartiallyFailed");
+    let mut all = Person::at(&api).types("kubectl backup logs nightly -f").await;
+    // What has ended already is shown, and that is all.
+    api.has("backups", completed_backup("nightly"));
+    answers(&api, 3, &granted(3));
+    api.next(Method::GET, &format!("{PATH}read-3"), Fault::Bytes(200, Vec::new(), log()));
+    all += &Person::at(&api).types("kubectl backup logs nightly --follow --errors").await;
+    assert_snapshot!(all);
 }
 
 #[tokio::test]

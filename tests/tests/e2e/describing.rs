@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     csi::waiting,
-    main_job::create_backup,
+    main_job::{config_maps, create_backup, of_namespaces},
     restore_plugins::{backed_up, create, into},
     velero_plugins::{listed, plugins, scripted},
 };
@@ -22,6 +22,7 @@ crate::tests! {
     operations_that_go_on_are_seen_as_they_are_now,
     operations_of_a_restore_are_seen_as_they_are_now,
     describe_tells_what_went_wrong_and_what_is_in_a_backup,
+    a_log_is_followed_until_its_backup_has_ended,
 }
 
 async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
@@ -108,5 +109,17 @@ async fn describe_tells_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
     let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
     let screen = viewer.run(&["describe", name]).await?.expect_code(0)?.stdout;
     ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
+    Ok(())
+}
+
+async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyhow::Result<()> {
+    let name = "follow-log";
+    config_maps(world, name, 3).await?;
+    create_backup(world, name, of_namespaces(&[name])).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let followed = person.run(&["logs", name, "-f"]).await?.expect_code(0)?;
+    ensure!(world.backup_ended(name).await?.phase() == BackupPhase::Completed, "{followed:?}");
+    let whole = person.run(&["logs", name]).await?.expect_code(0)?;
+    ensure!(!whole.stdout.is_empty() && followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
     Ok(())
 }
