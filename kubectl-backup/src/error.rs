@@ -171,6 +171,8 @@ pub enum Problem {
         doing: String,
         /// HTTP code; 0 if there was none.
         code: u16,
+        /// When it may be worth another try, if that was said.
+        retry_after: Option<Duration>,
         /// What the API server said.
         message: String,
     },
@@ -351,15 +353,22 @@ impl About<'_> {
             kube::Error::SerdeError(error) => Problem::Api {
                 doing: self.doing(),
                 code: 0,
+                retry_after: None,
                 message: format!("the answer cannot be read: {error}"),
             },
-            other => Problem::Api { doing: self.doing(), code: 0, message: causes(&other) },
+            other => {
+                Problem::Api { doing: self.doing(), code: 0, retry_after: None, message: causes(&other) }
+            }
         }
     }
 
     fn answer(&self, status: &Status, server: &str, namespace: &str) -> Problem {
         let kind_in_answer = status.details.as_ref().map_or("", |details| details.kind.as_str());
         let name_in_answer = status.details.as_ref().map_or("", |details| details.name.as_str());
+        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+        let other =
+            || Problem::Api { doing: self.doing(), code: status.code, retry_after, message: told(status) };
         match status.code {
             401 => Problem::Unauthorized { server: server.to_owned() },
             404 if kind_in_answer == "namespaces" => Problem::NoNamespace { namespace: namespace.to_owned() },
@@ -377,19 +386,13 @@ impl About<'_> {
             },
             // The API server's own retry time for an overload says "not now"; it is no refusal of ours.
             400..500 if status.code != 429 => match refusal(&status.message) {
-                Some(message) => {
-                    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-                    Problem::Refused {
-                        message,
-                        retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
-                    }
-                }
+                Some(message) => Problem::Refused { message, retry_after },
                 None if status.code == 403 => {
                     Problem::Forbidden { doing: self.doing(), message: status.message.clone() }
                 }
-                None => Problem::Api { doing: self.doing(), code: status.code, message: told(status) },
+                None => other(),
             },
-            _ => Problem::Api { doing: self.doing(), code: status.code, message: told(status) },
+            _ => other(),
         }
     }
 }

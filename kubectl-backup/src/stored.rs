@@ -277,7 +277,8 @@ impl Reading<'_> {
     }
 
     fn other(&self, why: String) -> Problem {
-        Problem::Api { doing: format!("cannot read {}", self.title()), code: 0, message: why }
+        let doing = format!("cannot read {}", self.title());
+        Problem::Api { doing, code: 0, retry_after: None, message: why }
     }
 
     fn broken(&self, why: &str) -> Problem {

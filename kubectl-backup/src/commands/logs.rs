@@ -23,12 +23,20 @@ use crate::{
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// `logs`
-pub async fn of_backup(global: &GlobalArgs, args: LogsArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+pub async fn of_backup(
+    global: &GlobalArgs,
+    args: LogsArgs,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
     log::<Backup>(global, &args, DownloadTargetKind::BackupLog, terminal).await
 }
 
 /// `restore logs`
-pub async fn of_restore(global: &GlobalArgs, args: LogsArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+pub async fn of_restore(
+    global: &GlobalArgs,
+    args: LogsArgs,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
     log::<Restore>(global, &args, DownloadTargetKind::RestoreLog, terminal).await
 }
 
@@ -61,7 +69,8 @@ async fn follow<K: Subject>(
     let (mut shown, mut uid, mut seen) = (0, None, String::new());
     let followed = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
         let object = get::<K>(session, &args.name).await?;
-        let (now, phase, ended) = (object.meta().uid.clone().unwrap_or_default(), object.phase_name(), object.ended());
+        let (now, phase, ended) =
+            (object.meta().uid.clone().unwrap_or_default(), object.phase_name(), object.ended());
         if *uid.get_or_insert_with(|| now.clone()) != now {
             let message = format!("{} {:?} was deleted while its log was followed", K::KIND, args.name);
             return Err(Problem::Other { message, remedy: None });

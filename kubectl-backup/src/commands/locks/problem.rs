@@ -54,8 +54,8 @@ pub fn of_ledger(error: LedgerError, session: &Session, wish: Wish) -> Problem {
             Problem::Forbidden { message, .. } => {
                 Problem::Forbidden { doing: format!("cannot {what}"), message }
             }
-            Problem::Api { code, message, .. } => {
-                Problem::Api { doing: format!("cannot {what}"), code, message }
+            Problem::Api { code, retry_after, message, .. } => {
+                Problem::Api { doing: format!("cannot {what}"), code, retry_after, message }
             }
             other => other,
         };
