@@ -6,6 +6,7 @@ pub mod locations;
 pub mod locks;
 pub mod operations;
 pub mod output;
+pub mod profiles;
 pub mod restore;
 pub mod schedules;
 pub mod selector;
@@ -28,6 +29,7 @@ pub use doctor::DoctorArgs;
 pub use locations::LocationsArgs;
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use operations::OperationsArgs;
+pub use profiles::ProfilesArgs;
 pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
 pub use schedules::SchedulesArgs;
 pub use stored::{DownloadArgs, LogsArgs, VerifyArgs};
@@ -109,6 +111,8 @@ pub enum Command {
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     Locks(Box<LocksArgs>),
+    /// List the operators whose backups and restores can be kept apart, and the policy in force for each
+    Profiles(ProfilesArgs),
     /// Check that everything is in place: webhook, certificate, permissions, definitions, controller, locations, clock
     Doctor(DoctorArgs),
     /// Show the versions of this program, the controller and the API server

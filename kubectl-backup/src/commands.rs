@@ -15,6 +15,7 @@ pub mod names;
 pub mod operations;
 pub mod part;
 pub mod pause;
+pub mod profiles;
 pub mod restore;
 pub mod retry;
 pub mod schedules;
@@ -72,6 +73,7 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(&global, args, terminal)).await,
             Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(&global, args, terminal)).await,
         },
+        Command::Profiles(args) => Box::pin(profiles::run(&global, args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(&global, args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(&global, args, terminal)).await,
         Command::Completion(args) => {

@@ -7,6 +7,7 @@ pub mod guarded;
 pub mod json;
 pub mod locks;
 pub mod operations;
+pub mod profiles;
 pub mod progress;
 pub mod schedule;
 pub mod style;

@@ -10,6 +10,7 @@ pub mod location;
 pub mod locks;
 pub mod next;
 pub mod part;
+pub mod profiles;
 pub mod progress;
 pub mod restore;
 pub mod schedule;

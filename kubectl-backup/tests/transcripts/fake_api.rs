@@ -261,6 +261,7 @@ fn store(
     let key = (plural.clone(), name.clone());
     let group = match plural.as_str() {
         "events" | "configmaps" => "",
+        "deployments" => ".apps",
         "leases" => ".coordination.k8s.io",
         _ => ".velero.io",
     };
