@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::anyhow;
+use backup_lock::connection;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -22,7 +23,7 @@ pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client
     silent.read_timeout = None;
     let client = |config| {
         // The error's text holds its causes already.
-        Client::try_from(config)
+        connection::client(config)
             .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
     };
     Ok((client(config)?, client(silent)?))
@@ -51,8 +52,6 @@ async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
             ),
         })?,
     };
-    // The built-in retry waits up to a thousand seconds; ours are in runtime::retry, with budgets.
-    config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     Ok(config)

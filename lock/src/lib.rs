@@ -11,6 +11,7 @@ pub mod caretaker;
 pub mod claim;
 pub mod collect;
 pub mod conflict;
+pub mod connection;
 pub mod errors;
 #[cfg(any(test, feature = "fake-api"))]
 pub mod fake_api;

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use axum::Router;
-use axum_server::tls_rustls::RustlsConfig;
+use axum_server::{
+    accept::NoDelayAcceptor,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
 
 use crate::pki::Identity;
 
@@ -72,6 +75,8 @@ async fn serve(
     handle: axum_server::Handle<SocketAddr>,
     app: Router,
 ) -> anyhow::Result<()> {
-    let server = axum_server::bind_rustls("127.0.0.1:0".parse()?, tls).handle(handle);
+    // As our webhook does, and any in Go.
+    let acceptor = RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor);
+    let server = axum_server::bind("127.0.0.1:0".parse()?).acceptor(acceptor).handle(handle);
     Ok(server.serve(app.into_make_service()).await?)
 }

@@ -20,7 +20,7 @@ mod tls;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use backup_lock::Guard;
+use backup_lock::{Guard, connection};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -88,10 +88,9 @@ async fn client(args: &Args) -> anyhow::Result<Client> {
         }
         None => Config::infer().await.context("found no cluster: set KUBECONFIG, or run in a pod")?,
     };
-    config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(3));
     config.read_timeout = Some(Duration::from_secs(5));
-    Client::try_from(config).context("could not make a client from the kubeconfig")
+    connection::client(config).context("could not make a client from the kubeconfig")
 }
 
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {

@@ -16,7 +16,11 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use axum_server::{Handle, tls_rustls::RustlsConfig};
+use axum_server::{
+    Handle,
+    accept::NoDelayAcceptor,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
 use backup_lock::{Guard, VELERO_SCOPE};
 
 use crate::{
@@ -45,7 +49,9 @@ pub async fn serve(
     handle: Handle<SocketAddr>,
 ) -> anyhow::Result<()> {
     tracing::info!(%address, "listening for reviews");
-    axum_server::bind_rustls(address, tls)
+    axum_server::bind(address)
+        // Or the last piece of an answer waits until its reader has confirmed the piece before it.
+        .acceptor(RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor))
         .handle(handle)
         .serve(router(webhook).into_make_service())
         .await

@@ -22,6 +22,7 @@ use axum::{
     response::Response,
     routing::any,
 };
+use axum_server::{accept::NoDelayAcceptor, tls_rustls::RustlsAcceptor};
 use backup_core::{
     api::DownloadRequest,
     reading::{FOLDER, KEY_HEADER, STATUS_KIND},
@@ -72,7 +73,9 @@ pub async fn serve(ctx: Context) -> anyhow::Result<()> {
     let server = Server { desk: Arc::new(Desk::new(ctx)), readers: Arc::new(Semaphore::new(READERS)) };
     let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
     tracing::info!(%address, "files can be read");
-    axum_server::bind_rustls(address, tls::config()?)
+    axum_server::bind(address)
+        // Or the last piece of a file waits until its reader has confirmed the piece before it.
+        .acceptor(RustlsAcceptor::new(tls::config()?).acceptor(NoDelayAcceptor))
         .serve(router.into_make_service())
         .await
         .with_context(|| format!("can not listen on {address}: choose another address with --files-address"))

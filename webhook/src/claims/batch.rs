@@ -25,7 +25,7 @@ const BATCH: usize = 128;
 /// several times what it costs to wait for them (`cargo xtask bench admission`).
 const BURST: usize = 4;
 /// That moment.
-const GATHER: Duration = Duration::from_millis(3);
+const GATHER: Duration = Duration::from_millis(2);
 /// How often one batch is tried.
 const TRIES: u32 = 12;
 /// A task without requests ends after this, and what it remembers with it.

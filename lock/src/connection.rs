@@ -1,0 +1,47 @@
+//! The connection that ledgers are written over.
+
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt as _},
+};
+use tower::{BoxError, ServiceBuilder};
+use tower_http::decompression::DecompressionLayer;
+
+/// A client that sends what it has at once, and sends nothing twice. Otherwise as [`Client::try_from`] makes it.
+///
+/// kube 5.0 leaves Nagle's algorithm on: the last piece of a request, if it is short, waits until the API server has confirmed the
+/// piece before it, which it may take 40 ms to do. Many requests share one connection, so most have one before them; with 16
+/// clients on one scope that was a tenth of the throughput (`cargo xtask bench admission`).
+///
+/// # Errors
+/// What [`Client::try_from`] says of the configuration.
+pub fn client(mut config: Config) -> kube::Result<Client> {
+    // Kube's own waits up to a thousand seconds in all.
+    config.default_retry = false;
+    // Kube's way through a proxy, and its look at when a certificate from a program ends, are its own.
+    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
+        return Client::try_from(config);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let connections: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(DecompressionLayer::new().gzip(!config.disable_compression))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace))
+}
