@@ -3,6 +3,7 @@
 
 pub mod cast;
 pub mod phases;
+pub mod read_keys;
 pub mod registration;
 
 use anyhow::{Context as _, ensure};
@@ -54,9 +55,13 @@ async fn the_usual_write_of_a_ledger_of_our_format_is_let_through_early(_: &mut 
 async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
     Cast::of(world).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
-    for name in
-        ["backup-lock-writers", "backup-lock-ledger", "backup-lock-break-glass", "backup-engine-phases"]
-    {
+    for name in [
+        "backup-lock-writers",
+        "backup-lock-ledger",
+        "backup-lock-break-glass",
+        "backup-engine-phases",
+        "backup-read-keys",
+    ] {
         let warnings = eventually(&format!("policy {name} is checked"), SOON, async || {
             let policy = policies.get(name).await?;
             let status = policy.status.unwrap_or_default();

@@ -105,7 +105,8 @@ impl<'w> Cast<'w> {
     pub async fn grant(&self, namespace: &str, people: &[&str]) -> anyhow::Result<()> {
         self.apply(&json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": { "name": "backups-edit" },
-            "rules": [{ "apiGroups": ["velero.io"], "resources": ["backups", "restores", "deletebackuprequests"],
+            "rules": [{ "apiGroups": ["velero.io"], "resources": ["backups", "restores", "deletebackuprequests",
+                    "downloadrequests"],
                 "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"] }] }))
             .await?;
         for person in people {

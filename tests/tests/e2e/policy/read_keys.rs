@@ -1,0 +1,68 @@
+//! What opens a stored file is settled when the request for it is created.
+
+use backup_core::labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
+use backup_tests::{
+    World,
+    wait::{Probe, eventually},
+};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::{
+    cast::{Cast, EDITOR, SOON, refused},
+    object,
+};
+
+crate::tests! {
+    nobody_puts_a_key_of_their_own_into_the_request_of_somebody_else,
+}
+
+const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
+
+async fn nobody_puts_a_key_of_their_own_into_the_request_of_somebody_else(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let cast = Cast::of(world).await?;
+    let requests = cast.objects(EDITOR, "DownloadRequest").await?;
+    let annotated = |name: &str, value: Value| json!({ "metadata": { "annotations": { name: value } } });
+    let target = json!({ "spec": { "target": { "kind": "BackupLog", "name": "nightly" } } });
+    let (keyed, plain) = ("read-keyed", "read-plain");
+    let mut with_key = target.clone();
+    with_key["metadata"] =
+        json!({ "annotations": { READ_KEY_ANNOTATION: "its-maker", READ_UID_ANNOTATION: "one" } });
+    let post = PostParams::default();
+    requests.create(&post, &object("DownloadRequest", keyed, &with_key)?).await?;
+    requests.create(&post, &object("DownloadRequest", plain, &target)?).await?;
+
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
+    eventually("the policy is in force", SOON, async || {
+        anyhow::Ok(match refused(requests.patch(keyed, &dry, &swap).await, REFUSAL) {
+            Ok(_) => Probe::Ready(()),
+            Err(error) => Probe::NotYet(format!("{error:#}")),
+        })
+    })
+    .await?;
+    for (request, change) in [
+        (keyed, annotated(READ_KEY_ANNOTATION, Value::Null)),
+        (keyed, annotated(READ_UID_ANNOTATION, json!("two"))),
+        (keyed, json!({ "metadata": { "annotations": null } })),
+        (keyed, json!({ "spec": { "target": { "kind": "BackupContents" } } })),
+        // One that asked for a signed URL has no key, and gets none.
+        (plain, annotated(READ_KEY_ANNOTATION, json!("somebody-else"))),
+    ] {
+        refused(requests.patch(request, &dry, &Patch::Merge(change)).await, REFUSAL)?;
+    }
+    // Everything else of it is anybody's who may write requests: Velero's own server answers in the status.
+    for change in [
+        annotated("mine", json!("true")),
+        json!({ "metadata": { "labels": { "mine": "true" } } }),
+        json!({ "status": { "phase": "Processed" } }),
+    ] {
+        requests.patch(keyed, &dry, &Patch::Merge(change)).await?;
+    }
+    for request in [keyed, plain] {
+        requests.delete(request, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
