@@ -3,7 +3,7 @@
 //! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
 //! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first comes to that point, `BACKUP_PAUSE_AT=<point>`
 //! stops it there until somebody lets it go on. With `<point>#3` it is the third time. The kit of the end-to-end tests goes through all of [`POINTS`], [`OPERATION_POINTS`],
-//! [`EXECUTION_POINTS`], [`SNAPSHOT_POINTS`], [`VOLUME_POINTS`] and [`REFUSAL_POINTS`].
+//! [`EXECUTION_POINTS`], [`SNAPSHOT_POINTS`], [`VOLUME_POINTS`], [`REFUSAL_POINTS`] and [`SYNC_POINTS`].
 
 /// Every point of a backup without operations, in the order in which it comes past them.
 pub const POINTS: &[&str] = &[
@@ -49,6 +49,10 @@ pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-p
 
 /// The point between the backup of a schedule's slot and the note that it is there.
 pub const SCHEDULE_POINT: &str = "after-scheduled";
+
+/// The points of a backup that is brought from a bucket: it is there and its objects are not, and all of it is there and
+/// that is not noted.
+pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 
 /// Comes past a point.
 #[cfg(debug_assertions)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backup_core::{api::Backup, labels::SYNC_PENDING_ANNOTATION, sync::Summary};
-use backup_store::{SideFile, StoreError, location::Stray};
+use backup_store::{SideFile, StoreError, crash, location::Stray};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _, api::PostParams};
@@ -147,6 +147,7 @@ async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Re
         Ok(created) => created,
         Err(outcome) => return Ok(outcome),
     };
+    crash::point("after-synced");
     if !lists.is_empty()
         && let Err(reason) = extras::bring(pass, &created, &lists).await?
     {

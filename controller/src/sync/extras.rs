@@ -8,7 +8,7 @@ use backup_core::{
     labels::{self, SYNC_PENDING_ANNOTATION},
     sync::Summary,
 };
-use backup_store::{SideFile, StoreError};
+use backup_store::{SideFile, StoreError, crash};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
 use serde_json::{json, value::RawValue};
@@ -68,6 +68,7 @@ pub(super) async fn bring(
         tracing::warn!(backup = name, problems = text, "some objects of the backup were left out");
         ctx.events.warning(backup, "PartlySynced", &text);
     }
+    crash::point("after-extras");
     // Conditional on the resourceVersion.
     retry::status_patch_in(&ctx.api(), &ctx.leadership, BUDGET, backup, |current| {
         current

@@ -3,19 +3,30 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupPhase, BackupSpec};
+use backup_core::{
+    api::{Backup, BackupPhase, BackupSpec, PodVolumeBackup},
+    labels::SYNC_PENDING_ANNOTATION,
+};
 use backup_store::crash;
-use backup_tests::World;
+use backup_tests::{
+    World,
+    install::NAMESPACE,
+    wait::{eventually, when},
+};
+use kube::{Api, ResourceExt as _};
 use object_store::ObjectStoreExt as _;
+use serde_json::json;
 
 use crate::{
     drills::{location, noise, of, whole},
-    main_job::{create_backup, s3},
+    main_job::{backups, create_backup, s3},
+    sync,
 };
 
 crate::tests! {
     a_controller_that_is_killed_at_any_point_is_continued_to_one_end,
     a_controller_that_is_killed_before_it_tells_a_refusal_tells_it_afterwards,
+    a_backup_that_is_found_in_a_bucket_arrives_whole_whenever_the_controller_is_killed,
 }
 
 /// So that the next process may work at once.
@@ -68,6 +79,49 @@ async fn a_controller_that_is_killed_before_it_tells_a_refusal_tells_it_afterwar
         ensure!(backup.phase() == phase, "killed at {point}: {:?}", backup.status);
     }
     Ok(())
+}
+
+async fn a_backup_that_is_found_in_a_bucket_arrives_whole_whenever_the_controller_is_killed(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    debug_build(world)?;
+    let bucket = "crash-sync";
+    s3(world)?.create_bucket(bucket).await?;
+    sync::location(world, bucket, &s3(world)?.url(), &json!({})).await?;
+    let volumes: Api<PodVolumeBackup> = Api::namespaced(world.client.clone(), NAMESPACE);
+    for point in crash::SYNC_POINTS {
+        let name = format!("killed-{point}");
+        world.controllers[0].restart_with("BACKUP_CRASH_AT", point).await?;
+        let volume = |number: usize| {
+            json!({ "metadata": { "name": format!("{name}-{number}"), "namespace": "old" },
+                "spec": { "node": "n", "pod": { "name": "p" }, "volume": "v", "backupStorageLocation": "old",
+                    "repoIdentifier": "r", "uploaderType": "kopia" },
+                "status": { "phase": "Completed", "snapshotID": "s" } })
+        };
+        let list = sync::gzip(&json!([volume(0), volume(1)]))?;
+        let folder = sync::folder(world, bucket, &name)?;
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(format!("{name}-podvolumebackups.json.gz")), list)?;
+        sync::put(world, bucket, &name, &sync::metadata(&name, "Completed"))?;
+        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        let half = backups(world).get(&name).await?;
+        ensure!(half.annotations().contains_key(SYNC_PENDING_ANNOTATION), "{point}: nothing says so");
+        world.controllers[0].restart().await?;
+        eventually("it is no longer pending", REACHED, async || {
+            let backup = backups(world).get(&name).await?;
+            let pending = backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);
+            Ok::<_, kube::Error>(when(!pending, "pending"))
+        })
+        .await?;
+        for number in 0..2 {
+            let volume = volumes.get(&format!("{name}-{number}")).await?;
+            ensure!(
+                volume.owner_references()[0].uid == half.uid().unwrap_or_default(),
+                "{point}: {volume:?}"
+            );
+        }
+    }
+    sync::end(world, bucket).await
 }
 
 /// A backup without a location, and one whose name is taken in the bucket: the point before its end is published, name, spec

@@ -412,7 +412,7 @@ async fn objects_of_a_backup_arrive_with_it_and_its_snapshots_go_with_it(
     end(world, bucket).await
 }
 
-fn gzip(list: &Value) -> anyhow::Result<Vec<u8>> {
+pub fn gzip(list: &Value) -> anyhow::Result<Vec<u8>> {
     use std::io::Write as _;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(list.to_string().as_bytes())?;
