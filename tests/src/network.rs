@@ -12,7 +12,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use crate::binaries::{PlanePrograms, Programs, build_control_plane, s3_available};
+use crate::{
+    binaries::{PlanePrograms, Programs, build_control_plane, build_plugins, go_available, s3_available},
+    snapshots,
+};
 
 /// The address; one of those that are for documentation, and nobody's (RFC 5737).
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -55,6 +58,10 @@ pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<
     PlanePrograms::find()?;
     if s3_available() {
         build_control_plane()?;
+    }
+    if go_available() {
+        build_plugins()?;
+        snapshots::definitions()?;
     }
     let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && exec \"$@\"";
     let mut command = Command::new("unshare");

@@ -47,8 +47,8 @@ pub fn available() -> bool {
     Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Applies the definitions of the published module, and waits until they are served.
-pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
+/// The definitions of the published module, fetched if they were not before.
+pub fn definitions() -> anyhow::Result<PathBuf> {
     let output = Command::new("go")
         .current_dir(std::env::temp_dir())
         .args(["mod", "download", "-json", MODULE])
@@ -56,7 +56,12 @@ pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
         .context("run go, which fetches the definitions of snapshot.storage.k8s.io")?;
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let Some(folder) = answer["Dir"].as_str() else { bail!("go mod download {MODULE}: {answer}") };
-    let folder = PathBuf::from(folder).join("config/crd");
+    Ok(PathBuf::from(folder).join("config/crd"))
+}
+
+/// Applies the definitions, and waits until they are served.
+pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
+    let folder = definitions()?;
     let files = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
     let files = files.map(|plural| folder.join(format!("snapshot.storage.k8s.io_{plural}.yaml")));
     install::install_definitions(client, &files).await

@@ -174,8 +174,8 @@ async fn main() -> ExitCode {
         ),
         (
             "two controllers, and the leader is paused",
-            takeover::TESTS.to_vec(),
-            World::builder().webhooks(1).controllers(2).controller_args(&[
+            [reading::BESIDE_A_LEADER, takeover::TESTS].concat(),
+            World::builder().webhooks(1).controllers(2).files().controller_args(&[
                 "--features=EnableCSI",
                 "--item-operation-sync-frequency=1s",
                 "--store-validation-frequency=2s",
@@ -210,7 +210,8 @@ async fn main() -> ExitCode {
         ),
         (
             "every policy, and no programs",
-            [policy::TESTS, policy::phases::TESTS, policy::registration::TESTS].concat(),
+            [policy::TESTS, policy::phases::TESTS, policy::read_keys::TESTS, policy::registration::TESTS]
+                .concat(),
             World::builder().webhooks(0).controllers(0),
         ),
         (

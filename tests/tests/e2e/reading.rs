@@ -24,7 +24,7 @@ use http::{Request, Response, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Secret},
+    api::core::v1::{ConfigMap, Endpoints, Secret},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -35,15 +35,24 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
-use crate::main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3};
+use crate::{
+    main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3},
+    takeover,
+};
 
 crate::tests! {
     logs_and_tarballs_are_read_by_who_reaches_nothing_but_the_api_server,
     a_key_opens_one_file_once_and_is_of_no_use_to_who_reads_the_request,
+    of_readers_with_one_key_at_the_same_time_one_gets_the_whole,
     what_is_of_another_backup_of_the_name_is_not_given,
     a_large_tarball_is_read_in_ranges_by_few_at_a_time_with_little_memory,
     a_download_goes_on_where_a_killed_controller_broke_it_off,
 }
+
+/// In a world of two controllers.
+pub const BESIDE_A_LEADER: &[crate::Test] = &[("a_replica_that_does_not_lead_gives_files_too", |world| {
+    Box::pin(a_replica_that_does_not_lead_gives_files_too(world))
+})];
 
 /// The role of people who read.
 const ROLE: &str = "backup-reader";
@@ -297,6 +306,67 @@ async fn a_key_opens_one_file_once_and_is_of_no_use_to_who_reads_the_request(
     ensure!(log.contains("a file is read"), "that a file was read is not in the log");
     fetch(&other, &own.path, own.key.as_str(), &[]).await?.into_body().collect_bytes().await?;
     no_requests(world).await
+}
+
+async fn of_readers_with_one_key_at_the_same_time_one_gets_the_whole(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    const READERS: usize = 4;
+    const ROUNDS: usize = 10;
+    let name = "read-raced";
+    let backup = backed_up(world, name).await?;
+    let stored = s3(world)?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?;
+    let kubeconfig = world.person("reader", Some(ROLE)).await?;
+    // A connection each, so that none waits for another.
+    let clients = try_join_all((0..READERS).map(|_| client_without_retries(&kubeconfig))).await?;
+    let mut broken_off = 0;
+    for round in 0..ROUNDS {
+        let grant = &granted(&clients[0], "BackupLog", &backup).await?;
+        let reads = clients.iter().map(async |client| {
+            // Whose only piece is kept back may be broken off before the head of the answer.
+            let Ok(response) = fetch(client, &grant.path, grant.key.as_str(), &[]).await else {
+                return Ok(Some(false));
+            };
+            if response.status() != 200 {
+                let (code, message) = refusal(response).await?;
+                ensure!(code == 403, "{code} {message}");
+                return Ok(None);
+            }
+            Ok(Some(response.into_body().collect_bytes().await.is_ok_and(|bytes| bytes == stored)))
+        });
+        let read = try_join_all(reads).await?;
+        let whole = read.iter().filter(|read| **read == Some(true)).count();
+        ensure!(whole == 1, "round {round}: {whole} of {READERS} readers got all of it: {read:?}");
+        broken_off += read.iter().filter(|read| **read == Some(false)).count();
+        used_up(world, &grant.request).await?;
+    }
+    // Those who came later were refused, and would be so without any race.
+    ensure!(broken_off > 0, "no two readers were at it at the same time");
+    println!("  {ROUNDS} times one of {READERS} got all; {broken_off} were broken off before the last piece");
+    Ok(())
+}
+
+async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyhow::Result<()> {
+    let name = "read-beside";
+    backed_up(world, name).await?;
+    let other = 1 - takeover::leader(world).await?;
+    // The Service leads to the other one only.
+    let endpoints: Api<Endpoints> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let both = endpoints.get("backup-controller").await?;
+    let subset =
+        both.subsets.as_ref().and_then(|subsets| subsets.get(other)).context("no second endpoint")?;
+    let only = Patch::Merge(json!({ "subsets": [subset] }));
+    endpoints.patch("backup-controller", &PatchParams::default(), &only).await?;
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let ran = person.run(&["logs", name]).await?.expect_code(0)?;
+    let stored = unzipped(world, &format!("backups/{name}/{name}-logs.gz")).await?;
+    ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
+    let log = world.controllers[other].tail(100_000);
+    ensure!(log.contains("a file is read"), "another one gave it: {log}");
+    no_requests(world).await?;
+    let again = Patch::Merge(json!({ "subsets": both.subsets }));
+    endpoints.patch("backup-controller", &PatchParams::default(), &again).await?;
+    Ok(())
 }
 
 async fn what_is_of_another_backup_of_the_name_is_not_given(world: &mut World) -> anyhow::Result<()> {

@@ -264,7 +264,7 @@ async fn was_asked(front: &FaultyS3, what: &str, which: fn(&Asked) -> bool) -> a
 }
 
 /// The controller that leads.
-async fn leader(world: &World) -> anyhow::Result<usize> {
+pub async fn leader(world: &World) -> anyhow::Result<usize> {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
     let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
     let holder = spec.holder_identity.context("nobody leads")?;
