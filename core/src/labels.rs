@@ -59,6 +59,8 @@ pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
+/// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
+pub const CRON_ANNOTATION: &str = "backup-controller/cron";
 /// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
 pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
 /// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).

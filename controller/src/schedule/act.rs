@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use backup_core::{
     api::{Backup, Schedule, schedule::SchedulePhase as Phase},
-    cron::Cron,
-    labels::SKIPPED_ANNOTATION,
+    cron::{Cron, Reading},
+    labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
 };
 use backup_store::crash;
 use jiff::Timestamp;
@@ -86,12 +86,17 @@ pub(super) async fn enable(desk: &Desk, schedule: Schedule, cron: &Cron) -> Resu
     let ctx = &desk.ctx;
     let skip = schedule.spec.skip_immediately.unwrap_or(ctx.args.schedule_skip_immediately);
     let settles = !schedule.spec.paused && (skip || schedule.spec.skip_immediately.is_none());
-    let is_new =
-        schedule.status.phase != Some(Phase::Enabled) || !schedule.status.validation_errors.is_empty();
+    let reading = Reading::of(desk.dialect, &desk.zone).map(|reading| reading.to_string());
+    let is_new = schedule.status.phase != Some(Phase::Enabled)
+        || !schedule.status.validation_errors.is_empty()
+        || schedule.annotations().get(CRON_ANNOTATION) != reading.as_ref();
     if !settles && !is_new {
         return Ok(Some(schedule));
     }
-    let mut patch = json!({"status": {"phase": Phase::Enabled, "validationErrors": null}});
+    let mut patch = json!({
+        "metadata": {"annotations": {CRON_ANNOTATION: reading}},
+        "status": {"phase": Phase::Enabled, "validationErrors": null},
+    });
     if settles {
         patch["spec"] = json!({"skipImmediately": false});
     }

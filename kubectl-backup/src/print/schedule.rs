@@ -51,7 +51,11 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
     if !view.next_runs.is_empty() {
         let runs: Vec<String> =
             view.next_runs.iter().map(|at| at.strftime("%-d %b %H:%M").to_string()).collect();
-        facts.push(("Next runs", format!("{} (UTC, unless it names a zone)", runs.join(", "))));
+        let how = match &view.read_as {
+            Some(reading) => format!("read as {reading}"),
+            None => "assumed that it is read as robfig UTC: the controller has not said so".to_owned(),
+        };
+        facts.push(("Next runs", format!("{} (UTC; {how})", runs.join(", "))));
     }
     if view.ambiguous {
         let why =

@@ -2,10 +2,10 @@
 
 use backup_core::{
     api::{Backup, Schedule, schedule::SchedulePhase},
-    cron::{Cron, Dialect},
-    labels::SKIPPED_ANNOTATION,
+    cron::Reading,
+    labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
 };
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
@@ -65,13 +65,18 @@ fn state(schedule: &Schedule) -> (String, Tone) {
     }
 }
 
-/// The runs that are to come, as robfig's library reads the expression and in UTC, as our controller does by default; none
-/// where none will be made.
+/// How the controller has said that it reads the expression.
+fn reading(schedule: &Schedule) -> Option<Reading> {
+    schedule.annotations().get(CRON_ANNOTATION)?.parse().ok()
+}
+
+/// The runs that are to come, as the controller reads the expression; by default where it has not said how. None where none
+/// will be made.
 fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
     if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
         return Vec::new();
     }
-    let Ok(cron) = Cron::parse(&schedule.spec.schedule, Dialect::Robfig, &TimeZone::UTC) else {
+    let Ok(cron) = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule) else {
         return Vec::new();
     };
     std::iter::successors(cron.next(now), |at| cron.next(*at)).take(RUNS).collect()
@@ -97,6 +102,9 @@ pub struct ScheduleView {
     pub schedule: String,
     /// The next runs, if any.
     pub next_runs: Vec<Timestamp>,
+    /// By which library and in which time zone the controller reads the expression, `robfig UTC`; none if it has not said so: then
+    /// the next runs are those of that one.
+    pub read_as: Option<String>,
     /// Whether Velero's two libraries read the expression differently.
     pub ambiguous: bool,
     /// When it made a backup last.
@@ -148,7 +156,8 @@ pub fn describe(schedule: &Schedule, backups: Part<Vec<Backup>>, now: Timestamp)
     let (state, tone) = state(schedule);
     let (spec, template) = (&schedule.spec, &schedule.spec.template);
     let reason = schedule.annotations().get(SKIPPED_ANNOTATION).map(|text| plain(text));
-    let cron = Cron::parse(&spec.schedule, Dialect::Robfig, &TimeZone::UTC);
+    let reading = reading(schedule);
+    let cron = reading.clone().unwrap_or_default().cron(&spec.schedule);
     ScheduleView {
         api_version: API_VERSION,
         kind: "ScheduleDescription",
@@ -158,6 +167,7 @@ pub fn describe(schedule: &Schedule, backups: Part<Vec<Backup>>, now: Timestamp)
         tone,
         schedule: plain(&spec.schedule),
         next_runs: next(schedule, now),
+        read_as: reading.as_ref().map(ToString::to_string),
         ambiguous: cron.is_ok_and(|cron| cron.is_ambiguous()),
         last_backup: schedule.status.last_backup.as_ref().map(|at| at.0),
         last_skipped: schedule.status.last_skipped.as_ref().map(|at| Skipped { at: at.0, reason }),

@@ -20,7 +20,7 @@ fn schedule(name: &str, cron: &str) -> Value {
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let skipped = json!({
-        "metadata": {"annotations": {"backup-controller/skipped": "2026-11-02T03:00:00Z refused: Restore velero/back-again is InProgress"}},
+        "metadata": {"annotations": {"backup-controller/cron": "netresearch Europe/Paris", "backup-controller/skipped": "2026-11-02T03:00:00Z refused: Restore velero/back-again is InProgress"}},
         "status": {"lastSkipped": "2026-11-02T03:00:00Z"},
     });
     let broken = json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.schedule: \"every night\" is no cron expression: expected 5 fields"]}});

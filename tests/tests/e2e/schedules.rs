@@ -8,6 +8,7 @@ use backup_core::{
         Backup, BackupPhase, DeleteBackupRequest, Schedule,
         schedule::{SchedulePhase, ScheduleStatus},
     },
+    cron::Reading,
     labels,
 };
 use backup_store::crash;
@@ -269,6 +270,11 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
         status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
     })
     .await?;
+    let told =
+        api.get("wrong").await?.metadata.annotations.unwrap_or_default().remove(labels::CRON_ANNOTATION);
+    // In the zone of the machine.
+    let told = told.context("how it is read is not said")?;
+    ensure!(told.starts_with("robfig ") && told.parse::<Reading>().is_ok(), "{told}");
     remove(world, "wrong").await?;
     // One that no typed client can read.
     let resource = ApiResource::erase::<Schedule>(&());
