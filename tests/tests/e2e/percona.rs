@@ -24,6 +24,7 @@ crate::tests! {
     in_no_order_of_steps_do_perconas_backup_and_restore_work_together,
     a_restore_that_comes_back_from_error_claims_again,
     perconas_own_lease_is_honoured_while_its_holder_runs,
+    perconas_objects_are_listed_and_described_from_their_own_fields,
 }
 
 const NAMESPACE: &str = "db";
@@ -92,6 +93,35 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World)
     set_state(world, RESTORE, "leased", "Succeeded").await?;
     create(world, BACKUP, "leased", "leased").await.context("whoever holds it has ended")?;
     ensure!(leases.get("restore-lock-leased").await? == before, "the operator's Lease was written");
+    Ok(())
+}
+
+async fn perconas_objects_are_listed_and_described_from_their_own_fields(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    guard(world).await?;
+    create(world, BACKUP, "shown", "shown").await?;
+    set_state(world, BACKUP, "shown", "Running").await?;
+    create(world, BACKUP, "shown-over", "shown").await?;
+    set_state(world, BACKUP, "shown-over", "Failed").await?;
+    let plugin = world.plugin();
+    let table = plugin.run(&["get", "--kind=ps-backup"]).await?.expect_code(0)?;
+    let row = |name: &str| {
+        let mut rows = table.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.find(|row| row.get(1) == Some(&name)).with_context(|| format!("{name}: {table:?}"))
+    };
+    let runs = row("shown")?;
+    ensure!(runs[..5] == ["db", "shown", "Running", "no", "percona-ps/db/shown"], "{runs:?}");
+    ensure!(matches!(runs[6], "Reserved" | "Active"), "{runs:?}");
+    ensure!(row("shown-over")?[2..4] == ["Failed", "yes"], "{table:?}");
+    let described = ["describe", "--kind=perconaservermysqlbackups.ps.percona.com", "db/shown", "-o", "json"];
+    let text = plugin.run(&described).await?.expect_code(0)?.stdout;
+    let view: serde_json::Value = serde_json::from_str(&text)?;
+    ensure!(view["state"] == "Running" && view["hasEnded"] == false, "{view}");
+    ensure!(view["claim"]["name"] == "shown" && view["scope"] == "percona-ps/db/shown", "{view}");
+    let unknown = plugin.run(&["get", "--kind=pods"]).await?.expect_code(1)?;
+    ensure!(unknown.stderr.contains("perconaservermysqlrestores.ps.percona.com"), "{unknown:?}");
+    set_state(world, BACKUP, "shown", "Succeeded").await?;
     Ok(())
 }
 
