@@ -48,11 +48,11 @@ pub fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(IpAddr::V4(ADDRESS), listener.local_addr()?.port()))
 }
 
-/// Runs this program inside with one argument; `seen` is given each line of its output. Whether it ended well.
+/// Runs this program inside with these arguments; `seen` is given each line of its output. Whether it ended well.
 ///
 /// # Errors
 /// [`NoNetwork`] where none can be made; programs that can't be built.
-pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
+pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
     // What has to be fetched is fetched here: inside there is no way out.
     Programs::build("dev")?;
     PlanePrograms::find()?;
@@ -70,7 +70,7 @@ pub fn run_inside(argument: &str, mut seen: impl FnMut(&str)) -> anyhow::Result<
         command.arg("--map-root-user");
     }
     command.args(["sh", "-c", make, &ADDRESS.to_string()]);
-    command.arg(std::env::current_exe()?).arg(argument).env(INSIDE, "yes");
+    command.arg(std::env::current_exe()?).args(arguments).env(INSIDE, "yes");
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| NoNetwork(error.to_string()))?;
     let output = child.stdout.take().context("no output")?;
     let mut lines = 0;

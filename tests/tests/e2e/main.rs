@@ -272,7 +272,7 @@ async fn main() -> ExitCode {
 fn apart(filter: &str, chosen: &[Test]) -> (usize, Vec<String>) {
     let mut ended = 0;
     let mut failures = Vec::new();
-    let ran = network::run_inside(filter, |line| {
+    let ran = network::run_inside(&[filter], |line| {
         ended += usize::from(line.starts_with("test ") && line.contains(" ... ok ("));
         failures.extend(
             line.strip_prefix("FAILED ").filter(|line| !line.starts_with("to start")).map(str::to_owned),
