@@ -63,7 +63,10 @@ pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Res
         build_plugins()?;
         snapshots::definitions()?;
     }
-    let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && exec \"$@\"";
+    // A socket may hold 6 MiB, as kernels have it by themselves: with the 32 MiB of some machines a reader who stands still has
+    // all of a file in the sockets on its way.
+    let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && \
+        { echo 4096 131072 6291456 > /proc/sys/net/ipv4/tcp_rmem || true; } && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.arg("--net");
     if !rustix::process::geteuid().is_root() {
