@@ -365,8 +365,15 @@ fn store(
             inner.objects.insert(key, patched.clone());
             (200, patched)
         }
-        Method::DELETE => match inner.objects.remove(&key) {
-            Some(_) => (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})),
+        Method::DELETE => match inner.objects.get(&key).map(|object| &object["metadata"]["uid"]) {
+            Some(uid) if !is_meant(body, uid) => {
+                let message = format!("{full} \"{name}\": Precondition failed: UID in precondition");
+                (409, failure(409, "Conflict", &message, &json!({"name": name, "kind": plural})))
+            }
+            Some(_) => {
+                inner.objects.remove(&key);
+                (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
+            }
             None => not_found(),
         },
         _ => (
@@ -379,6 +386,13 @@ fn store(
             ),
         ),
     }
+}
+
+/// Whether a deletion is of the object with this uid, or of any.
+fn is_meant(body: &Bytes, uid: &Value) -> bool {
+    let options: Value = serde_json::from_slice(body).unwrap_or_default();
+    let wanted = &options["preconditions"]["uid"];
+    wanted.is_null() || wanted == uid
 }
 
 /// A Status, as a real server gives it.

@@ -119,3 +119,13 @@ async fn schedules_are_paused_triggered_and_deleted() {
     api.next(Method::PATCH, "/nightly", Fault::Answer(403, forbidden));
     assert!(person.types("kubectl backup schedules pause nightly").await.ends_with("--- exit 1\n"));
 }
+
+#[tokio::test]
+async fn a_schedule_that_took_the_place_of_the_one_that_was_asked_about_is_not_deleted() {
+    let api = cluster().await;
+    let other = with(api.stored("schedules", "either").unwrap(), &json!({"metadata": {"uid": "another"}}));
+    api.next(Method::DELETE, "/either", Fault::Becomes(other));
+    let seen = Person::at(&api).types("kubectl backup schedules delete either --yes").await;
+    assert!(seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"), "{seen}");
+    assert_eq!(api.stored("schedules", "either").unwrap()["metadata"]["uid"], "another");
+}
