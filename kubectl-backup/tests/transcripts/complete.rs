@@ -65,3 +65,32 @@ async fn every_shell_has_its_script() {
         assert!(seen.contains(part) && seen.ends_with("--- exit 0\n"), "{seen}");
     }
 }
+
+#[test]
+fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-backup"));
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&rest));
+    let path = std::env::join_paths(path).unwrap();
+    // As bash hands the words over.
+    for (words, expected) in [
+        ("de", "describe delete"),
+        ("get -o js", "json jsonpath="),
+        ("get --output = js", "json jsonpath="),
+        ("get --output = ''", "wide json yaml name jsonpath= custom-columns="),
+        ("get --outp", "--output="),
+        ("completion ba", "bash"),
+    ] {
+        let script = format!(
+            "source <(kubectl-backup completion bash)
+            COMP_WORDS=(kubectl-backup {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            _kubectl_backup 2>/dev/null
+            echo \"${{COMPREPLY[*]}}\""
+        );
+        let bash =
+            std::process::Command::new("bash").args(["--norc", "-c", &script]).env("PATH", &path).output();
+        let Ok(ran) = bash else { return println!("skipped: there is no bash") };
+        let seen = String::from_utf8(ran.stdout).unwrap();
+        assert_eq!(seen.trim_end(), expected, "{words}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
