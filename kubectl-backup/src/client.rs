@@ -1,12 +1,15 @@
 //! From flags, environment and kubeconfig to a client and the namespace of the installation.
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{fmt::Debug, future::Future, path::PathBuf, time::Duration};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
+    api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+
+use serde::de::DeserializeOwned;
 
 use crate::{
     Terminal,
@@ -16,6 +19,9 @@ use crate::{
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Objects in one page of a list.
+pub const PAGE: u32 = 500;
 
 /// A connection to a cluster and the installation in it.
 #[derive(Clone)]
@@ -81,6 +87,28 @@ impl Session {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(about.explain(error, &self.server, &self.namespace)),
             Err(_) => Err(about.slow(&self.server, self.request_timeout)),
+        }
+    }
+
+    /// Lists page by page, and hands over one object after the other. A list that expires between two pages is an error.
+    pub async fn each<K>(
+        &self,
+        about: About<'_>,
+        api: &Api<K>,
+        params: ListParams,
+        mut take: impl FnMut(K),
+    ) -> Result<(), Problem>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut params = params.limit(PAGE);
+        loop {
+            let page = self.call(about, api.list(&params)).await?;
+            page.items.into_iter().for_each(&mut take);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(()),
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use super::listed::{Listed, Listing};
 use crate::{
     Terminal,
     cli::{GetArgs, GlobalArgs},
-    client::Session,
+    client::{PAGE, Session},
     error::{Exit, Problem},
 };
 
@@ -63,7 +63,12 @@ pub async fn list(
         return follow::run(session, &api, lines, terminal).await;
     }
     let missing = if args.names.is_empty() {
-        fetch::pages(session, listing, args, &api, |object| lines.take(object)).await?;
+        let params = ListParams {
+            label_selector: args.selector.clone(),
+            field_selector: args.field_selector.clone(),
+            ..ListParams::default()
+        };
+        session.each(listing.about("list", ""), &api, params, |object| lines.take(object)).await?;
         Vec::new()
     } else {
         fetch::named(session, listing, &args.names, |object| lines.take(object)).await?
@@ -99,7 +104,7 @@ async fn nothing_found(session: &Session, listing: &Listing, args: &GetArgs, ter
 async fn only_other_installation(session: &Session) -> Option<String> {
     let kind = ApiResource::erase::<BackupStorageLocation>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
-    let params = ListParams::default().limit(fetch::PAGE);
+    let params = ListParams::default().limit(PAGE);
     let list = tokio::time::timeout(HINT, api.list_metadata(&params)).await.ok()?.ok()?;
     let mut namespaces: Vec<String> =
         list.items.into_iter().filter_map(|item| item.metadata.namespace).collect();

@@ -71,22 +71,17 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 /// The newest backup of a schedule that has ended with something to restore, as velero's own command finds it.
 async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
     let api: Api<DeserializeGuard<Backup>> = session.api();
-    let mut params =
-        ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule))).limit(500);
+    let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let mut newest: Option<Backup> = None;
-    loop {
-        let page = session.call(Backup::about("list", ""), api.list(&params)).await?;
-        let ended =
-            page.items.into_iter().filter_map(|item| item.0.ok()).filter(|backup| {
-                matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed)
-            });
+    let take = |item: DeserializeGuard<Backup>| {
+        let ended = item
+            .0
+            .ok()
+            .filter(|backup| matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed));
         let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|at| at.0);
-        newest = newest.into_iter().chain(ended).max_by_key(began);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => break,
-        }
-    }
+        newest = newest.take().into_iter().chain(ended).max_by_key(began);
+    };
+    session.each(Backup::about("list", ""), &api, params, take).await?;
     newest.map(|backup| backup.name_any()).ok_or_else(|| Problem::Other {
         message: format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"),
         remedy: Some(format!("kubectl backup schedules describe {schedule}")),

@@ -1,39 +1,8 @@
-//! Reads what is listed: page by page, or by name.
+//! Reads what is listed by name.
 
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams},
-};
+use kube::{Api, api::DynamicObject};
 
-use crate::{cli::GetArgs, client::Session, commands::listed::Listing, error::Problem};
-
-/// Objects in one page of a list.
-pub const PAGE: u32 = 500;
-
-/// Lists page by page, and hands over one object after the other. A list that expires between two pages is read on from
-/// the API server's newer state, which its answer offers.
-pub async fn pages(
-    session: &Session,
-    listing: &Listing,
-    args: &GetArgs,
-    api: &Api<DynamicObject>,
-    mut take: impl FnMut(DynamicObject),
-) -> Result<(), Problem> {
-    let mut params = ListParams {
-        label_selector: args.selector.clone(),
-        field_selector: args.field_selector.clone(),
-        limit: Some(PAGE),
-        ..ListParams::default()
-    };
-    loop {
-        let page = session.call(listing.about("list", ""), api.list(&params)).await?;
-        page.items.into_iter().for_each(&mut take);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => return Ok(()),
-        }
-    }
-}
+use crate::{client::Session, commands::listed::Listing, error::Problem};
 
 /// Gets those that are named, as NAME or NAMESPACE/NAME. One that is missing does not hide the others: what was wrong is
 /// returned.

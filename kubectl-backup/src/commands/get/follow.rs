@@ -12,10 +12,10 @@ use kube::{
     },
 };
 
-use super::{fetch, lines::Lines};
+use super::lines::Lines;
 use crate::{
     Terminal,
-    client::Session,
+    client::{PAGE, Session},
     error::{Exit, Problem},
 };
 
@@ -35,7 +35,7 @@ pub async fn run(
             .first()
             .map(|name| format!("metadata.name={name}"))
             .or(args.field_selector.clone()),
-        page_size: Some(fetch::PAGE),
+        page_size: Some(PAGE),
         ..watcher::Config::default()
     };
     let mut events = pin!(watcher(api.clone(), config).default_backoff());

@@ -15,18 +15,15 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, ResourceExt,
     api::{DynamicObject, ListParams},
-    core::ApiResource,
 };
 
 use super::problem::{Wish, damage, lost};
 use crate::{
-    client::Session,
+    client::{PAGE, Session},
     error::{About, Problem},
     view::locks::{Found, is_claimed, profile_of},
 };
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// What the names of all ledgers begin with.
 const LEDGERS: &str = "backup-lock-";
 
@@ -92,18 +89,14 @@ impl Ledgers {
     pub async fn read(session: &Session) -> Result<Self, Problem> {
         let mut all = Vec::new();
         let api: Api<Lease> = session.api();
-        let mut page = ListParams::default().limit(PAGE);
         let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
-        loop {
-            let list = session.call(about, api.list(&page)).await;
-            let list = list.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
-            let ours = list.items.into_iter().filter(|lease| lease.name_any().starts_with(LEDGERS));
-            all.extend(ours.map(|lease| read(session, lease)));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
+        let take = |lease: Lease| {
+            if lease.name_any().starts_with(LEDGERS) {
+                all.push(read(session, lease));
             }
-        }
+        };
+        let listed = session.each(about, &api, ListParams::default(), take).await;
+        listed.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
         for scope in lost_scopes(session, &all).await {
             let (profile, known) = profile(profile_of(&scope));
             let lease = lease_name(&scope);
@@ -179,19 +172,23 @@ pub async fn running(
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
         for kind in [ObjectKind::Restore, ObjectKind::Backup] {
             let Some(resource) = resource(&profile, kind) else { continue };
-            let mut take = |object: &DynamicObject| {
-                let seen = Observed::of(&profile, kind, object);
+            let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
+            let mut take = |object: DynamicObject| {
+                let seen = Observed::of(&profile, kind, &object);
                 if !seen.over && seen.scope.is_some() {
                     objects.push(seen);
                 }
             };
             let all = Api::all_with(session.client.clone(), &resource);
-            let Err(problem) = each(session, &all, &resource, &mut take).await else { continue };
+            let Err(problem) = session.each(about, &all, ListParams::default(), &mut take).await else {
+                continue;
+            };
             let mut failed = None;
             if matches!(problem, Problem::Forbidden { .. }) {
                 for namespace in &namespaces {
                     let api = Api::namespaced_with(session.client.clone(), namespace, &resource);
-                    failed = each(session, &api, &resource, &mut take).await.err().or(failed);
+                    failed =
+                        session.each(about, &api, ListParams::default(), &mut take).await.err().or(failed);
                 }
             } else {
                 failed = Some(problem);
@@ -214,22 +211,4 @@ pub async fn running(
         }
     }
     (objects, unchecked)
-}
-
-async fn each(
-    session: &Session,
-    api: &Api<DynamicObject>,
-    resource: &ApiResource,
-    take: &mut impl FnMut(&DynamicObject),
-) -> Result<(), Problem> {
-    let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = session.call(about, api.list(&page)).await?;
-        list.items.iter().for_each(&mut *take);
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
 }
