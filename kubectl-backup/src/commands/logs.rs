@@ -1,6 +1,6 @@
 //! `logs` and `restore logs`: the log of a backup or restore, through the API server; with `-f` until its end.
 
-use std::{io::Write as _, time::Duration};
+use std::io::Write as _;
 
 use backup_core::api::{Backup, Restore, download_request::DownloadTargetKind};
 use flate2::write::MultiGzDecoder;
@@ -9,7 +9,7 @@ use super::{
     describe::get,
     stored::uid,
     subject::Subject,
-    wait::{Look, Waited, poll},
+    wait::{LONGEST, Look, Waited, poll},
 };
 use crate::{
     Terminal,
@@ -18,9 +18,6 @@ use crate::{
     error::{Exit, Problem},
     stored::{Wanted, read},
 };
-
-/// Nobody follows for longer.
-const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// `logs`
 pub async fn of_backup(

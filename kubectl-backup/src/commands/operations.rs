@@ -1,6 +1,6 @@
 //! `operations` and `restore operations`: what actions have started, and how far it has come.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, Restore, download_request::DownloadTargetKind},
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::{
     describe::get,
     subject::Subject,
-    wait::{Look, Waited, poll},
+    wait::{LONGEST, Look, Waited, poll},
 };
 use crate::{
     Terminal,
@@ -23,9 +23,6 @@ use crate::{
     stored::{Wanted, document},
     view::stored::operations::{OperationList, OperationView, views},
 };
-
-/// Nobody watches for longer.
-const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// A kind whose actions may start operations.
 pub trait Operated: Subject {

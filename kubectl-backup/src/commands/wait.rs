@@ -25,6 +25,9 @@ const STARTING: Duration = Duration::from_secs(30);
 /// Without a terminal, a line about items comes at most this often; one about a phase always.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// Nobody looks at one object for longer.
+pub const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// How waiting ended.
 pub enum Waited<T> {
     /// What was waited for is there.

@@ -1,8 +1,7 @@
 //! `describe -w`: on a terminal the screen is drawn anew while it runs; elsewhere changes are told, and the end is shown.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
-use backup_core::api::GoDuration;
 use jiff::Timestamp;
 
 use super::{Described, get, show};
@@ -10,14 +9,12 @@ use crate::{
     Terminal,
     cli::DescribeArgs,
     client::Session,
-    commands::wait::{Look, Waited, poll, until_ended},
+    commands::wait::{LONGEST, Look, Waited, poll, until_ended},
     error::{Exit, Problem},
     print::{describe::text, progress},
     view::progress::{Share, share},
 };
 
-/// Nobody looks at one for longer (seconds).
-const LONGEST: i64 = 365 * 24 * 3600;
 /// From the upper left corner on, and nothing of what was there before.
 const ANEW: &str = "\x1b[H\x1b[2J";
 
@@ -30,7 +27,7 @@ pub(super) async fn run<K: Described>(
         let object = get::<K>(session, &args.name).await?;
         let (exit, ended) = match object.ended() {
             Some(_) => (Exit::Done, Some(object)),
-            None => until_ended(session, terminal, &object, GoDuration::from_secs(LONGEST)).await?,
+            None => until_ended(session, terminal, &object, LONGEST.into()).await?,
         };
         if let Some(object) = ended {
             show(&Box::pin(object.describe(session, terminal.now())).await, args, terminal)?;
@@ -38,37 +35,32 @@ pub(super) async fn run<K: Described>(
         return Ok(exit);
     }
     let mut first: Option<(Share, Timestamp)> = None;
-    let waited = poll(
-        session,
-        terminal,
-        Duration::from_secs(LONGEST.unsigned_abs()),
-        async |terminal: &mut Terminal| {
-            let object = get::<K>(session, &args.name).await?;
-            // Large: many requests at a time.
-            let description = Box::pin(object.describe(session, terminal.now())).await;
-            let now = terminal.now();
-            let mut screen = ANEW.to_owned() + &text(&description, now, terminal.out_style(), args.details);
-            if let Some(share) = share(&description) {
-                // How fast it goes is measured from the first look at this stage.
-                let (begin, at) = *first.get_or_insert((share, now));
-                if begin.unit != share.unit {
-                    first = Some((share, now));
-                }
-                let passed = now.duration_since(at).as_secs_f64();
-                let _ = writeln!(
-                    screen,
-                    "
-  {}",
-                    progress::bar(share, begin, passed)
-                );
+    let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
+        let object = get::<K>(session, &args.name).await?;
+        // Large: many requests at a time.
+        let description = Box::pin(object.describe(session, terminal.now())).await;
+        let now = terminal.now();
+        let mut screen = ANEW.to_owned() + &text(&description, now, terminal.out_style(), args.details);
+        if let Some(share) = share(&description) {
+            // How fast it goes is measured from the first look at this stage.
+            let (begin, at) = *first.get_or_insert((share, now));
+            if begin.unit != share.unit {
+                first = Some((share, now));
             }
-            terminal.data(&screen)?;
-            Ok(match object.ended() {
-                Some(completed) => Look::Over(completed),
-                None => Look::Same,
-            })
-        },
-    )
+            let passed = now.duration_since(at).as_secs_f64();
+            let _ = writeln!(
+                screen,
+                "
+  {}",
+                progress::bar(share, begin, passed)
+            );
+        }
+        terminal.data(&screen)?;
+        Ok(match object.ended() {
+            Some(completed) => Look::Over(completed),
+            None => Look::Same,
+        })
+    })
     .await?;
     Ok(match waited {
         Waited::Over(true) => Exit::Done,
