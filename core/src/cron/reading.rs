@@ -11,7 +11,6 @@ use super::{Cron, Dialect, InvalidCron, named_zone};
 pub struct Reading {
     dialect: Dialect,
     zone: TimeZone,
-    name: String,
 }
 
 impl Reading {
@@ -33,13 +32,14 @@ impl Reading {
 /// By default: as robfig's library does, in UTC.
 impl Default for Reading {
     fn default() -> Self {
-        Self { dialect: Dialect::default(), zone: TimeZone::UTC, name: "UTC".to_owned() }
+        Self { dialect: Dialect::default(), zone: TimeZone::UTC }
     }
 }
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.dialect, self.name)
+        // All that are made here have a name.
+        write!(f, "{} {}", self.dialect, self.zone.iana_name().unwrap_or("UTC"))
     }
 }
 
@@ -49,7 +49,7 @@ impl FromStr for Reading {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (dialect, name) =
             text.split_once(' ').ok_or("expected a dialect and a time zone, such as \"robfig UTC\"")?;
-        Ok(Self { dialect: dialect.parse()?, zone: named_zone(name)?, name: name.to_owned() })
+        Ok(Self { dialect: dialect.parse()?, zone: named_zone(name)? })
     }
 }
 
