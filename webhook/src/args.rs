@@ -108,13 +108,13 @@ impl Args {
             if let Some(intent) = self.intent {
                 policy.intent = intent;
             }
-            match self.on_conflict_restore {
-                Some(OnConflictArg::Deny) => policy.on_conflict_restore = OnConflict::Deny,
-                Some(OnConflictArg::Wait) => policy.on_conflict_restore = OnConflict::Wait,
-                Some(OnConflictArg::Queue) if profile.engine => {
-                    policy.on_conflict_restore = OnConflict::Queue;
-                }
-                Some(OnConflictArg::Queue) | None => {}
+            let wish = self.on_conflict_restore.map(|wish| match wish {
+                OnConflictArg::Deny => OnConflict::Deny,
+                OnConflictArg::Wait => OnConflict::Wait,
+                OnConflictArg::Queue => OnConflict::Queue,
+            });
+            if let Some(wish) = wish {
+                policy.wish_for_restores(wish, profile.engine);
             }
         }
         Ok(profiles)

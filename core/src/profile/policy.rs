@@ -39,6 +39,18 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// Puts a wish for restores over what the policy says, for a profile whose objects our controller works on (`engine`) or not;
+    /// whether it did: only our controller waits for its turn.
+    pub fn wish_for_restores(&mut self, wish: OnConflict, engine: bool) -> bool {
+        let holds = wish != OnConflict::Queue || engine;
+        if holds {
+            self.on_conflict_restore = wish;
+        }
+        holds
+    }
+}
+
 /// What becomes of an object that meets a conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

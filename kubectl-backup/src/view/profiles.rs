@@ -121,14 +121,13 @@ fn apply(policy: &mut Policy, flags: &[String], runs_here: bool) -> Vec<String> 
         over.push(flag);
     }
     if let Some((flag, value)) = last("--on-conflict-restore") {
-        let chosen = match value {
+        let wish = match value {
             "deny" => Some(OnConflict::Deny),
             "wait" => Some(OnConflict::Wait),
-            "queue" if runs_here => Some(OnConflict::Queue),
+            "queue" => Some(OnConflict::Queue),
             _ => None,
         };
-        if let Some(chosen) = chosen {
-            policy.on_conflict_restore = chosen;
+        if wish.is_some_and(|wish| policy.wish_for_restores(wish, runs_here)) {
             over.push(flag);
         }
     }
