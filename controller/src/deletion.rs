@@ -53,7 +53,11 @@ async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
             ctx.events.normal(&request, "Waiting", &reason);
             Ok(Action::RequeueAfter(LOOK_AGAIN))
         }
-        Plan::Sleep(left) => Ok(Action::RequeueAfter(left)),
+        Plan::Sleep(left) => {
+            // Whoever has begun to wait may have been killed before.
+            locked::rest(&ctx, &request).await?;
+            Ok(Action::RequeueAfter(left))
+        }
         Plan::Refuse(errors) => act::end(&ctx, &request, facts.backup.as_ref(), errors).await,
         Plan::Begin(backup) => act::begin(&ctx, &request, backup).await,
         Plan::Continue(backup) => act::delete(&ctx, &request, backup).await,

@@ -57,6 +57,9 @@ pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 /// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
 /// ([`crate::deletion::Waits`]).
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
+/// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on nothing until then, and holds no
+/// place in the ledger. Any value.
+pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
 /// Our annotation of a Schedule: which slot was skipped last, and why.
 pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
 /// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).

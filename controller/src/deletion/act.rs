@@ -85,6 +85,7 @@ pub(super) async fn delete(
     request: &DeleteBackupRequest,
     backup: &Backup,
 ) -> Result<Action, Error> {
+    let Some(request) = &locked::wake(ctx, request).await? else { return Ok(AT_ONCE) };
     if let Some(wait) = claim(ctx, request).await? {
         return Ok(wait);
     }
@@ -133,8 +134,11 @@ pub(super) async fn delete(
         return end(ctx, request, Some(backup), errors).await;
     }
     if rest.is_locked() {
-        let left = locked::wait(ctx, request, backup, waits, rest, owner).await?;
-        return Ok(left.map_or(AT_ONCE, Action::RequeueAfter));
+        let Some(left) = locked::wait(ctx, request, backup, waits, rest, owner).await? else {
+            return Ok(AT_ONCE);
+        };
+        locked::rest(ctx, request).await?;
+        return Ok(Action::RequeueAfter(left));
     }
     if let (Some(place), Some(why)) = (&place, &rest.refused) {
         locked::tell(ctx, backup, &place.location, rest.kept, why);
@@ -163,7 +167,7 @@ async fn claim(ctx: &Context, request: &DeleteBackupRequest) -> Result<Option<Ac
 }
 
 /// Gives the place back. A failure is only logged: what is over is collected anyway.
-async fn release(ctx: &Context, request: &DeleteBackupRequest) {
+pub(super) async fn release(ctx: &Context, request: &DeleteBackupRequest) {
     let key = key_of(request);
     if let Err(error) = backup_lock::release(&ctx.ledger, &key, &request.uid().unwrap_or_default()).await {
         tracing::debug!(%key, %error, "the claim of the deletion is left to be collected");

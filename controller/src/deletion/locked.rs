@@ -4,16 +4,21 @@
 use std::time::Duration;
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest},
+    api::{
+        Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
+    },
     deletion::Waits,
-    labels::DELETION_WAITS_ANNOTATION,
+    labels::{DELETION_RESTS_ANNOTATION, DELETION_WAITS_ANNOTATION},
 };
 use backup_store::Rest;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{act::Error, decide};
+use super::{
+    act::{self, Error},
+    decide,
+};
 use crate::{
     context::Context,
     runtime::retry::{self, Outcome},
@@ -49,6 +54,41 @@ pub(super) async fn wait(
         ctx.events.normal(request, "ObjectLock", &note);
     }
     Ok(Some(decide::left(&waits, now).unwrap_or_default()))
+}
+
+/// Gives the place of the request in the ledger back until [`wake`]: it may wait for years, and hundreds of others with it. Safe to
+/// repeat.
+pub(super) async fn rest(ctx: &Context, request: &DeleteBackupRequest) -> Result<(), Error> {
+    // Conditional on the resourceVersion.
+    let outcome = retry::status_patch(ctx, request, |current| {
+        (current.status.phase == Some(Phase::InProgress) && !rests(current))
+            .then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: "true"}}}))
+    })
+    .await?;
+    if let Outcome::Written(request) = outcome {
+        act::release(ctx, &request).await;
+    }
+    Ok(())
+}
+
+/// The request, which works again and needs its place; none if it has changed meanwhile.
+pub(super) async fn wake(
+    ctx: &Context,
+    request: &DeleteBackupRequest,
+) -> Result<Option<DeleteBackupRequest>, Error> {
+    if !rests(request) {
+        return Ok(Some(request.clone()));
+    }
+    // Conditional on the resourceVersion.
+    let outcome = retry::status_patch(ctx, request, |current| {
+        rests(current).then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: null}}}))
+    })
+    .await?;
+    Ok(if let Outcome::Written(request) = outcome { Some(request) } else { None })
+}
+
+fn rests(request: &DeleteBackupRequest) -> bool {
+    request.annotations().contains_key(DELETION_RESTS_ANNOTATION)
 }
 
 /// Says what stays for good after the deletion of a backup, where people look once it is gone: at the location.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use backup_core::{
     api::{
-        Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestoreSpec,
-        delete_backup_request::DeleteBackupRequestSpec,
+        Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
+        RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
     },
     deletion::Waits,
     labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
@@ -27,6 +27,8 @@ use serde_json::json;
 
 use crate::{
     drills::of,
+    ledger::claims,
+    lock::ledger,
     main_job::{backups, config_maps, create_backup, restore, restores, s3},
     sync::{SOON, location, locations},
 };
@@ -106,6 +108,12 @@ async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
         Ok::<_, kube::Error>(waits_of(&backup).map_or(Probe::NotYet(seen), Probe::Ready))
     })
     .await
+}
+
+/// Whether a request is in the ledger.
+async fn has_place(world: &World, request: &str) -> anyhow::Result<bool> {
+    let claims = claims(&ledger(world).await?)?;
+    Ok(claims.contains(&format!("[\"DeleteBackupRequest\",\"{NAMESPACE}\",\"{request}\"")))
 }
 
 /// What readers of the bucket see of the backup.
@@ -204,6 +212,18 @@ async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with
     let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
     ensure!(listed.contains(&format!("Deleting (locked until {date})")), "{listed}");
 
+    // It needs no place in the ledger: of such deletions there may be more than that holds. No restore begins from the backup.
+    eventually("its place is given back", SOON, async || {
+        anyhow::Ok(when(!has_place(world, name).await?, "it has its place still"))
+    })
+    .await?;
+    let late = format!("{name}-late");
+    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
+    restores(world).create(&PostParams::default(), &Restore::new(&late, spec)).await?;
+    let late = world.restore_ended(&late).await?;
+    ensure!(late.phase() == RestorePhase::FailedValidation, "{:?}", late.status);
+    restores(world).delete(&late.name_any(), &DeleteParams::default()).await?;
+
     // Another controller waits, too, and asks nobody meanwhile.
     world.controllers[0].kill().await?;
     world.controllers[0].restart().await?;
@@ -218,6 +238,7 @@ async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with
     let touched: Vec<_> = asked.iter().filter(of_deletion).collect();
     ensure!(!asked.is_empty() && touched.is_empty(), "{touched:?}");
     ensure!(backups(world).get(name).await?.uid() == backup.uid(), "it was made anew");
+    ensure!(!has_place(world, name).await?, "it was given a place");
 
     let began = Instant::now();
     gone(world, name, Duration::from_secs(20)).await?;

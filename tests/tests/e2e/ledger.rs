@@ -419,7 +419,8 @@ async fn once(world: &World) -> anyhow::Result<Api<Backup>> {
     Ok(Api::namespaced(Client::try_from(config)?, NAMESPACE))
 }
 
-fn claims(lease: &Lease) -> anyhow::Result<String> {
+/// The claims in a ledger, as they are written.
+pub fn claims(lease: &Lease) -> anyhow::Result<String> {
     let annotations = lease.metadata.annotations.as_ref().context("no annotations")?;
     annotations.get(LEDGER_ANNOTATION).cloned().context("no ledger")
 }
