@@ -7,6 +7,8 @@
 //! Most requests come in swarms (`velero backup describe` makes several), so what a request is about is read at most once a second
 //! (`recent`), and the request itself comes from the watch.
 //!
+//! A backup or restore whose items are worked on has a log so far, which whoever works on it keeps when it is asked for (`so_far`).
+//!
 //! Who can reach the API server and not the store asks for a path of the service proxy instead (`files`).
 
 mod act;
@@ -14,6 +16,7 @@ mod decide;
 pub mod files;
 mod observe;
 mod recent;
+pub mod so_far;
 
 use std::{
     collections::HashMap,

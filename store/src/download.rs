@@ -39,6 +39,11 @@ pub fn owner(kind: &Kind) -> Option<Owner> {
     }
 }
 
+/// Whether a kind of targets is a log: the one file that there is while items are worked on.
+pub fn is_log(kind: &Kind) -> bool {
+    matches!(kind, Kind::BackupLog | Kind::RestoreLog)
+}
+
 impl Layout {
     /// The key of a target. Errors: a kind that is not known, or a name that is none.
     pub(crate) fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
@@ -77,9 +82,10 @@ impl Location {
         self.sign(&self.layout().target(target)?, ttl).await
     }
 
-    /// The same for a file as it is so far, of a backup or restore of this uid whose operations go on. It is written under a
-    /// private key first (create-only; the same bytes for the same state), which goes with the others when the end is
-    /// published. None if there is no such state: then the final key counts.
+    /// The same for a file as it is so far, of a backup or restore of this uid that has not ended. While its operations go on, the file is
+    /// written under a private key first (create-only; the same bytes for the same state), which goes with the others when
+    /// the end is published; before that there is the log that was kept last. None if there is no such state: then the
+    /// final key counts.
     ///
     /// Errors: as for [`Self::signed_url`], and those of reading and writing.
     pub async fn signed_url_so_far(
@@ -92,18 +98,26 @@ impl Location {
         if !self.can_sign() {
             return self.sign(&key, ttl).await.map(Some);
         }
-        let found = match owner(&target.kind) {
-            Some(Owner::Backup) => match self.find_backup(&target.name, uid).await? {
+        let Some(owner) = owner(&target.kind) else { return Ok(None) };
+        let found = match owner {
+            Owner::Backup => match self.find_backup(&target.name, uid).await? {
                 Found::Waiting(waiting) => waiting.file(&key)?,
-                _ => None,
+                Found::Decided(_) | Found::Stored(_) => return Ok(None),
+                Found::Nothing => None,
             },
-            Some(Owner::Restore) => match self.find_restore(&target.name, uid).await? {
+            Owner::Restore => match self.find_restore(&target.name, uid).await? {
                 Some(waiting) => waiting.file(&self.layout().restore(&target.name)?, &key)?,
                 None => None,
             },
-            None => None,
         };
-        let Some((so_far, bytes)) = found else { return Ok(None) };
+        let Some((so_far, bytes)) = found else {
+            let log =
+                if is_log(&target.kind) { self.log_so_far(owner, &target.name, uid).await? } else { None };
+            return match log {
+                Some(log) => self.sign(&log, ttl).await.map(Some),
+                None => Ok(None),
+            };
+        };
         self.put_new(&so_far, bytes).await?;
         self.sign(&so_far, ttl).await.map(Some)
     }

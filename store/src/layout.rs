@@ -17,6 +17,7 @@ const OPERATIONS: &str = "operations-";
 const JOURNAL: &str = "journal-";
 const UPLOAD_NOTE: &str = "upload-";
 const SO_FAR: &str = "so-far-";
+const LOG_SO_FAR: &str = "so-far-log-";
 
 /// Keys under the prefix of one BackupStorageLocation.
 #[derive(Clone, Debug)]
@@ -162,6 +163,12 @@ impl BackupKeys {
         self.private().join(format!("{SO_FAR}{record}-{operations}-{}", key.filename().unwrap_or_default()))
     }
 
+    /// The log as it was at a moment (milliseconds since 1970) while items were collected. Ours, create-only; made when somebody
+    /// asks for it.
+    pub fn logs_so_far(&self) -> Numbered {
+        Numbered { folder: self.private(), kind: LOG_SO_FAR }
+    }
+
     /// Whose the folder is: holds the uid of the Backup that writes it. Ours, create-only.
     pub fn owner(&self) -> Path {
         self.private().join("owner")
@@ -207,7 +214,7 @@ impl BackupKeys {
         self.number(key, UPLOAD_NOTE)
     }
 
-    /// Whether a key is one of [`Self::so_far`].
+    /// Whether a key is one of [`Self::so_far`] or [`Self::logs_so_far`].
     pub fn is_so_far(&self, key: &Path) -> bool {
         self.is_private(key) && key.filename().is_some_and(|name| name.starts_with(SO_FAR))
     }
@@ -330,6 +337,11 @@ impl RestorePrivateKeys {
     /// What a final key would hold in a state of the operations. Made when somebody asks for it.
     pub fn so_far(&self, operations: u64, key: &Path) -> Path {
         self.folder.clone().join(format!("{SO_FAR}{operations}-{}", key.filename().unwrap_or_default()))
+    }
+
+    /// The log as it was at a moment (milliseconds since 1970) while items were restored. Made when somebody asks for it.
+    pub fn logs_so_far(&self) -> Numbered {
+        Numbered { folder: self.folder.clone(), kind: LOG_SO_FAR }
     }
 }
 

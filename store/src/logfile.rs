@@ -7,6 +7,7 @@ use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
@@ -15,14 +16,20 @@ use object_store::path::Path;
 use crate::{Location, StoreError, gzip, staging::Staged, upload::Upload};
 
 mod format;
+mod so_far;
 
 /// Lines are compressed when this much text has gathered (bytes).
 const BUFFER: usize = 256 * 1024;
 
 /// A log that is uploaded when the work is done. Lives in an unlinked temporary file, so nothing is left after a crash.
+///
+/// Clones are the same log, so that it can be read while lines are added.
+#[derive(Clone, Debug)]
+pub struct LogFile(Arc<Mutex<Spool>>);
+
 #[derive(Debug)]
-pub struct LogFile {
-    spool: File,
+struct Spool {
+    file: File,
     text: Vec<u8>,
     /// Lines in `text`.
     lines: u64,
@@ -33,35 +40,25 @@ pub struct LogFile {
 impl LogFile {
     /// An empty log. Errors: no temporary file can be made.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { spool: tempfile::tempfile()?, text: Vec::new(), lines: 0, lost: 0 })
+        let file = tempfile::tempfile()?;
+        Ok(Self(Arc::new(Mutex::new(Spool { file, text: Vec::new(), lines: 0, lost: 0 }))))
     }
 
     /// Adds a line. `level` is logrus' word: `info`, `warning`, `error`, `debug`.
     ///
     /// Never fails: when the disk is full, lines are counted, and the log says in the end how many are missing.
     pub fn line(&mut self, level: &str, message: &str, fields: &[(&str, &str)], at: jiff::Timestamp) {
-        format::line(&mut self.text, level, message, fields, at);
-        self.lines += 1;
-        if self.text.len() >= BUFFER && self.flush().is_err() {
-            self.lost += self.lines;
-            self.forget();
+        let mut spool = self.spool();
+        format::line(&mut spool.text, level, message, fields, at);
+        spool.lines += 1;
+        if spool.text.len() >= BUFFER && spool.flush().is_err() {
+            spool.lost += spool.lines;
+            spool.forget();
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        let member = gzip::member(&self.text)?;
-        let end = self.spool.seek(SeekFrom::End(0))?;
-        if let Err(error) = self.spool.write_all(&member) {
-            self.spool.set_len(end)?; // half a member would spoil what comes after it
-            return Err(error);
-        }
-        self.forget();
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        self.text.clear();
-        self.lines = 0;
+    fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The whole log as gzip.
@@ -81,31 +78,54 @@ impl LogFile {
 
     /// Goes on with a log that was kept: `compressed` is what it held, as gzip.
     fn resume(compressed: &[u8]) -> io::Result<Self> {
-        let mut log = Self::new()?;
-        log.spool.write_all(compressed)?;
+        let log = Self::new()?;
+        log.spool().file.write_all(compressed)?;
         Ok(log)
     }
 
-    /// The whole log as gzip, in pieces of bounded size. The same bytes each time, as long as no line is added.
-    fn compressed(&self) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
-        let mut tail = self.text.clone();
-        if self.lost > 0 {
-            tail.extend_from_slice(format!("level=warning msg=\"{} lines lost\"\n", self.lost).as_bytes());
+    /// The log as it is now as gzip, in pieces of bounded size. The same bytes each time, as long as no line is added.
+    fn compressed(&self) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>> + use<>> {
+        let (file, end, mut tail, lost) = {
+            let mut spool = self.spool();
+            let end = spool.file.seek(SeekFrom::End(0))?;
+            (spool.file.try_clone()?, end, spool.text.clone(), spool.lost)
+        };
+        if lost > 0 {
+            tail.extend_from_slice(format!("level=warning msg=\"{lost} lines lost\"\n").as_bytes());
         }
         let mut rest = Some(gzip::member(&tail)?);
         let mut offset = 0;
         Ok(std::iter::from_fn(move || {
-            let mut piece = vec![0; BUFFER];
-            match self.spool.read_at(&mut piece, offset) {
-                Ok(0) => rest.take().map(Ok),
-                Ok(read) => {
-                    offset += read as u64;
-                    piece.truncate(read);
-                    Some(Ok(piece))
-                }
-                Err(error) => Some(Err(error)),
+            // What is added meanwhile comes after `end`.
+            let left = usize::try_from(end - offset).map_or(BUFFER, |left| left.min(BUFFER));
+            if left == 0 {
+                return rest.take().map(Ok);
             }
+            let mut piece = vec![0; left];
+            if let Err(error) = file.read_exact_at(&mut piece, offset) {
+                return Some(Err(error));
+            }
+            offset += left as u64;
+            Some(Ok(piece))
         }))
+    }
+}
+
+impl Spool {
+    fn flush(&mut self) -> io::Result<()> {
+        let member = gzip::member(&self.text)?;
+        let end = self.file.seek(SeekFrom::End(0))?;
+        if let Err(error) = self.file.write_all(&member) {
+            self.file.set_len(end)?; // half a member would spoil what comes after it
+            return Err(error);
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.text.clear();
+        self.lines = 0;
     }
 }
 
@@ -166,6 +186,26 @@ mod tests {
             text.lines().map(|line| line.rsplit_once('=').unwrap().1).collect::<Vec<_>>(),
             ["before", "after"]
         );
+    }
+
+    #[test]
+    fn what_is_read_is_the_log_of_that_moment() {
+        let at: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let log = LogFile::new().unwrap();
+        let (mut writer, reader) = (log.clone(), log.clone());
+        let mut write = |lines: usize| {
+            (0..lines).for_each(|n| writer.line("info", "working", &[("n", &n.to_string())], at));
+        };
+        write(10_000);
+        let before = log.bytes().unwrap();
+        let mut pieces = reader.compressed().unwrap();
+        let first = pieces.next().unwrap().unwrap();
+        write(10_000);
+        let rest: Vec<Vec<u8>> = pieces.map(Result::unwrap).collect();
+        assert_eq!([first, rest.concat()].concat(), before);
+        let text =
+            io::read_to_string(flate2::read::MultiGzDecoder::new(reader.bytes().unwrap().as_ref())).unwrap();
+        assert_eq!(text.lines().count(), 20_000);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Found, Location, StoreError,
-    download::{Owner, owner},
+    download::{Owner, is_log, owner},
 };
 
 /// Which backup or restore a file has to be of.
@@ -75,18 +75,34 @@ impl Location {
                 Found::Stored(_) => return Ok(Sought::OfAnother),
                 Found::Waiting(waiting) => waiting.file(&key)?.map(|(_, bytes)| bytes),
                 Found::Decided(decided) => decided.file(&key),
-                Found::Nothing => None,
+                Found::Nothing => return self.seek_log_so_far(Owner::Backup, target, of).await,
             },
             Some(Owner::Restore) => match self.find_restore(&target.name, of.uid).await? {
                 Some(waiting) => {
                     waiting.file(&self.layout().restore(&target.name)?, &key)?.map(|(_, bytes)| bytes)
                 }
                 None if of.ended => return self.stored(key).await,
-                None => None,
+                None => return self.seek_log_so_far(Owner::Restore, target, of).await,
             },
             None => None,
         };
         Ok(so_far.map_or(Sought::Nothing, |bytes| Sought::Found(StoredFile::in_memory(bytes))))
+    }
+
+    /// Of work that goes on, there is a log at most.
+    async fn seek_log_so_far(
+        &self,
+        owner: Owner,
+        target: &DownloadTarget,
+        of: Of<'_>,
+    ) -> Result<Sought, StoreError> {
+        if !is_log(&target.kind) {
+            return Ok(Sought::Nothing);
+        }
+        match self.log_so_far(owner, &target.name, of.uid).await? {
+            Some(key) => self.stored(key).await,
+            None => Ok(Sought::Nothing),
+        }
     }
 
     async fn stored(&self, key: Path) -> Result<Sought, StoreError> {

@@ -66,6 +66,11 @@ impl Report {
         self.results.errors()
     }
 
+    /// The log, to be read while lines are added.
+    pub fn log(&self) -> LogFile {
+        self.log.clone()
+    }
+
     /// The two parts, for the store.
     pub fn into_parts(self) -> (Results, LogFile) {
         (self.results, self.log)

@@ -7,6 +7,7 @@ use backup_core::{
     },
     reading::{self, Asked},
 };
+use backup_store::download::is_log;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -77,7 +78,7 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
         Err(reason) => return Ok(Err(reason)),
     };
     look(desk, target, &wanted.of).await;
-    if wanted.of.waits && !wanted.read_only {
+    if (wanted.of.waits || is_growing(target, &wanted.of)) && !wanted.read_only {
         let permit = desk.so_far.acquire().await;
         // A private key is written.
         desk.ctx.leadership.check()?;
@@ -93,11 +94,17 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
     Ok(wanted.store.signed_url(target, TTL).await.map_err(Unanswered::from))
 }
 
-/// Has the operations kept as they are now, where it is these that somebody wants and they go on.
+/// Has the operations or the log kept as they are now, where it is these that somebody wants and they go on.
 async fn look(desk: &Desk, target: &DownloadTarget, of: &Subject) {
-    if of.waits && matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations) {
+    let operations = matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations);
+    if of.waits && operations || is_growing(target, of) {
         desk.ctx.looks.look(&of.uid).await;
     }
+}
+
+/// Whether this is the log of items that are being worked on.
+fn is_growing(target: &DownloadTarget, of: &Subject) -> bool {
+    is_log(&target.kind) && !of.waits && !of.over
 }
 
 /// The path under which this controller gives the file to whoever has the key.

@@ -153,6 +153,11 @@ impl Report {
         self.with(|inner| (inner.results.warnings(), inner.results.errors()))
     }
 
+    /// The log, to be read while lines are added.
+    pub fn log(&self) -> LogFile {
+        self.with(|inner| inner.log.clone())
+    }
+
     /// What is stored about the restore.
     pub fn into_files(self) -> RestoreFiles {
         let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use backup_core::{
     resources::ResourceType,
 };
 use backup_lock::Footprint;
-use backup_store::{Contents, Location, RestoreFiles, Scope, StoreError, crash};
+use backup_store::{Contents, Location, RestoreFiles, Scope, StoreError, crash, download::Owner};
 use kube::{Client, ResourceExt as _};
 
 use super::{
@@ -37,6 +37,7 @@ use crate::{
     backup::actions::csi::SnapshotApi,
     context::Context,
     discovery::ServedTypes,
+    download::so_far::{Subject, keep_log},
     operations::{executing::Executions, kept, notebook::Notebook},
     plugins::PluginLog,
     runtime::retry,
@@ -153,7 +154,11 @@ pub async fn run(
         report.warn(Scope::Cluster, message);
     }
     let working = gate.clone().cancelled_by(cancel.clone());
-    let done = work(ctx, &job, (&contents, &report), working, (&executions, log), snapshots).await;
+    let of = Subject { owner: Owner::Restore, name: &restore.name_any(), uid: &uid };
+    let done = tokio::select! {
+        done = work(ctx, &job, (&contents, &report), working, (&executions, log), snapshots) => done,
+        never = keep_log(ctx, of, &store, report.log()) => match never {},
+    };
     let started = match done {
         Ok(started) => started,
         Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),

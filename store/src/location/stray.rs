@@ -169,6 +169,7 @@ mod tests {
             (".private/upload-17", Some(Left::Scrap)),
             (".private/parts-00ff-0-8-aa", Some(Left::Scrap)),
             (".private/so-far-1-2-b-logs.gz", Some(Left::Scrap)),
+            (".private/so-far-log-1700000000000", Some(Left::Scrap)),
             (".private/journal-3", Some(Left::Journal)),
             (".private/record-1", Some(Left::Record)),
             (".private/operations-4", Some(Left::Record)),

@@ -7,13 +7,14 @@ use backup_core::api::{BackupPhase, RestorePhase};
 use backup_tests::{
     World,
     plugin::Plugin,
-    wait::{Probe, eventually},
+    wait::{Probe, eventually, when},
 };
 use serde_json::Value;
 
 use crate::{
     csi::waiting,
     main_job::{config_maps, create_backup, of_namespaces},
+    requests::nothing_so_far_stays,
     restore_plugins::{backed_up, create, into},
     velero_plugins::{listed, plugins, scripted},
 };
@@ -23,6 +24,35 @@ crate::tests! {
     operations_of_a_restore_are_seen_as_they_are_now,
     describe_tells_what_went_wrong_and_what_is_in_a_backup,
     a_log_is_followed_until_its_backup_has_ended,
+    the_log_of_a_backup_is_seen_as_it_grows_while_items_are_collected,
+    the_log_of_a_restore_is_seen_as_it_grows_while_items_are_restored,
+}
+
+/// Items that one plugin sees, each after the one before: what they say, and how long they take.
+const SAYING: [(&str, &str); 3] =
+    [("a", "say=info:said-1"), ("b", "slow=5s say=info:said-2"), ("c", "slow=5s say=info:said-3")];
+
+fn saying(plugin: &'static str) -> [(&'static str, &'static str, &'static str); 3] {
+    SAYING.map(|(item, script)| (item, plugin, script))
+}
+
+/// Who looks sees more each time, and who follows sees everything once.
+async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Result<()> {
+    for pair in lines.windows(2) {
+        let (there, not_yet) = (pair[0], pair[1]);
+        eventually("the log comes so far", Duration::from_secs(20), async || {
+            let ran = person.run(logs).await?;
+            ensure!(!ran.stdout.contains(not_yet), "{not_yet} came before anybody saw {there}: {ran:?}");
+            Ok::<_, anyhow::Error>(when(ran.stdout.contains(there), format!("{ran:?}")))
+        })
+        .await?;
+    }
+    let followed = person.run(&[logs, &["-f"]].concat()).await?.expect_code(0)?;
+    ensure!(followed.stderr.is_empty(), "{followed:?}");
+    ensure!(lines.iter().all(|line| followed.stdout.matches(line).count() == 1), "{followed:?}");
+    let whole = person.run(logs).await?.expect_code(0)?;
+    ensure!(followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
+    Ok(())
 }
 
 async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
@@ -122,4 +152,29 @@ async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyh
     let whole = person.run(&["logs", name]).await?.expect_code(0)?;
     ensure!(!whole.stdout.is_empty() && followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
     Ok(())
+}
+
+async fn the_log_of_a_backup_is_seen_as_it_grows_while_items_are_collected(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "log-grows";
+    scripted(world, name, &saying("mark")).await?;
+    create_backup(world, name, listed(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    grows(&person, &["logs", name], ["said-1", "said-2", "said-3"]).await?;
+    nothing_so_far_stays(world, "backups/log-grows/").await
+}
+
+async fn the_log_of_a_restore_is_seen_as_it_grows_while_items_are_restored(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "log-grows-back";
+    backed_up(world, name, &saying("alter")).await?;
+    create(world, name, into(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    grows(&person, &["restore", "logs", name], ["ConfigMap name=a", "ConfigMap name=b", "ConfigMap name=c"])
+        .await?;
+    nothing_so_far_stays(world, "restores/log-grows-back/").await
 }

@@ -44,6 +44,9 @@ pub const WITH_PLUGINS: &[crate::Test] = &[
     ("operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far", |world| {
         Box::pin(operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(world))
     }),
+    ("the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far", |world| {
+        Box::pin(the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far(world))
+    }),
     ("operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far", |world| {
         Box::pin(operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far(world))
     }),
@@ -283,6 +286,15 @@ async fn document(url: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice()))?)
 }
 
+/// The files as they were so far are removed once the end is published.
+pub async fn nothing_so_far_stays(world: &World, folder: &str) -> anyhow::Result<()> {
+    eventually("what was shown is gone", REACHED, async || {
+        let left = private_keys(world, folder).await?;
+        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
+    })
+    .await
+}
+
 async fn private_keys(world: &World, folder: &str) -> anyhow::Result<BTreeSet<String>> {
     let keys = s3(world)?.keys(BUCKET).await?;
     let shown =
@@ -323,14 +335,48 @@ async fn operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(
     plugins.release()?;
     let backup = world.backup_ended(name).await?;
     ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    eventually("what was shown is gone", REACHED, async || {
-        let left = private_keys(world, "backups/asked-waiting/").await?;
-        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
-    })
-    .await?;
+    nothing_so_far_stays(world, "backups/asked-waiting/").await?;
     let operations = document(&url_of(world, "BackupItemOperations", name).await?).await?;
     let ended = |one: &Value| one["status"]["phase"] == "Completed";
     ensure!(operations.as_array().is_some_and(|all| all.len() == 2 && all.iter().all(ended)), "{operations}");
+    Ok(())
+}
+
+async fn the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "asked-early";
+    scripted(world, name, &[("a", "mark", "say=info:early"), ("b", "mark", "slow=8s say=info:late")]).await?;
+    create_backup(world, name, listed(name)).await?;
+    let mut urls = BTreeSet::new();
+    eventually("the log comes so far", REACHED, async || {
+        let url = url_of(world, "BackupLog", name).await?;
+        let (code, log) = fetch(&url).await?;
+        let log = if code == 200 {
+            std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?
+        } else {
+            String::new()
+        };
+        ensure!(!log.contains("late"), "it was not asked for early enough: {log}");
+        if code == 200 {
+            urls.insert(url);
+        }
+        Ok(when(log.contains("early"), format!("{code}: {log}")))
+    })
+    .await?;
+    let kept = private_keys(world, "backups/asked-early/").await?;
+    ensure!(!kept.is_empty() && kept.len() <= urls.len(), "{kept:?}");
+    for nothing_yet in ["BackupContents", "BackupResults"] {
+        let (code, _) = fetch(&url_of(world, nothing_yet, name).await?).await?;
+        ensure!(code == 404, "{nothing_yet}: {code}");
+    }
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    nothing_so_far_stays(world, "backups/asked-early/").await?;
+    let (_, log) = fetch(&url_of(world, "BackupLog", name).await?).await?;
+    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
+    ensure!(log.contains("early") && log.contains("late"), "{log}");
     Ok(())
 }
 

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
-use backup_store::{BackupFiles, BackupWriter, Collected, Location, Scope, StoreError, crash};
+use backup_store::{
+    BackupFiles, BackupWriter, Collected, Location, Scope, StoreError, crash, download::Owner,
+};
 
 use super::{Next, Record, Trouble, Worker};
 use crate::{
@@ -23,6 +25,7 @@ use crate::{
         report::Report,
     },
     context::Context,
+    download::so_far::{Subject, keep_log},
     operations::kept,
     runtime::retry::{self, Outcome},
 };
@@ -78,7 +81,7 @@ impl Worker {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(&backup, (&mut writer, &executions, snapshots), &progress, &hooks, taken_over) => collected,
+            collected = self.fill(&backup, location, (&mut writer, &executions, snapshots), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             () = self.reins.pulled() => Err(self.halt()),
@@ -166,6 +169,7 @@ impl Worker {
     async fn fill(
         &self,
         backup: &Backup,
+        location: &Location,
         (writer, executions, snapshots): (&mut BackupWriter, &Executions, NotedSnapshots),
         progress: &Progress,
         hooks: &Hooks,
@@ -176,6 +180,7 @@ impl Worker {
             passing: true,
         })?;
         report.info("collecting items");
+        let log = report.log();
         for error in taken_over.errors {
             report.error(Scope::Velero, error);
         }
@@ -185,7 +190,11 @@ impl Worker {
         let mut noting = executions;
         let into =
             gather::Into { sink: writer, operations: &mut noting, snapshots, report: &mut report, progress };
-        let gathered = gather(&self.ctx, backup, hooks, &self.reins, into).await;
+        let of = Subject { owner: Owner::Backup, name: &self.name, uid: &self.uid };
+        let gathered = tokio::select! {
+            gathered = gather(&self.ctx, backup, hooks, &self.reins, into) => gathered,
+            never = keep_log(&self.ctx, of, location, log) => match never {},
+        };
         let Gathered { mut collected, volumes, snapshots } = match gathered {
             Ok(gathered) => gathered,
             Err(GatherError::Api(error)) => return Err(error.into()),

@@ -1,0 +1,94 @@
+//! The log of work that goes on, kept in the store for people who look at it, whichever replica gives it to them.
+
+use std::{convert::Infallible, time::Duration};
+
+use backup_store::{Location, LogFile, download::Owner};
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout};
+
+use crate::{context::Context, operations::looks::Seat, runtime::leader::Leadership};
+
+/// What was kept within this time is good enough.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long one state is tried to be kept.
+const BUDGET: Duration = Duration::from_secs(10);
+
+/// The backup or restore whose log it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Which of the two.
+    pub owner: Owner,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+/// Keeps a log in this location whenever somebody looks, at most once a second, for as long as it is polled. What can't be
+/// kept is told to whoever runs the controller only: the work does not depend on it.
+pub async fn keep_log(ctx: &Context, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
+    let seat = ctx.looks.seat(of.uid);
+    let log = &log;
+    when_somebody_looks(seat, &ctx.leadership, || async move {
+        let kept = location.keep_log_so_far(of.owner, (of.name, of.uid), log, Timestamp::now());
+        match timeout(BUDGET, kept).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(?of, %error, "the log so far is not kept"),
+            Err(_) => tracing::debug!(?of, "the log so far is not kept within {BUDGET:?}"),
+        }
+    })
+    .await
+}
+
+async fn when_somebody_looks<F: Future<Output = ()>>(
+    mut seat: Seat,
+    leadership: &Leadership,
+    keep: impl Fn() -> F,
+) -> Infallible {
+    let mut kept_at: Option<Instant> = None;
+    loop {
+        // Let go at the end of this turn.
+        let _look = seat.next().await;
+        // A private key is written.
+        if leadership.check().is_err() || kept_at.is_some_and(|at| at.elapsed() < PAUSE) {
+            continue;
+        }
+        keep().await;
+        kept_at = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::operations::looks::Looks;
+
+    /// How often something was kept for somebody who looks after each of these times (milliseconds).
+    async fn kept(leadership: Leadership, after: &[u64]) -> u32 {
+        let (looks, kept) = (Looks::default(), AtomicU32::new(0));
+        let keep = || async {
+            kept.fetch_add(1, Ordering::Relaxed);
+        };
+        let seat = looks.seat("u");
+        tokio::select! {
+            never = when_somebody_looks(seat, &leadership, keep) => match never {},
+            () = async {
+                for after in after {
+                    tokio::time::sleep(Duration::from_millis(*after)).await;
+                    looks.look("u").await;
+                }
+            } => {}
+        }
+        kept.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_log_is_kept_for_who_looks_and_at_most_once_a_second() {
+        assert_eq!(kept(Leadership::always(), &[]).await, 0, "nobody looks");
+        assert_eq!(kept(Leadership::always(), &[5000, 0, 300, 300]).await, 1);
+        assert_eq!(kept(Leadership::always(), &[0, 1000, 1000]).await, 3);
+        assert_eq!(kept(Leadership::never(), &[0, 1000]).await, 0, "written by one who must not");
+    }
+}
