@@ -1,9 +1,12 @@
 //! `logs` and `restore logs`: the log of a backup or restore, through the API server; with `-f` until its end.
 
-use std::io::Write as _;
+mod tail;
+
+use std::{io::Write as _, time::Duration};
 
 use backup_core::api::{Backup, Restore, download_request::DownloadTargetKind};
 use flate2::write::MultiGzDecoder;
+use tokio::time::Instant;
 
 use super::{
     describe::get,
@@ -18,6 +21,12 @@ use crate::{
     error::{Exit, Problem},
     stored::{Wanted, read},
 };
+use tail::{Piece, Tail};
+
+/// A log that grows is read as a whole each time: the pause after it is so many times as long as that took.
+const SPARING: u32 = 10;
+/// Where there was no log, a request is made for nothing.
+const NOTHING_YET: Duration = Duration::from_secs(10);
 
 /// `logs`
 pub async fn of_backup(
@@ -48,22 +57,22 @@ async fn log<K: Subject>(
         return follow::<K>(&session, args, kind, terminal).await;
     }
     let uid = uid::<K>(&session, &args.name).await?;
-    let (wanted, mut shown) = (Wanted { kind, name: &args.name, uid: &uid }, 0);
+    let (wanted, mut tail) = (Wanted { kind, name: &args.name, uid: &uid }, Tail::default());
     tokio::select! {
-        done = show(&session, &wanted, args.errors, &mut shown, terminal) => done?,
+        done = show(&session, &wanted, args.errors, &mut tail, terminal) => done?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     }
     Ok(Exit::Done)
 }
 
-/// The log is read once in each phase: it grows while items are worked on, which is before it is stored, and at the end.
+/// The log is read in each phase, and while items are worked on, again and again: then it grows.
 async fn follow<K: Subject>(
     session: &Session,
     args: &LogsArgs,
     kind: DownloadTargetKind,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let (mut shown, mut uid, mut seen) = (0, None, String::new());
+    let (mut tail, mut uid, mut seen, mut again) = (Tail::default(), None, String::new(), Instant::now());
     let followed = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
         let object = get::<K>(session, &args.name).await?;
         let (now, phase, ended) =
@@ -72,18 +81,27 @@ async fn follow<K: Subject>(
             let message = format!("{} {:?} was deleted while its log was followed", K::KIND, args.name);
             return Err(Problem::Other { message, remedy: None });
         }
-        if phase == seen {
+        let is_news = phase != seen;
+        let grows = object.is_working() && Instant::now() >= again;
+        if !is_news && !grows {
             return Ok(Look::Same);
         }
         let wanted = Wanted { kind: kind.clone(), name: &args.name, uid: &now };
-        match show(session, &wanted, args.errors, &mut shown, terminal).await {
-            Ok(()) => {}
+        let began = Instant::now();
+        let pause = match show(session, &wanted, args.errors, &mut tail, terminal).await {
+            Ok(()) => began.elapsed() * SPARING,
             // Not yet; or it has failed before there was one.
-            Err(Problem::NoFile { message }) if ended != Some(true) => terminal.say(&message),
+            Err(Problem::NoFile { message }) if ended != Some(true) => {
+                if is_news {
+                    terminal.say(&message);
+                }
+                NOTHING_YET
+            }
             Err(problem) => return Err(problem),
-        }
+        };
+        again = Instant::now() + pause;
         seen = phase;
-        Ok(ended.map_or(Look::Changed, Look::Over))
+        Ok(ended.map_or(if is_news { Look::Changed } else { Look::Same }, Look::Over))
     });
     Ok(match followed.await? {
         Waited::Over(true) => Exit::Done,
@@ -96,12 +114,12 @@ async fn follow<K: Subject>(
     })
 }
 
-/// Shows a log from byte `shown` of its text on, and counts on.
+/// Shows what is new in a log.
 async fn show(
     session: &Session,
     wanted: &Wanted<'_>,
     errors: bool,
-    shown: &mut u64,
+    tail: &mut Tail,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let Terminal { out, err, out_is_terminal, .. } = &mut *terminal;
@@ -109,14 +127,16 @@ async fn show(
     let unreadable = |error: std::io::Error| Problem::BadFile {
         message: format!("the log of {} cannot be read: {error}", wanted.name),
     };
-    let mut skip = *shown;
+    let (mut reading, mut is_another) = (tail.read(), false);
     let mut print = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
-        let known = usize::try_from(skip).unwrap_or(usize::MAX).min(text.len());
-        text.drain(..known);
-        skip -= known as u64;
+        match reading.take(text, is_last) {
+            Piece::Unknown => return Ok(()),
+            Piece::Anew => is_another = true,
+            Piece::New => {}
+        }
         // The end of a line may not have come yet.
         let rest = if errors && !is_last { text.split_off(whole_lines(text)) } else { Vec::new() };
-        *shown += text.len() as u64;
+        reading.shown(text.len());
         if errors {
             *text = text
                 .split_inclusive(|byte| *byte == b'\n')
@@ -142,6 +162,9 @@ async fn show(
     text.try_finish().map_err(unreadable)?;
     print(text.get_mut(), true)?;
     terminal.data("")?;
+    if is_another {
+        terminal.say(&format!("the work on {} has begun again, and its log with it", wanted.name));
+    }
     Ok(())
 }
 

@@ -15,6 +15,8 @@ pub trait Subject: Listed {
 
     /// The phase, as the server wrote it.
     fn phase_name(&self) -> String;
+    /// Whether its items are being worked on.
+    fn is_working(&self) -> bool;
     /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
     fn ended(&self) -> Option<bool>;
     /// Whether somebody has asked for an early end.
@@ -33,6 +35,10 @@ impl Subject for Backup {
 
     fn phase_name(&self) -> String {
         crate::print::table::plain(self.phase().as_str())
+    }
+
+    fn is_working(&self) -> bool {
+        self.phase() == BackupPhase::InProgress
     }
 
     fn ended(&self) -> Option<bool> {
@@ -69,6 +75,10 @@ impl Subject for Restore {
 
     fn phase_name(&self) -> String {
         crate::print::table::plain(self.phase().as_str())
+    }
+
+    fn is_working(&self) -> bool {
+        self.phase() == RestorePhase::InProgress
     }
 
     fn ended(&self) -> Option<bool> {

@@ -133,6 +133,30 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
 }
 
 #[tokio::test]
+async fn a_log_that_grows_is_followed_and_begins_again_with_the_work() {
+    let api = cluster(0, granted(0)).await;
+    let line = |at: &str, text: &str| format!("time=\"2026-11-03T03:00:{at}Z\" level=info msg=\"{text}\"\n");
+    let first = line("01", "collecting items") + &line("02", "of the first try");
+    let again = line("31", "collecting items") + &line("32", "of the second");
+    let texts = [
+        line("01", "collecting items"),
+        first.clone(),
+        first,
+        again.clone(),
+        again + &line("33", "collected 2 items"),
+    ];
+    for (number, text) in texts.iter().enumerate() {
+        answers(&api, number, &granted(number));
+        api.next(Method::GET, &format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text)));
+    }
+    for phase in ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"] {
+        let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
+        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+    }
+    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly -f").await);
+}
+
+#[tokio::test]
 async fn on_a_terminal_a_log_moves_no_cursor() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));

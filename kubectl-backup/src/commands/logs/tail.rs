@@ -1,0 +1,106 @@
+//! What is new in the text of a log that is read again and again while it grows. Pure.
+
+/// So much of a log's beginning tells it from another: its first line says when it began (bytes).
+const HEAD: usize = 128;
+
+/// How much of a log is shown already.
+#[derive(Debug, Default)]
+pub struct Tail {
+    head: Vec<u8>,
+    shown: u64,
+}
+
+/// One reading of the log, from its first byte.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    tail: &'a mut Tail,
+    /// Bytes that were shown before and are still to come; none before the beginning is known.
+    skip: Option<u64>,
+}
+
+/// What a piece of the text holds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// What is left of it is new.
+    New,
+    /// The same, of another log: the work has begun again.
+    Anew,
+    /// Too little to tell; to be shown with what comes next.
+    Unknown,
+}
+
+impl Tail {
+    /// The next reading.
+    pub fn read(&mut self) -> Reading<'_> {
+        Reading { tail: self, skip: None }
+    }
+}
+
+impl Reading<'_> {
+    /// Takes what is known already off a piece, and counts what is left as shown.
+    pub fn take(&mut self, text: &mut Vec<u8>, is_last: bool) -> Piece {
+        let mut piece = Piece::New;
+        if self.skip.is_none() {
+            if text.len() < HEAD && !is_last {
+                return Piece::Unknown;
+            }
+            let both = self.tail.head.len().min(text.len());
+            if self.tail.head[..both] != text[..both] {
+                piece = Piece::Anew;
+                self.tail.shown = 0;
+            }
+            self.tail.head = text[..text.len().min(HEAD)].to_vec();
+        }
+        let skip = self.skip.unwrap_or(self.tail.shown);
+        let known = usize::try_from(skip).unwrap_or(usize::MAX).min(text.len());
+        text.drain(..known);
+        self.skip = Some(skip - known as u64);
+        piece
+    }
+
+    /// So much is shown now.
+    pub fn shown(&mut self, bytes: usize) {
+        self.tail.shown += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a log that comes in pieces of this size; what is shown, and whether it is another log.
+    fn reads(tail: &mut Tail, log: &str, size: usize) -> (String, bool) {
+        let (mut shown, mut anew, mut text, mut reading) = (Vec::new(), false, Vec::new(), tail.read());
+        let mut pieces: Vec<&[u8]> = log.as_bytes().chunks(size).collect();
+        pieces.push(&[]);
+        let last = pieces.len() - 1;
+        for (at, piece) in pieces.into_iter().enumerate() {
+            text.extend_from_slice(piece);
+            match reading.take(&mut text, at == last) {
+                Piece::Unknown => continue,
+                Piece::Anew => anew = true,
+                Piece::New => {}
+            }
+            reading.shown(text.len());
+            shown.append(&mut text);
+        }
+        (String::from_utf8(shown).unwrap(), anew)
+    }
+
+    #[test]
+    fn of_a_log_that_grows_each_byte_is_shown_once_and_another_log_from_its_beginning() {
+        let line = |n: usize| format!("time={n} {}\n", "working on something ".repeat(3));
+        let log = |from: usize, lines: usize| (from..from + lines).map(line).collect::<String>();
+        for size in [1, 7, 100, 100_000] {
+            let mut tail = Tail::default();
+            assert_eq!(reads(&mut tail, "", size), (String::new(), false));
+            assert_eq!(reads(&mut tail, &log(0, 1), size), (log(0, 1), false));
+            assert_eq!(reads(&mut tail, &log(0, 1), size), (String::new(), false));
+            assert_eq!(reads(&mut tail, &log(0, 50), size), (log(1, 49), false));
+            for (from, lines) in [(100, 60), (200, 2)] {
+                assert_eq!(reads(&mut tail, &log(from, lines), size), (log(from, lines), true));
+            }
+            assert_eq!(reads(&mut tail, &log(200, 3), size), (line(202), false));
+        }
+    }
+}
