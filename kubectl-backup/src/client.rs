@@ -90,24 +90,33 @@ impl Session {
         }
     }
 
-    /// Lists page by page, and hands over one object after the other. A list that expires between two pages is an error.
-    pub async fn each<K>(
+    /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole objects is in memory.
+    /// A list that expires between two pages (410) is read anew, once.
+    pub async fn list<K, T>(
         &self,
         about: About<'_>,
         api: &Api<K>,
         params: ListParams,
-        mut take: impl FnMut(K),
-    ) -> Result<(), Problem>
+        mut keep: impl FnMut(K) -> Option<T>,
+    ) -> Result<Vec<T>, Problem>
     where
         K: Clone + DeserializeOwned + Debug,
     {
         let mut params = params.limit(PAGE);
+        let (mut kept, mut is_second) = (Vec::new(), false);
         loop {
-            let page = self.call(about, api.list(&params)).await?;
-            page.items.into_iter().for_each(&mut take);
+            let page = match self.call(about, api.list(&params)).await {
+                Err(Problem::Api { code: 410, .. }) if params.continue_token.is_some() && !is_second => {
+                    (params.continue_token, is_second) = (None, true);
+                    kept.clear();
+                    continue;
+                }
+                answer => answer?,
+            };
+            kept.extend(page.items.into_iter().filter_map(&mut keep));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok(()),
+                None => return Ok(kept),
             }
         }
     }

@@ -68,7 +68,9 @@ pub async fn list(
             field_selector: args.field_selector.clone(),
             ..ListParams::default()
         };
-        session.each(listing.about("list", ""), &api, params, |object| lines.take(object)).await?;
+        let line = |object| Some(lines.line(object, None));
+        let all = session.list(listing.about("list", ""), &api, params, line).await?;
+        lines.take_all(all);
         Vec::new()
     } else {
         fetch::named(session, listing, &args.names, |object| lines.take(object)).await?

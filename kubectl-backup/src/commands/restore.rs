@@ -72,17 +72,14 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
     let api: Api<DeserializeGuard<Backup>> = session.api();
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
-    let mut newest: Option<Backup> = None;
-    let take = |item: DeserializeGuard<Backup>| {
-        let ended = item
-            .0
-            .ok()
-            .filter(|backup| matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed));
-        let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|at| at.0);
-        newest = newest.take().into_iter().chain(ended).max_by_key(began);
-    };
-    session.each(Backup::about("list", ""), &api, params, take).await?;
-    newest.map(|backup| backup.name_any()).ok_or_else(|| Problem::Other {
+    let ended = session
+        .list(Backup::about("list", ""), &api, params, |item| {
+            let backup = item.0.ok()?;
+            let has_ended = matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
+            has_ended.then(|| (backup.status.start_timestamp.as_ref().map(|at| at.0), backup.name_any()))
+        })
+        .await?;
+    ended.into_iter().max().map(|(_, name)| name).ok_or_else(|| Problem::Other {
         message: format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"),
         remedy: Some(format!("kubectl backup schedules describe {schedule}")),
     })

@@ -63,13 +63,12 @@ fn exit(pass: &Summary) -> Exit {
 
 async fn all(session: &Session, output: &OutputArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let api = session.api::<BackupStorageLocation>();
-    let everything = ListParams::default(); // a cluster has a handful
-    let list = session.call(about("list", ""), api.list(&everything)).await?;
-    if list.items.is_empty() && output.form.is_table() {
+    let locations = session.list(about("list", ""), &api, ListParams::default(), Some).await?;
+    if locations.is_empty() && output.form.is_table() {
         terminal.say(&format!("No backupstoragelocations found in namespace {}.", session.namespace));
         return Ok(Exit::Done);
     }
-    show(session, &list.items, false, output, terminal)
+    show(session, &locations, false, output, terminal)
 }
 
 fn show(

@@ -31,6 +31,8 @@ pub enum Fault {
     Bytes(u16, Vec<(&'static str, String)>, Vec<u8>),
     /// With these headers and bytes of so many, and then the connection is cut.
     Broken(Vec<(&'static str, String)>, Vec<u8>, usize),
+    /// As ever: keeps the place of a request that meets no fault.
+    None,
     /// Not at all, for a long time.
     Hang,
     /// The request is carried out, but the answer is this.
@@ -188,8 +190,8 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
             inner.lock().unwrap().objects.remove(&place(&path));
         }
         // Nothing happens.
-        None if is_watch => std::future::pending().await,
-        None => {}
+        None | Some(Fault::None) if is_watch => std::future::pending().await,
+        None | Some(Fault::None) => {}
     }
     if let Some(request) = path.strip_prefix(FILES) {
         return file(&inner.lock().unwrap(), request);

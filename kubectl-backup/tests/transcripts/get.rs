@@ -1,8 +1,9 @@
+use axum::http::Method;
 use insta::assert_snapshot;
 use serde_json::json;
 
 use crate::{
-    fake_api::FakeApi,
+    fake_api::{FakeApi, Fault, failure},
     person::Person,
     samples::{completed_backup, completed_restore, location, new_backup, with},
 };
@@ -65,6 +66,30 @@ async fn a_long_list_is_read_in_pages() {
     let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("b-")).count(), 1201);
     assert_eq!(api.seen().len(), 3, "{:?}", api.seen());
+}
+
+#[tokio::test]
+async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
+    let api = FakeApi::start().await;
+    for n in 0..601 {
+        api.has("backups", completed_backup(&format!("b-{n:04}")));
+    }
+    api.has("backups", with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
+    let expired = || {
+        let body = failure(410, "Expired", "The provided continue parameter is too old", &json!({}));
+        Fault::Answer(410, body)
+    };
+    api.next(Method::GET, "/backups", Fault::None).next(Method::GET, "/backups", expired());
+    let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
+    assert_eq!(seen.lines().filter(|line| line.starts_with("b-0")).count(), 601);
+    assert_eq!(seen.matches("warning: backup by-another-hand").count(), 1, "{seen}");
+    assert_eq!(api.seen().len(), 4, "{:?}", api.seen());
+    api.next(Method::GET, "/backups", Fault::None)
+        .next(Method::GET, "/backups", expired())
+        .next(Method::GET, "/backups", Fault::None)
+        .next(Method::GET, "/backups", expired());
+    let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
+    assert!(seen.contains("too old") && seen.ends_with("--- exit 1\n"), "{seen}");
 }
 
 #[tokio::test]

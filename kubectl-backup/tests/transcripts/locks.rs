@@ -133,11 +133,26 @@ async fn a_ledger_that_can_not_be_read_says_what_to_do_and_hides_no_other() {
     assert_snapshot!(all);
 }
 
+/// What says that a ledger was there.
+fn marker() -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEASE, "namespace": "velero", "labels": {"app.kubernetes.io/part-of": "backup"}}, "data": {"scope": "velero.io", "ledger": "gone", "epoch": "7"}})
+}
+
+#[tokio::test]
+async fn a_lost_ledger_is_found_among_however_many_markers() {
+    let api = FakeApi::start().await;
+    for n in 0..500 {
+        let name = format!("a-{n}");
+        api.has("configmaps", with(marker(), &json!({"metadata": {"name": name}, "data": {"scope": name}})));
+    }
+    let seen = Person::at(api.has("configmaps", marker())).types("kubectl backup locks").await;
+    assert!(seen.contains("velero.io   Lost"), "{seen}");
+}
+
 #[tokio::test]
 async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
     let api = FakeApi::start().await;
-    let marker = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEASE, "namespace": "velero", "labels": {"app.kubernetes.io/part-of": "backup"}}, "data": {"scope": "velero.io", "ledger": "gone", "epoch": "7"}});
-    api.has("configmaps", marker);
+    api.has("configmaps", marker());
     let mut all = Person::at(&api).types("kubectl backup locks").await;
     api.has("leases", lease(&Ledger { status: Status::Rebuilding, epoch: 8, ..Ledger::default() }).await);
     all += &Person::at(&api).types("kubectl backup locks").await;

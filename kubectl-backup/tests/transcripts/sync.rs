@@ -96,6 +96,17 @@ async fn what_came_of_the_last_comparisons_is_shown() {
 }
 
 #[tokio::test]
+async fn every_location_is_read_however_many_there_are() {
+    let api = FakeApi::start().await;
+    for n in 0..501 {
+        api.has("backupstoragelocations", named(&format!("l-{n:03}"), None));
+    }
+    let seen = Person::at(&api).types("kubectl backup sync --no-headers").await;
+    assert_eq!(seen.lines().filter(|line| line.starts_with("l-")).count(), 501);
+    assert_eq!(api.seen().len(), 2, "{:?}", api.seen());
+}
+
+#[tokio::test]
 async fn a_comparison_is_asked_for_and_waited_for() {
     let api = cluster().await;
     let person = Person::at(&api);

@@ -18,9 +18,10 @@ const OLD: i64 = 60 * 60;
 /// Each of them.
 pub async fn usable(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
-    let list =
-        session.call(BackupStorageLocation::about("list", ""), api.list(&ListParams::default())).await?;
-    if list.items.is_empty() {
+    let about = BackupStorageLocation::about("list", "");
+    let judged = |item| Some(judge(session, item, now));
+    let all = session.list(about, &api, ListParams::default(), judged).await?;
+    if all.is_empty() {
         let text = format!("there is none in namespace {}: nothing can be stored", session.namespace);
         return Ok(vec![Finding::bad(
             "locations",
@@ -28,32 +29,31 @@ pub async fn usable(session: &Session, now: Timestamp) -> Result<Vec<Finding>, P
             "Create a BackupStorageLocation: README.md shows one.",
         )]);
     }
-    let mut findings = Vec::new();
-    let mut has_default = false;
-    for item in list.items {
-        findings.push(match item.0 {
-            Ok(location) => {
-                has_default |= location.spec.default.unwrap_or_default();
-                finding(&location, now)
-            }
-            Err(error) => {
-                let name = error.metadata.name.unwrap_or_default();
-                let namespace = &session.namespace;
-                Finding::bad(
-                    "locations",
-                    format!("{name} cannot be read: {}", plain(&error.error)),
-                    format!(
-                        "Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}"
-                    ),
-                )
-            }
-        });
-    }
+    let has_default = all.iter().any(|(is_default, _)| *is_default);
+    let mut findings: Vec<Finding> = all.into_iter().map(|(_, finding)| finding).collect();
     if !has_default {
         let remedy = "Set spec.default of one to true, or name one with --storage-location.";
         findings.push(Finding::warn("locations", "none is the default: a backup has to name one", remedy));
     }
     Ok(findings)
+}
+
+/// Whether it is the default, and how it stands.
+fn judge(
+    session: &Session,
+    item: DeserializeGuard<BackupStorageLocation>,
+    now: Timestamp,
+) -> (bool, Finding) {
+    match item.0 {
+        Ok(location) => (location.spec.default.unwrap_or_default(), finding(&location, now)),
+        Err(error) => {
+            let (name, namespace) = (error.metadata.name.unwrap_or_default(), &session.namespace);
+            let why = format!("{name} cannot be read: {}", plain(&error.error));
+            let remedy =
+                format!("Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}");
+            (false, Finding::bad("locations", why, remedy))
+        }
+    }
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {

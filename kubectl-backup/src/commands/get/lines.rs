@@ -27,15 +27,16 @@ pub struct Lines<'a> {
     style: Style,
     to_terminal: bool,
     all: Vec<Line>,
-    warnings: Vec<String>,
 }
 
 /// One object.
-struct Line {
+pub struct Line {
     name: String,
     namespace: String,
     sort: Option<Value>,
     shown: Shown,
+    /// Why it can't be read, and what to do; not told yet.
+    warning: Option<String>,
 }
 
 enum Shown {
@@ -47,7 +48,7 @@ impl<'a> Lines<'a> {
     /// None yet.
     pub fn new(args: &'a GetArgs, listing: &'a Listing, terminal: &Terminal) -> Self {
         let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
-        Self { args, listing, now, style, to_terminal, all: Vec::new(), warnings: Vec::new() }
+        Self { args, listing, now, style, to_terminal, all: Vec::new() }
     }
 
     /// The arguments.
@@ -71,8 +72,13 @@ impl<'a> Lines<'a> {
         self.all.push(line);
     }
 
+    /// All objects of a list.
+    pub fn take_all(&mut self, all: Vec<Line>) {
+        self.all = all;
+    }
+
     /// What becomes of an object; `status` stands in place of its own.
-    fn line(&mut self, mut object: DynamicObject, status: Option<&str>) -> Line {
+    pub fn line(&self, mut object: DynamicObject, status: Option<&str>) -> Line {
         // Items of a list do not always say what they are; nobody reads managed fields.
         let resource = &self.listing.resource;
         object.types.get_or_insert_with(|| TypeMeta {
@@ -83,28 +89,36 @@ impl<'a> Lines<'a> {
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
         let sort = self.args.sort_by.as_ref().and_then(|path| path.find(&value).first().copied().cloned());
-        let shown = match &self.args.output.form {
+        let (shown, warning) = match &self.args.output.form {
             Form::Plain(Output::Table | Output::Wide) => {
-                Shown::Row(self.row(&value, &name, &namespace, status))
+                let (row, warning) = self.row(&value, &name, &namespace, status);
+                (Shown::Row(row), warning)
             }
-            Form::Plain(Output::Name) => Shown::Row(Vec::new()),
-            Form::Columns(columns) => Shown::Row(form::cells(columns, &value)),
-            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => Shown::Whole(value),
+            Form::Plain(Output::Name) => (Shown::Row(Vec::new()), None),
+            Form::Columns(columns) => (Shown::Row(form::cells(columns, &value)), None),
+            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => (Shown::Whole(value), None),
         };
-        Line { name, namespace, sort, shown }
+        Line { name, namespace, sort, shown, warning }
     }
 
-    fn row(&mut self, value: &Value, name: &str, namespace: &str, status: Option<&str>) -> Vec<String> {
+    /// Its row, and why it can't be read.
+    fn row(
+        &self,
+        value: &Value,
+        name: &str,
+        namespace: &str,
+        status: Option<&str>,
+    ) -> (Vec<String>, Option<String>) {
         let Listing { resource, word, headers, status_column, row: row_of, .. } = self.listing;
-        let mut row = match row_of(value, self.now, self.style) {
-            Ok(row) => row,
+        let (mut row, warning) = match row_of(value, self.now, self.style) {
+            Ok(row) => (row, None),
             Err(error) => {
                 let why = plain(&error.to_string());
-                self.warnings.push(format!("warning: {word} {name} cannot be read: {why}"));
                 let (plural, group) = (&resource.plural, &resource.group);
-                self.warnings
-                    .push(format!("  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"));
-                list::unreadable(name, headers.len(), *status_column)
+                let warning = format!(
+                    "warning: {word} {name} cannot be read: {why}\n  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"
+                );
+                (list::unreadable(name, headers.len(), *status_column), Some(warning))
             }
         };
         if let Some(status) = status {
@@ -123,7 +137,7 @@ impl<'a> Lines<'a> {
             });
             row.push(labels.unwrap_or_else(|| "<none>".to_owned()));
         }
-        row
+        (row, warning)
     }
 
     fn columns(&self) -> usize {
@@ -150,8 +164,8 @@ impl<'a> Lines<'a> {
 
     /// Tells what could not be read, once.
     pub fn warn(&mut self, terminal: &mut Terminal) {
-        for line in self.warnings.drain(..) {
-            terminal.say(&line);
+        for warning in self.all.iter_mut().filter_map(|line| line.warning.take()) {
+            terminal.say(&warning);
         }
     }
 

@@ -19,7 +19,7 @@ use kube::{
 
 use super::problem::{Wish, damage, lost};
 use crate::{
-    client::{PAGE, Session},
+    client::Session,
     error::{About, Problem},
     view::locks::{Found, is_claimed, profile_of},
 };
@@ -87,16 +87,11 @@ pub struct Ledgers {
 impl Ledgers {
     /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
     pub async fn read(session: &Session) -> Result<Self, Problem> {
-        let mut all = Vec::new();
         let api: Api<Lease> = session.api();
         let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
-        let take = |lease: Lease| {
-            if lease.name_any().starts_with(LEDGERS) {
-                all.push(read(session, lease));
-            }
-        };
-        let listed = session.each(about, &api, ListParams::default(), take).await;
-        listed.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
+        let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, lease));
+        let all = session.list(about, &api, ListParams::default(), ours).await;
+        let mut all = all.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
         for scope in lost_scopes(session, &all).await {
             let (profile, known) = profile(profile_of(&scope));
             let lease = lease_name(&scope);
@@ -131,19 +126,17 @@ fn read(session: &Session, lease: Lease) -> LedgerRead {
 /// Scopes whose marker names a ledger that is not there. Only a help: who may see the locks may not always see markers.
 async fn lost_scopes(session: &Session, found: &[LedgerRead]) -> BTreeSet<String> {
     let about = About { verb: "list", kind: "marker", plural: "markers", name: "" };
-    let params = ListParams::default().labels(&format!("{PART_OF}=backup")).limit(PAGE);
-    let Ok(markers) = session.call(about, session.api::<ConfigMap>().list(&params)).await else {
-        return BTreeSet::new();
-    };
-    let lost = markers.items.into_iter().filter_map(|mut marker| {
+    let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
+    let lost = |mut marker: ConfigMap| {
         let name = marker.name_any();
         let data = marker.data.as_mut()?;
         let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
         let scope = data.remove("scope")?;
         let gone = opened && lease_name(&scope) == name && found.iter().all(|read| read.lease != name);
         gone.then_some(scope)
-    });
-    lost.collect()
+    };
+    let all = session.list(about, &session.api::<ConfigMap>(), params, lost).await;
+    all.unwrap_or_default().into_iter().collect()
 }
 
 /// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists; and what could not be
@@ -172,23 +165,28 @@ pub async fn running(
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
         for kind in [ObjectKind::Restore, ObjectKind::Backup] {
             let Some(resource) = resource(&profile, kind) else { continue };
-            let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
-            let mut take = |object: DynamicObject| {
+            let keep = |object: DynamicObject| {
                 let seen = Observed::of(&profile, kind, &object);
-                if !seen.over && seen.scope.is_some() {
-                    objects.push(seen);
-                }
+                (!seen.over && seen.scope.is_some()).then_some(seen)
             };
-            let all = Api::all_with(session.client.clone(), &resource);
-            let Err(problem) = session.each(about, &all, ListParams::default(), &mut take).await else {
-                continue;
+            let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
+            let read =
+                async |api: Api<DynamicObject>| session.list(about, &api, ListParams::default(), keep).await;
+            let problem = match read(Api::all_with(session.client.clone(), &resource)).await {
+                Ok(seen) => {
+                    objects.extend(seen);
+                    continue;
+                }
+                Err(problem) => problem,
             };
             let mut failed = None;
             if matches!(problem, Problem::Forbidden { .. }) {
                 for namespace in &namespaces {
                     let api = Api::namespaced_with(session.client.clone(), namespace, &resource);
-                    failed =
-                        session.each(about, &api, ListParams::default(), &mut take).await.err().or(failed);
+                    match read(api).await {
+                        Ok(seen) => objects.extend(seen),
+                        Err(problem) => failed = Some(problem),
+                    }
                 }
             } else {
                 failed = Some(problem);
