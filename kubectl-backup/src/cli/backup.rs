@@ -21,6 +21,9 @@ Examples:
   # In a pipeline: wait for a restore that is in the way, at most ten minutes
   kubectl backup create before-deploy --include-namespaces=shop --retry-for=10m --wait
 
+  # With hooks, which have no flags: from a manifest; flags go over it
+  kubectl backup create db-now -f hooks.yaml --include-namespaces=db
+
   # Make a manifest for Git
   kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";
 

@@ -88,7 +88,10 @@ Examples:
   kubectl backup restore create back-again --from-backup=before-upgrade
 
   # Restore the newest completed backup of a schedule; bring what exists to the state of the backup
-  kubectl backup restore create --from-schedule=nightly --existing-resource-policy=update --wait";
+  kubectl backup restore create --from-schedule=nightly --existing-resource-policy=update --wait
+
+  # With hooks, which have no flags: from a manifest; flags go over it
+  kubectl backup restore create back-again -f hooks.yaml --include-namespaces=db";
 
 const GET_EXAMPLES: &str = "\
 Examples:

@@ -40,6 +40,20 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
 }
 
 #[tokio::test]
+async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
+    let page = include_str!("../../../docs/cli.md");
+    let manifest = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    person.writes("hooks.yaml", manifest);
+    let seen = person.types("kubectl backup create db-now -f ~/hooks.yaml --include-namespaces=db").await;
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+    assert_snapshot!(
+        serde_json::to_string_pretty(&api.stored("backups", "db-now").unwrap()["spec"]).unwrap()
+    );
+}
+
+#[tokio::test]
 async fn every_field_of_a_restore_has_its_flag() {
     let api = FakeApi::start().await;
     api.has(
