@@ -6,6 +6,9 @@
 mod find;
 mod read;
 
+use std::cmp::Ordering;
+
+use serde::Serialize;
 use serde_json::Value;
 
 /// Steps from one value to others: `.metadata.name`, `[0]`, `[*]`, `['a.b/c']`.
@@ -112,6 +115,42 @@ pub fn show(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
+    }
+}
+
+/// Which of two values comes first. What is not there does, as with kubectl; numbers go by size, all else as text.
+pub fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    match (a, b) {
+        (Some(Value::Number(a)), Some(Value::Number(b))) => {
+            a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
+        }
+        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+        (Some(a), Some(b)) => a.to_string().cmp(&b.to_string()),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    }
+}
+
+/// Sorts what is printed by one of its fields. What is equal stays in its order.
+pub fn sort<T: Serialize>(all: &mut [T], by: &Path) {
+    all.sort_by_cached_key(|one| {
+        let value = serde_json::to_value(one).unwrap_or_default();
+        Key(by.find(&value).first().copied().cloned())
+    });
+}
+
+/// A value that is sorted by.
+#[derive(PartialEq, Eq)]
+struct Key(Option<Value>);
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order(self.0.as_ref(), other.0.as_ref())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

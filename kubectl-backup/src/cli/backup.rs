@@ -5,10 +5,9 @@ use clap::Args;
 
 use super::{
     DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration,
-    output::OutputArgs,
+    output::{ListFlags, OutputArgs},
     spec::{BackupSpecArgs, FileArgs, ObjectArgs},
 };
-use crate::jsonpath::Path;
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -105,6 +104,7 @@ Examples:
 #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct GetArgs {
     /// Names [default: all]
+    #[arg(conflicts_with = "all_namespaces")]
     pub names: Vec<String>,
     /// Only those with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
@@ -112,15 +112,9 @@ pub struct GetArgs {
     /// Only those with these fields, such as metadata.name=nightly
     #[arg(long, value_name = "SELECTOR", conflicts_with = "names")]
     pub field_selector: Option<String>,
-    /// In all namespaces
-    #[arg(short = 'A', long, conflicts_with = "names")]
-    pub all_namespaces: bool,
-    /// Go on with a row for every change, until interrupted
-    #[arg(short, long, conflicts_with = "sort_by")]
-    pub watch: bool,
-    /// Sort by this field of the objects, such as .status.startTimestamp
-    #[arg(long, value_name = "PATH", value_parser = Path::parse, help_heading = "Output")]
-    pub sort_by: Option<Path>,
+    /// Which namespaces, whether to go on, and in which order.
+    #[command(flatten)]
+    pub list: ListFlags,
     /// Show labels as the last column
     #[arg(long, help_heading = "Output")]
     pub show_labels: bool,

@@ -4,12 +4,18 @@ use backup_core::{api::GoDuration, names::is_object_name};
 use backup_lock::ObjectKind;
 use clap::{Args, Subcommand};
 
-use super::{EXIT_CODES, duration, output::OutputArgs};
+use super::{
+    EXIT_CODES, duration,
+    output::{ListFlags, OutputArgs},
+};
 
 const EXAMPLES: &str = "\
 Examples:
   # Who holds what, who waits for whom
   kubectl backup locks
+
+  # What changes in the ledgers, as it comes
+  kubectl backup locks -w
 
   # One scope, for a program
   kubectl backup locks velero.io -o json
@@ -42,6 +48,9 @@ pub struct LocksArgs {
 pub struct ListArgs {
     /// Scope to show: velero.io, or PROFILE/NAMESPACE/CLUSTER [default: all]
     pub scope: Option<String>,
+    /// Which namespaces, whether to go on, and in which order the entries of a scope are.
+    #[command(flatten)]
+    pub list: ListFlags,
     /// Form of the output.
     #[command(flatten)]
     pub output: OutputArgs,

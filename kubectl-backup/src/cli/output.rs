@@ -1,4 +1,4 @@
-//! In which form commands print what they list: the one home of `-o`, `--no-headers` and `--sort-by`.
+//! What commands list, and in which form: the one home of `-o`, `--no-headers`, `-A`, `-w` and `--sort-by`.
 
 use clap::Args;
 
@@ -91,6 +91,20 @@ pub struct OutputArgs {
     /// Leave the header line out
     #[arg(long)]
     pub no_headers: bool,
+}
+
+/// Flags of every list that people follow and sort.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ListFlags {
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Go on with a row for every change, until interrupted
+    #[arg(short, long, conflicts_with = "sort_by")]
+    pub watch: bool,
+    /// Sort by this field of each, as `-o json` shows it
+    #[arg(long, value_name = "PATH", value_parser = Path::parse, help_heading = "Output")]
+    pub sort_by: Option<Path>,
 }
 
 #[cfg(test)]

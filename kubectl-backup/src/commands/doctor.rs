@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 
-use super::locks::unclaimed;
+use super::locks::{fetch::Within, unclaimed};
 use crate::{
     Terminal,
     cli::{DoctorArgs, GlobalArgs, Output},
@@ -71,7 +71,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
 
 /// What runs without a claim: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let (_, objects, unchecked) = unclaimed(session).await?;
+    let (_, objects, unchecked) = unclaimed(session, Within::Installation).await?;
     let mut findings: Vec<Finding> = objects
         .iter()
         .map(|object| {

@@ -37,7 +37,7 @@ pub async fn run<K: Listed>(
 
 /// What makes no sense together.
 pub fn check(args: &GetArgs) -> Result<(), Problem> {
-    if args.watch && args.names.len() > 1 {
+    if args.list.watch && args.names.len() > 1 {
         return Err(Problem::Usage {
             message: "-w follows all, or one name".to_owned(),
             remedy: Some("Choose several by their labels: -l SELECTOR".to_owned()),
@@ -53,13 +53,13 @@ pub async fn list(
     args: &GetArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let api: Api<DynamicObject> = if args.all_namespaces {
+    let api: Api<DynamicObject> = if args.list.all_namespaces {
         Api::all_with(session.client.clone(), &listing.resource)
     } else {
         Api::namespaced_with(session.client.clone(), &session.namespace, &listing.resource)
     };
     let mut lines = Lines::new(args, listing, terminal);
-    if args.watch {
+    if args.list.watch {
         return follow::run(session, &api, lines, terminal).await;
     }
     let missing = if args.names.is_empty() {
@@ -89,7 +89,7 @@ pub async fn list(
 
 async fn nothing_found(session: &Session, listing: &Listing, args: &GetArgs, terminal: &mut Terminal) {
     let plural = &listing.resource.plural;
-    if args.all_namespaces {
+    if args.list.all_namespaces {
         terminal.say(&format!("No {plural} found."));
         return;
     }

@@ -10,7 +10,7 @@ use self::kinds::Served;
 use super::{
     get::{check, list},
     listed::Listing,
-    locks::fetch::{LedgerRead, Ledgers},
+    locks::fetch::{Ledgers, Within},
     part::part,
 };
 use crate::{
@@ -34,7 +34,7 @@ pub async fn get(
     let served = kinds::find(&session, kind).await?;
     let mut get = args.get.clone();
     let mut place = args.guarded.in_namespace.clone();
-    if get.all_namespaces && place.is_some() {
+    if get.list.all_namespaces && place.is_some() {
         return Err(Problem::Usage {
             message: "-A and --in cannot be given together".to_owned(),
             remedy: Some("Without --in all namespaces are listed.".to_owned()),
@@ -47,10 +47,10 @@ pub async fn get(
     for name in &get.names {
         placed(name, place.as_deref())?;
     }
-    get.all_namespaces = place.is_none();
+    get.list.all_namespaces = place.is_none();
     // Claims change without a change of the object: who follows objects is not shown old ones.
     let mut found =
-        if get.watch || !get.output.form.is_table() { None } else { Some(ledgers(&session).await) };
+        if get.list.watch || !get.output.form.is_table() { None } else { Some(ledgers(&session).await) };
     if let Some(Part::Missing { unavailable }) = &mut found {
         // Once, and not in each row.
         let why = std::mem::replace(unavailable, "not known".to_owned());
@@ -93,8 +93,8 @@ pub async fn describe(
 
 /// Every ledger of the installation, or why they are not known.
 async fn ledgers(session: &Session) -> Part<Vec<Found>> {
-    let read = part(Ledgers::read(session)).await;
-    read.map(|ledgers| ledgers.all.iter().map(LedgerRead::found).collect())
+    let read = part(Ledgers::read(session, Within::Installation)).await;
+    read.map(|ledgers| ledgers.found())
 }
 
 /// Namespace and name of `NAMESPACE/NAME`, or of a name in a namespace that was said.
@@ -128,5 +128,6 @@ fn listing(Served { profile, kind, resource, .. }: Served, found: Option<Part<Ve
             row.truncate(columns);
             Ok(row)
         }),
+        document: None,
     }
 }

@@ -60,6 +60,8 @@ pub struct Listing {
     pub status_column: usize,
     /// A row, as wide as the headers.
     pub row: RowOf,
+    /// What programs are shown of an object; none: the object as it is stored.
+    pub document: Option<fn(&Value) -> Value>,
 }
 
 impl Listing {
@@ -73,6 +75,7 @@ impl Listing {
             narrow: K::NARROW,
             status_column: K::STATUS_COLUMN,
             row: Box::new(|object, now, style| Ok(K::deserialize(object)?.row(now, style))),
+            document: None,
         }
     }
 

@@ -6,20 +6,23 @@ use backup_core::{
     sync::{Request, Summary},
 };
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
+use serde::Deserialize as _;
 use serde_json::json;
 
-use super::wait::{Look, Waited, poll};
+use super::{
+    get,
+    listed::{Listed as _, Listing},
+    wait::{Look, Waited, poll},
+};
 use crate::{
     Terminal,
-    cli::{
-        GlobalArgs, Output, SyncArgs,
-        output::{Form, OutputArgs},
-    },
+    cli::{GetArgs, GlobalArgs, Output, SyncArgs, output::Form},
     client::Session,
-    error::{About, Exit, Problem},
+    error::{Exit, Problem},
+    jsonpath,
     print::{form, sync as print},
     view::sync::{self as view, LocationView},
 };
@@ -27,22 +30,25 @@ use crate::{
 /// `sync`
 pub async fn run(global: &GlobalArgs, args: SyncArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
     let session = Session::connect(global, terminal).await?;
-    let Some(name) = &args.location else { return all(&session, &args.output, terminal).await };
-    let location = get(&session, name).await?;
+    if args.list.watch {
+        return follow(&session, args, terminal).await;
+    }
+    let Some(name) = &args.location else { return all(&session, &args, terminal).await };
+    let location = read(&session, name).await?;
     if !args.now && !args.force {
-        return show(&session, &[location], true, &args.output, terminal);
+        return show(&session, vec![view::location(&location)], &args, terminal);
     }
     let request = Request { id: terminal.now().to_string(), remove: agreed(&location, args.force, name)? };
     ask(&session, &location, &request).await?;
     let answered = poll(&session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
-        let location = get(&session, name).await?;
+        let location = read(&session, name).await?;
         let pass = view::location(&location).last_pass.unwrap_or_default();
         Ok(if pass.request.as_ref() == Some(&request.id) { Look::Over((location, pass)) } else { Look::Same })
     })
     .await?;
     match answered {
         Waited::Over((location, pass)) => {
-            show(&session, &[location], true, &args.output, terminal)?;
+            show(&session, vec![view::location(&location)], &args, terminal)?;
             Ok(exit(&pass))
         }
         Waited::TimedOut => {
@@ -61,39 +67,77 @@ fn exit(pass: &Summary) -> Exit {
     if pass.error.is_some() || pass.refused > 0 { Exit::NotCompleted } else { Exit::Done }
 }
 
-async fn all(session: &Session, output: &OutputArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let api = session.api::<BackupStorageLocation>();
-    let locations = session.list(about("list", ""), &api, ListParams::default(), Some).await?;
-    if locations.is_empty() && output.form.is_table() {
-        terminal.say(&format!("No backupstoragelocations found in namespace {}.", session.namespace));
+async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    let (api, place) = if args.list.all_namespaces {
+        (Api::all(session.client.clone()), String::new())
+    } else {
+        (session.api(), format!(" in namespace {}", session.namespace))
+    };
+    let about = BackupStorageLocation::about("list", "");
+    let seen = |location| Some(view::location(&location));
+    let locations = session.list(about, &api, ListParams::default(), seen).await?;
+    if locations.is_empty() && args.output.form.is_table() {
+        terminal.say(&format!("No backupstoragelocations found{place}."));
         return Ok(Exit::Done);
     }
-    show(session, &locations, false, output, terminal)
+    show(session, locations, args, terminal)
+}
+
+/// A row for every change, in the way of `get -w`.
+async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    let listing = Listing {
+        headers: &print::HEADERS,
+        narrow: print::HEADERS.len(),
+        status_column: print::STATUS_COLUMN,
+        row: Box::new(|object, now, _| {
+            Ok(print::row(&view::location(&BackupStorageLocation::deserialize(object)?), now))
+        }),
+        document: Some(|object| {
+            let location = BackupStorageLocation::deserialize(object).ok();
+            serde_json::to_value(location.as_ref().map(view::location)).unwrap_or_default()
+        }),
+        ..Listing::of::<BackupStorageLocation>()
+    };
+    let wanted = GetArgs {
+        names: args.location.into_iter().collect(),
+        list: args.list,
+        output: args.output,
+        ..GetArgs::default()
+    };
+    get::list(session, &listing, &wanted, terminal).await
 }
 
 fn show(
     session: &Session,
-    locations: &[BackupStorageLocation],
-    in_full: bool,
-    output: &OutputArgs,
+    locations: Vec<LocationView>,
+    args: &SyncArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    let list = view::list(&session.namespace, locations);
+    let output = &args.output;
+    let mut list = view::list(&session.namespace, locations);
+    if let Some(path) = &args.list.sort_by {
+        jsonpath::sort(&mut list.locations, path);
+    }
     let document = form::document(&list, "locations", &output.form, output.no_headers)?;
     let text = match (document, &output.form, list.locations.as_slice()) {
         (Some(document), ..) => document,
         (_, Form::Plain(Output::Name), all) => all
             .iter()
             .fold(String::new(), |text, one| text + "backupstoragelocation.velero.io/" + &one.name + "\n"),
-        (.., [one]) if in_full => print::one(one, terminal.now())?,
-        _ => print::rows(&list, !output.no_headers, terminal.now())?,
+        (.., [one]) if args.location.is_some() => print::one(one, terminal.now())?,
+        _ => {
+            let how = print::How { headers: !output.no_headers, namespaces: args.list.all_namespaces };
+            print::rows(&list, how, terminal.now())?
+        }
     };
     terminal.data(&text)?;
-    for LocationView { name, last_pass, .. } in &list.locations {
+    for LocationView { namespace, name, last_pass, .. } in &list.locations {
         if let Some(pass) = last_pass.as_ref().filter(|pass| pass.refused > 0) {
+            let place =
+                if *namespace == session.namespace { String::new() } else { format!(" -n {namespace}") };
             terminal.say(&format!(
                 "{} Backups of {name} are gone from the bucket and were not removed from the cluster, as they are too many at \
-                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --force",
+                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --force{place}",
                 pass.refused
             ));
         }
@@ -125,14 +169,13 @@ async fn ask(session: &Session, location: &BackupStorageLocation, request: &Requ
     } });
     let params = PatchParams { field_manager: Some("kubectl-backup".to_owned()), ..PatchParams::default() };
     let (api, name) = (session.api::<BackupStorageLocation>(), location.name_any());
-    session.call(about("patch", &name), api.patch(&name, &params, &Patch::Merge(patch))).await.map(drop)
+    session
+        .call(BackupStorageLocation::about("patch", &name), api.patch(&name, &params, &Patch::Merge(patch)))
+        .await
+        .map(drop)
 }
 
-async fn get(session: &Session, name: &str) -> Result<BackupStorageLocation, Problem> {
+async fn read(session: &Session, name: &str) -> Result<BackupStorageLocation, Problem> {
     let api = session.api::<BackupStorageLocation>();
-    session.call(about("get", name), api.get(name)).await
-}
-
-const fn about<'name>(verb: &'static str, name: &'name str) -> About<'name> {
-    About { verb, kind: "backupstoragelocation", plural: "backupstoragelocations", name }
+    session.call(BackupStorageLocation::about("get", name), api.get(name)).await
 }

@@ -9,9 +9,14 @@ use super::{
     style::{Style, Tone},
     table::table,
 };
-use crate::view::locks::{EntryView, LockList, ScopeView, UnclaimedView};
+use crate::view::locks::{
+    EntryView, LockList, ScopeView, UnclaimedView,
+    changes::{LockChange, What},
+};
 
 const HEADERS: [&str; 8] = ["KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE", "EPOCH", "UID"];
+const STATE: usize = 2;
+const NOTE: usize = 5;
 /// How many of them are shown unless wide.
 const NARROW: usize = 6;
 
@@ -22,6 +27,8 @@ pub struct How {
     pub wide: bool,
     /// Header lines.
     pub headers: bool,
+    /// The namespaces of ledgers.
+    pub namespaces: bool,
 }
 
 /// The blocks.
@@ -41,7 +48,7 @@ pub fn names(list: &LockList) -> String {
 
 fn block(
     scope: &ScopeView,
-    How { wide, headers }: How,
+    How { wide, headers, namespaces }: How,
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
@@ -49,6 +56,9 @@ fn block(
     let mut text = format!("{}   {status}", style.title(&scope.scope));
     if let Some(epoch) = scope.epoch {
         let _ = write!(text, "   epoch {epoch}");
+    }
+    if namespaces {
+        let _ = write!(text, "   namespace {}", scope.namespace);
     }
     if let (true, Some(lease)) = (wide, &scope.lease) {
         let _ = write!(text, "   profile {}   Lease {lease}", scope.profile);
@@ -111,6 +121,42 @@ fn unclaimed(object: &UnclaimedView, now: Timestamp, style: Style) -> Vec<String
         "-".to_owned(),
         object.uid.clone(),
     ]
+}
+
+/// Rows of what is new, in columns as wide as all need that are there now.
+pub fn changes(
+    new: &[LockChange],
+    now: &[LockChange],
+    how: How,
+    at: Timestamp,
+    style: Style,
+) -> std::io::Result<String> {
+    let columns = if how.wide { HEADERS.len() } else { NARROW };
+    let whole = |namespace: &str, scope: &str, cells: Vec<String>| -> Vec<String> {
+        let place = [namespace.to_owned(), scope.to_owned()].into_iter().skip(usize::from(!how.namespaces));
+        place.chain(cells.into_iter().take(columns)).collect()
+    };
+    let header = whole("NAMESPACE", "SCOPE", HEADERS.map(str::to_owned).into());
+    let lines = new.iter().chain(now).map(|line| whole(&line.namespace, &line.scope, cells(line, at, style)));
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(lines).collect();
+    let text = table(None, &rows)?;
+    let shown = text.lines().take(new.len() + 1).skip(usize::from(!how.headers));
+    Ok(shown.fold(String::new(), |text, line| text + line + "\n"))
+}
+
+fn cells(line: &LockChange, now: Timestamp, style: Style) -> Vec<String> {
+    let mut cells = match &line.what {
+        What::Entry(entry) => row(entry, now, style),
+        What::Ledger { status, problem } => {
+            let problem = problem.as_deref().unwrap_or_default();
+            ["Ledger", "-", status, "-", "-", problem, "-", "-"].map(str::to_owned).into()
+        }
+    };
+    if line.gone {
+        // Whether it has ended or was taken away: its place is free.
+        (cells[STATE], cells[NOTE]) = (style.tone(Tone::Good, "gone"), String::new());
+    }
+    cells
 }
 
 /// The age of what was first seen then; a text that is no time as it is.

@@ -9,16 +9,36 @@ use super::{
 };
 use crate::view::sync::{LocationView, SyncList};
 
-const HEADERS: [&str; 8] =
+/// Headers of rows.
+pub const HEADERS: [&str; 8] =
     ["LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM"];
+/// Which of them is the status.
+pub const STATUS_COLUMN: usize = 1;
 
-/// A row for each location.
-pub fn rows(list: &SyncList, headers: bool, now: Timestamp) -> std::io::Result<String> {
-    let rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
-    table(headers.then_some(&HEADERS[..]), &rows)
+/// What is shown of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// The header line.
+    pub headers: bool,
+    /// A column for namespaces.
+    pub namespaces: bool,
 }
 
-fn row(location: &LocationView, now: Timestamp) -> Vec<String> {
+/// A row for each location.
+pub fn rows(list: &SyncList, how: How, now: Timestamp) -> std::io::Result<String> {
+    let mut headers = HEADERS.to_vec();
+    let mut rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
+    if how.namespaces {
+        headers.insert(0, "NAMESPACE");
+        for (row, location) in rows.iter_mut().zip(&list.locations) {
+            row.insert(0, location.namespace.clone());
+        }
+    }
+    table(how.headers.then_some(&headers[..]), &rows)
+}
+
+/// The row of one location.
+pub fn row(location: &LocationView, now: Timestamp) -> Vec<String> {
     let number = |of: fn(&Summary) -> u64| {
         location.last_pass.as_ref().map_or_else(String::new, |pass| of(pass).to_string())
     };

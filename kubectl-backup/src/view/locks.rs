@@ -1,4 +1,6 @@
-//! The locks of an installation: who holds, who waits, and what is odd about it. Pure.
+//! The locks of installations: who holds, who waits, and what is odd about it. Pure.
+
+pub mod changes;
 
 use backup_lock::{
     Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
@@ -11,6 +13,8 @@ use crate::print::{style::Tone, table::plain};
 /// A ledger as it was found.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// Namespace of its Lease: that of its installation.
+    pub namespace: String,
     /// Its scope; empty if its Lease does not say.
     pub scope: String,
     /// Name of its Lease.
@@ -51,7 +55,7 @@ pub struct LockList {
     pub kind: &'static str,
     /// Namespace of the installation.
     pub namespace: String,
-    /// The scopes, by name.
+    /// The scopes, by namespace and name.
     pub scopes: Vec<ScopeView>,
     /// What could not be looked for, one sentence each.
     pub unchecked: Vec<String>,
@@ -61,6 +65,8 @@ pub struct LockList {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScopeView {
+    /// Namespace of its ledger, or where one would be.
+    pub namespace: String,
     /// Its name.
     pub scope: String,
     /// Name of the profile.
@@ -143,7 +149,7 @@ pub struct UnclaimedView {
     pub beside: Vec<String>,
 }
 
-/// The locks of an installation; with a scope, only that one.
+/// The locks that were found, and what has no claim though a ledger could have one; with a scope, only that one.
 pub fn locks(
     namespace: &str,
     found: &[Found],
@@ -158,6 +164,7 @@ pub fn locks(
             let profile = profile_of(name).to_owned();
             let of = seen.iter().filter(|seen| seen.object.scope.as_deref() == Some(name));
             scopes.push(ScopeView {
+                namespace: namespace.to_owned(),
                 scope: plain(name),
                 profile,
                 lease: None,
@@ -171,7 +178,9 @@ pub fn locks(
         }
     }
     scopes.retain(|scope| only.is_none_or(|only| scope.scope == only));
-    scopes.sort_by(|a, b| (a.scope != VELERO_SCOPE, &a.scope).cmp(&(b.scope != VELERO_SCOPE, &b.scope)));
+    let place =
+        |scope: &ScopeView| (scope.namespace.clone(), scope.scope != VELERO_SCOPE, scope.scope.clone());
+    scopes.sort_by_cached_key(place);
     LockList {
         api_version: API_VERSION,
         kind: "LockList",
@@ -188,6 +197,7 @@ pub fn profile_of(scope: &str) -> &str {
 
 fn scope(found: &Found, seen: &[Seen]) -> ScopeView {
     let mut view = ScopeView {
+        namespace: plain(&found.namespace),
         scope: if found.scope.is_empty() { "?".to_owned() } else { plain(&found.scope) },
         profile: plain(&found.profile),
         lease: Some(plain(&found.lease)),

@@ -21,7 +21,7 @@ pub struct SyncList {
     pub kind: &'static str,
     /// Namespace of the installation.
     pub namespace: String,
-    /// The locations, by name.
+    /// The locations, by namespace and name unless they were to be sorted by something else.
     pub locations: Vec<LocationView>,
 }
 
@@ -29,6 +29,8 @@ pub struct SyncList {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocationView {
+    /// Its namespace.
+    pub namespace: String,
     /// Its name.
     pub name: String,
     /// Available, Unavailable, or nothing yet.
@@ -50,15 +52,15 @@ pub struct LocationView {
 }
 
 /// The document.
-pub fn list(namespace: &str, locations: &[BackupStorageLocation]) -> SyncList {
-    let mut locations: Vec<LocationView> = locations.iter().map(location).collect();
-    locations.sort_by(|a, b| a.name.cmp(&b.name));
+pub fn list(namespace: &str, mut locations: Vec<LocationView>) -> SyncList {
+    locations.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     SyncList { api_version: API_VERSION, kind: "SyncList", namespace: namespace.to_owned(), locations }
 }
 
 /// One location.
 pub fn location(location: &BackupStorageLocation) -> LocationView {
     LocationView {
+        namespace: location.namespace().unwrap_or_default(),
         name: location.name_any(),
         phase: location.status.phase.as_ref().map(ToString::to_string).unwrap_or_default(),
         last_synced: location.status.last_synced_time.as_ref().map(|time| time.0.to_string()),

@@ -244,6 +244,13 @@ fn place(path: &str) -> (String, String) {
     (parts.next().unwrap_or_default().to_owned(), parts.next().unwrap_or_default().to_owned())
 }
 
+/// Whether an object is in the namespace that a list is of; one that says none is in all.
+fn is_in(path: &str, object: &Value) -> bool {
+    let wanted = path.split_once("/namespaces/").and_then(|(_, tail)| tail.split('/').next());
+    let namespace = object["metadata"]["namespace"].as_str();
+    wanted.zip(namespace).is_none_or(|(wanted, namespace)| wanted == namespace)
+}
+
 fn store(
     inner: &Mutex<Inner>,
     method: &Method,
@@ -288,7 +295,7 @@ fn store(
             let all: Vec<Value> = inner
                 .objects
                 .iter()
-                .filter(|((of, _), object)| *of == plural && matches(object))
+                .filter(|((of, _), object)| *of == plural && matches(object) && is_in(path, object))
                 .map(|(_, object)| object.clone())
                 .collect();
             let limit: usize = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap());

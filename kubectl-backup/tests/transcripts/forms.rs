@@ -16,13 +16,8 @@ async fn cluster() -> FakeApi {
         "backups",
         with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})),
     )
-    .has(
-        "backups",
-        with(
-            completed_backup("beta"),
-            &json!({"metadata": {"namespace": "elsewhere"}, "status": {"errors": 3}}),
-        ),
-    )
+    .has("backups", with(completed_backup("beta"), &json!({"status": {"errors": 3}})))
+    .has("backups", with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})))
     .has("backups", new_backup("gamma"))
     .has(
         "backups",
@@ -82,7 +77,7 @@ async fn a_terminal_is_not_steered_by_what_a_template_brings() {
 }
 
 /// Events of a watch, as they come.
-fn events(all: &[(&str, Value)]) -> Fault {
+pub fn events(all: &[(&str, Value)]) -> Fault {
     let lines = all.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string() + "\n");
     Fault::Bytes(
         200,
@@ -103,11 +98,16 @@ fn version(name: &str, version: &str, over: &Value) -> Value {
 
 #[tokio::test]
 async fn watching_appends_a_row_for_every_change() {
-    let api = FakeApi::start().await;
     let none = json!({});
     let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
-    api.has("backups", version("before-the-great-upgrade", "1", &none))
-        .has("backups", version("b", "2", &none));
+    // One for each look: whoever has turned away may still ask.
+    let cluster = async || {
+        let api = FakeApi::start().await;
+        api.has("backups", version("before-the-great-upgrade", "1", &none))
+            .has("backups", version("b", "2", &none));
+        api
+    };
+    let api = cluster().await;
     api.next(
         Method::GET,
         "/backups?watch",
@@ -117,12 +117,12 @@ async fn watching_appends_a_row_for_every_change() {
             ("DELETED", version("c", "5", &none)),
         ]),
     );
-    let person = Person::at(&api);
-    assert_snapshot!("watch", person.watches("kubectl backup get -w", "Deleted").await);
+    assert_snapshot!("watch", Person::at(&api).watches("kubectl backup get -w", "Deleted").await);
+    let api = cluster().await;
     api.next(Method::GET, "/backups?watch", events(&[("MODIFIED", version("b", "3", &running))]));
     assert_snapshot!(
         "watch columns",
-        person
+        Person::at(&api)
             .watches(
                 "kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase",
                 "InProgress"

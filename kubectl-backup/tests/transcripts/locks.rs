@@ -312,3 +312,62 @@ async fn a_person_who_may_write_ledgers_needs_no_markers() {
     let seen = Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
+
+#[tokio::test]
+async fn locks_of_all_installations_are_listed_and_sorted() {
+    let api = cluster().await;
+    let percona = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
+    let elsewhere = json!({"metadata": {"namespace": "elsewhere"}});
+    api.has("leases", with(lease_of(percona, CLUSTER, &Ledger::default()).await, &elsewhere));
+    // One has a claim in its own installation's ledger; the other has none anywhere.
+    for name in ["urgent", "stray"] {
+        let uid = format!("uid-of-{name}");
+        api.has(
+            "backups",
+            with(new_backup(name), &json!({"metadata": {"uid": uid}, "status": {"phase": "InProgress"}})),
+        );
+    }
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in
+        ["-A", "-A percona-ps/db/cluster1 -o name", "--sort-by=.name --no-headers", "-w --sort-by=.name"]
+    {
+        all = all + &person.types(&format!("kubectl backup locks {line}")).await + "\n";
+    }
+    all += &Person::at(&FakeApi::start().await).types("kubectl backup locks -A").await;
+    assert_snapshot!(all);
+    let seen = person.types("kubectl backup locks -A -o json").await;
+    let json = seen.split_once('\n').unwrap().1.split("--- ").next().unwrap();
+    let list: Value = serde_json::from_str(json).unwrap();
+    let places: Vec<&Value> =
+        list["scopes"].as_array().unwrap().iter().map(|scope| &scope["namespace"]).collect();
+    assert_eq!(places, ["elsewhere", "velero"]);
+}
+
+#[tokio::test]
+async fn following_locks_appends_a_line_for_each_change_and_for_nothing_else() {
+    let api = cluster().await;
+    let seen_twice = async || {
+        let lists = || api.seen().iter().filter(|one| one.contains("/leases")).count();
+        let before = lists();
+        while lists() < before + 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let person = Person::at(&api);
+    let (seen, ()) = tokio::join!(person.watches("kubectl backup locks -w", "Settling"), async {
+        seen_twice().await;
+        let mut ledger = busy();
+        ledger.release(&ObjectKey::backup("velero", "lost"), "uid-of-lost");
+        api.has("leases", lease(&ledger).await);
+        seen_twice().await;
+        ledger.settle(&ObjectKey::restore("velero", "back-again"), "uid-of-back-again");
+        api.has("leases", lease(&ledger).await);
+    });
+    assert_snapshot!(seen);
+    let seen =
+        person.watches("kubectl backup locks -w -o custom-columns=LEDGER:.ledger.status,NAME:.entry.name,STATE:.entry.state", "urgent").await;
+    assert_snapshot!(seen);
+    let seen = person.watches("kubectl backup locks -w -o json", "urgent").await;
+    assert!(seen.contains("\"kind\": \"LockChange\"") && seen.contains("\"gone\": false"), "{seen}");
+}

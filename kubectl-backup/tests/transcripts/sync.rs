@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_api::{FakeApi, Fault, failure},
+    forms::events,
     person::{NOW, Person},
     samples::{location, with},
 };
@@ -144,4 +145,43 @@ async fn force_agrees_to_what_was_shown_and_to_no_more() {
     let asked = api.stored("backupstoragelocations", "other").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(request).unwrap(), json!({ "id": NOW, "remove": 40 }));
+}
+
+#[tokio::test]
+async fn comparisons_are_listed_in_the_ways_of_every_list() {
+    let api = cluster().await;
+    let elsewhere = json!({ "metadata": { "namespace": "backups" } });
+    api.has("backupstoragelocations", with(named("elsewhere", Some(&mixed())), &elsewhere));
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in [
+        "-A",
+        "-A -o custom-columns=WHERE:.namespace,NAME:.name",
+        "--sort-by=.lastPass.refused --no-headers",
+        "--sort-by=.name -w",
+        "-A default",
+        "default --now -w",
+    ] {
+        all = all + &person.types(&format!("kubectl backup sync {line}")).await + "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn following_comparisons_appends_a_row_for_each_change() {
+    let at = |pass: &Summary| {
+        with(named("default", Some(pass)), &json!({ "metadata": { "resourceVersion": "7" } }))
+    };
+    for form in [
+        "",
+        " -o custom-columns=NAME:.name,REFUSED:.lastPass.refused",
+        " -o jsonpath={.lastPass.refused}{'.'}",
+    ] {
+        let api = FakeApi::start().await;
+        api.has("backupstoragelocations", named("default", None));
+        let changes = events(&[("MODIFIED", at(&mixed())), ("MODIFIED", at(&refused()))]);
+        api.next(Method::GET, "?watch", changes);
+        let seen = Person::at(&api).watches(&format!("kubectl backup sync -w{form}"), "40").await;
+        assert_snapshot!(seen);
+    }
 }

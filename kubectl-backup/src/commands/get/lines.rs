@@ -11,6 +11,7 @@ use crate::{
     cli::{GetArgs, Output, output::Form},
     commands::listed::Listing,
     error::Problem,
+    jsonpath,
     print::{
         form, json,
         style::{Style, Tone},
@@ -88,17 +89,28 @@ impl<'a> Lines<'a> {
         object.metadata.managed_fields = None;
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
-        let sort = self.args.sort_by.as_ref().and_then(|path| path.find(&value).first().copied().cloned());
+        let sort =
+            self.args.list.sort_by.as_ref().and_then(|path| path.find(&value).first().copied().cloned());
         let (shown, warning) = match &self.args.output.form {
             Form::Plain(Output::Table | Output::Wide) => {
                 let (row, warning) = self.row(&value, &name, &namespace, status);
                 (Shown::Row(row), warning)
             }
             Form::Plain(Output::Name) => (Shown::Row(Vec::new()), None),
-            Form::Columns(columns) => (Shown::Row(form::cells(columns, &value)), None),
-            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => (Shown::Whole(value), None),
+            Form::Columns(columns) => (Shown::Row(form::cells(columns, &self.document(value))), None),
+            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
+                (Shown::Whole(self.document(value)), None)
+            }
         };
         Line { name, namespace, sort, shown, warning }
+    }
+
+    /// What programs are shown of an object.
+    fn document(&self, stored: Value) -> Value {
+        match self.listing.document {
+            Some(document) => document(&stored),
+            None => stored,
+        }
     }
 
     /// Its row, and why it can't be read.
@@ -125,7 +137,7 @@ impl<'a> Lines<'a> {
             row[*status_column] = self.style.tone(Tone::Busy, status);
         }
         row.truncate(self.columns());
-        if self.args.all_namespaces {
+        if self.args.list.all_namespaces {
             row.insert(0, namespace.to_owned());
         }
         if self.args.show_labels {
@@ -153,7 +165,7 @@ impl<'a> Lines<'a> {
             return form::headers(columns);
         }
         let mut headers = self.listing.headers[..self.columns()].to_vec();
-        if self.args.all_namespaces {
+        if self.args.list.all_namespaces {
             headers.insert(0, "NAMESPACE");
         }
         if self.args.show_labels {
@@ -255,14 +267,7 @@ const RULER: usize = 100;
 
 /// By what was asked for, then by namespace and name.
 fn order(a: &Line, b: &Line) -> Ordering {
-    let asked = match (&a.sort, &b.sort) {
-        (Some(Value::Number(a)), Some(Value::Number(b))) => {
-            a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
-        }
-        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
-        (Some(a), Some(b)) => a.to_string().cmp(&b.to_string()),
-        // What lacks it comes first, as with kubectl.
-        (a, b) => a.is_some().cmp(&b.is_some()),
-    };
-    asked.then_with(|| a.namespace.cmp(&b.namespace)).then_with(|| list::order(&a.name, &b.name))
+    jsonpath::order(a.sort.as_ref(), b.sort.as_ref())
+        .then_with(|| a.namespace.cmp(&b.namespace))
+        .then_with(|| list::order(&a.name, &b.name))
 }

@@ -11,9 +11,12 @@ use backup_lock::{
     lease::{Stored, lease_name},
     observe::{Observed, resource},
 };
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{coordination::v1::Lease, core::v1::ConfigMap},
+};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DynamicObject, ListParams},
 };
 
@@ -41,8 +44,31 @@ pub fn store(session: &Session, profile: Profile) -> LedgerStore {
     LedgerStore::of_profile(session.client.clone(), &session.namespace, Arc::new(profile))
 }
 
+/// Where ledgers are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// In the namespace of the installation.
+    Installation,
+    /// In all namespaces.
+    Cluster,
+}
+
+impl Within {
+    fn api<K>(self, session: &Session) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match self {
+            Self::Installation => session.api(),
+            Self::Cluster => Api::all(session.client.clone()),
+        }
+    }
+}
+
 /// A ledger as it was read.
 pub struct LedgerRead {
+    /// Namespace of its Lease.
+    pub namespace: String,
     /// Its scope; empty if its Lease does not say.
     pub scope: String,
     /// Name of its Lease.
@@ -66,6 +92,7 @@ impl LedgerRead {
     /// For the view.
     pub fn found(&self) -> Found {
         Found {
+            namespace: self.namespace.clone(),
             scope: self.scope.clone(),
             lease: self.lease.clone(),
             profile: self.profile.name.clone(),
@@ -78,7 +105,7 @@ impl LedgerRead {
     }
 }
 
-/// All ledgers of the installation.
+/// All ledgers of the installation, or of the cluster.
 pub struct Ledgers {
     /// Each of them.
     pub all: Vec<LedgerRead>,
@@ -86,18 +113,32 @@ pub struct Ledgers {
 
 impl Ledgers {
     /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
-    pub async fn read(session: &Session) -> Result<Self, Problem> {
-        let api: Api<Lease> = session.api();
+    pub async fn read(session: &Session, within: Within) -> Result<Self, Problem> {
+        // Each node has a Lease, too.
+        let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
         let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
         let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, lease));
-        let all = session.list(about, &api, ListParams::default(), ours).await;
+        let all = session.list(about, &within.api::<Lease>(session), params, ours).await;
         let mut all = all.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
-        for scope in lost_scopes(session, &all).await {
+        for (namespace, scope) in lost_scopes(session, within, &all).await {
             let (profile, known) = profile(profile_of(&scope));
             let lease = lease_name(&scope);
-            all.push(LedgerRead { scope, lease, lease_uid: String::new(), profile, known, stored: None });
+            all.push(LedgerRead {
+                namespace,
+                scope,
+                lease,
+                lease_uid: String::new(),
+                profile,
+                known,
+                stored: None,
+            });
         }
         Ok(Self { all })
+    }
+
+    /// For the view.
+    pub fn found(&self) -> Vec<Found> {
+        self.all.iter().map(LedgerRead::found).collect()
     }
 
     /// Whether an object has a place in the ledger of its scope, or waits for one.
@@ -119,23 +160,25 @@ fn read(session: &Session, lease: Lease) -> LedgerRead {
     let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
     let (profile, known) = profile(label.map_or_else(|| profile_of(&scope), String::as_str));
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
+    let namespace = lease.namespace().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
-    LedgerRead { scope, lease: name, lease_uid, profile, known, stored: Some(stored) }
+    LedgerRead { namespace, scope, lease: name, lease_uid, profile, known, stored: Some(stored) }
 }
 
-/// Scopes whose marker names a ledger that is not there. Only a help: who may see the locks may not always see markers.
-async fn lost_scopes(session: &Session, found: &[LedgerRead]) -> BTreeSet<String> {
+/// Namespaces and scopes whose marker names a ledger that is not there. Only a help: who may see the locks may not always see markers.
+async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) -> BTreeSet<(String, String)> {
     let about = About { verb: "list", kind: "marker", plural: "markers", name: "" };
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
     let lost = |mut marker: ConfigMap| {
-        let name = marker.name_any();
+        let (namespace, name) = (marker.namespace().unwrap_or_default(), marker.name_any());
         let data = marker.data.as_mut()?;
         let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
         let scope = data.remove("scope")?;
-        let gone = opened && lease_name(&scope) == name && found.iter().all(|read| read.lease != name);
-        gone.then_some(scope)
+        let is_there = |read: &LedgerRead| read.namespace == namespace && read.lease == name;
+        let gone = opened && lease_name(&scope) == name && !found.iter().any(is_there);
+        gone.then_some((namespace, scope))
     };
-    let all = session.list(about, &session.api::<ConfigMap>(), params, lost).await;
+    let all = session.list(about, &within.api::<ConfigMap>(session), params, lost).await;
     all.unwrap_or_default().into_iter().collect()
 }
 

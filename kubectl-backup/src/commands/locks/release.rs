@@ -11,7 +11,7 @@ use backup_lock::{
 use tokio::time::Instant;
 
 use super::{
-    fetch::{self, LedgerRead, Ledgers},
+    fetch::{self, LedgerRead, Ledgers, Within},
     problem, tell, who,
 };
 use crate::{
@@ -35,7 +35,7 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
         });
     }
     let session = Session::connect(global, terminal).await?;
-    let ledgers = Ledgers::read(&session).await?;
+    let ledgers = Ledgers::read(&session, Within::Installation).await?;
     let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
     let store = fetch::store(&session, read.profile.clone());
     let object = if read.known {

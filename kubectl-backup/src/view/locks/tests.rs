@@ -5,6 +5,7 @@ use super::*;
 
 fn found(ledger: Ledger) -> Found {
     Found {
+        namespace: "velero".to_owned(),
         scope: VELERO_SCOPE.to_owned(),
         lease: "backup-lock-velero".to_owned(),
         profile: "velero".to_owned(),
@@ -105,7 +106,7 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     };
     let list = locks("velero", &[found, damaged], &[object], Vec::new(), None);
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let how = crate::print::locks::How { wide: true, headers: true };
+    let how = crate::print::locks::How { wide: true, headers: true, namespaces: false };
     let text = crate::print::locks::text(&list, how, now, crate::print::style::Style::new(false)).unwrap();
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     assert_eq!(list.scopes[0].unclaimed.len(), 1);

@@ -1,0 +1,91 @@
+//! What changes in ledgers, line by line: for `locks -w`. Pure.
+
+use serde::Serialize;
+
+use super::{EntryView, LockList, ScopeView};
+use crate::view::description::API_VERSION;
+
+/// A ledger, or one entry of it: as it is now, or as it was last if it is gone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockChange {
+    /// The version of the document.
+    pub api_version: &'static str,
+    /// Always `LockChange`.
+    pub kind: &'static str,
+    /// Namespace of the ledger.
+    pub namespace: String,
+    /// Its scope.
+    pub scope: String,
+    /// Whether it is gone.
+    pub gone: bool,
+    /// What it is about.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What a line is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum What {
+    /// The ledger itself.
+    Ledger {
+        /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost.
+        status: String,
+        /// What is wrong, or not as usual.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+    },
+    /// Who has a place in it, or waits for one.
+    Entry(Box<EntryView>),
+}
+
+impl LockChange {
+    fn new(scope: &ScopeView, what: What) -> Self {
+        Self {
+            api_version: API_VERSION,
+            kind: "LockChange",
+            namespace: scope.namespace.clone(),
+            scope: scope.scope.clone(),
+            gone: false,
+            what,
+        }
+    }
+
+    /// The word that `locks release` takes; of a ledger its scope.
+    pub fn handle(&self) -> String {
+        match &self.what {
+            What::Ledger { .. } => self.scope.clone(),
+            What::Entry(entry) => entry.handle(),
+        }
+    }
+
+    /// Whether two lines are about the same.
+    fn is_of(&self, other: &Self) -> bool {
+        let is_same = match (&self.what, &other.what) {
+            (What::Ledger { .. }, What::Ledger { .. }) => true,
+            (What::Entry(one), What::Entry(other)) => one.uid == other.uid && one.handle() == other.handle(),
+            _ => false,
+        };
+        is_same && (&self.namespace, &self.scope) == (&other.namespace, &other.scope)
+    }
+}
+
+/// A line for each ledger, and each of its entries.
+pub fn lines(list: &LockList) -> Vec<LockChange> {
+    let of_scope = |scope: &ScopeView| {
+        let ledger = What::Ledger { status: scope.status.clone(), problem: scope.problem.clone() };
+        let entries = scope.entries.iter().map(|entry| What::Entry(Box::new(entry.clone())));
+        let lines = std::iter::once(ledger).chain(entries).map(|what| LockChange::new(scope, what));
+        lines.collect::<Vec<_>>()
+    };
+    list.scopes.iter().flat_map(of_scope).collect()
+}
+
+/// Lines that are gone; and those that are new, or not what they were.
+pub fn changes(before: &[LockChange], now: &[LockChange]) -> Vec<LockChange> {
+    let is_gone = |line: &&LockChange| !now.iter().any(|other| other.is_of(line));
+    let gone = before.iter().filter(is_gone).map(|line| LockChange { gone: true, ..line.clone() });
+    let new = now.iter().filter(|line| !before.contains(line)).cloned();
+    gone.chain(new).collect()
+}
