@@ -26,6 +26,7 @@ crate::tests! {
     a_log_is_followed_until_its_backup_has_ended,
     the_log_of_a_backup_is_seen_as_it_grows_while_items_are_collected,
     the_log_of_a_restore_is_seen_as_it_grows_while_items_are_restored,
+    who_follows_a_log_sees_the_work_begin_again_after_its_controller_was_killed,
 }
 
 /// Items that one plugin sees, each after the one before: what they say, and how long they take.
@@ -177,4 +178,34 @@ async fn the_log_of_a_restore_is_seen_as_it_grows_while_items_are_restored(
     grows(&person, &["restore", "logs", name], ["ConfigMap name=a", "ConfigMap name=b", "ConfigMap name=c"])
         .await?;
     nothing_so_far_stays(world, "restores/log-grows-back/").await
+}
+
+async fn who_follows_a_log_sees_the_work_begin_again_after_its_controller_was_killed(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    plugins(world)?;
+    let name = "log-again";
+    scripted(world, name, &saying("mark")).await?;
+    create_backup(world, name, listed(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let follow = async || person.run(&["logs", name, "-f"]).await;
+    let mut kill = async || {
+        eventually("the log comes so far", Duration::from_secs(20), async || {
+            let ran = person.run(&["logs", name]).await?;
+            Ok::<_, anyhow::Error>(when(ran.stdout.contains("said-1"), format!("{ran:?}")))
+        })
+        .await?;
+        // Whoever follows has seen it, too.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        world.controllers[0].kill().await?;
+        world.controllers[0].restart().await
+    };
+    let (followed, killed) = tokio::join!(follow(), kill());
+    killed?;
+    let followed = followed?.expect_code(0)?;
+    ensure!(followed.stderr.contains("has begun again"), "{followed:?}");
+    for (line, times) in [("collecting items", 2), ("said-1", 2), ("said-2", 1), ("said-3", 1)] {
+        ensure!(followed.stdout.matches(line).count() == times, "{line}: {followed:?}");
+    }
+    Ok(())
 }
