@@ -7,6 +7,7 @@ pub mod describe;
 pub mod doctor;
 pub mod get;
 pub mod guarded;
+pub mod known;
 pub mod listed;
 pub mod locations;
 pub mod locks;

@@ -101,6 +101,11 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<Vec<Profile
     Ok(known)
 }
 
+/// Whether a file of the folder is taken for a profile, by the ending of its name.
+pub fn is_profile(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
+}
+
 /// Name and text of each file, in order of name.
 fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
     let failed = |path: &Path| {
@@ -111,7 +116,7 @@ fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
     for entry in std::fs::read_dir(folder).map_err(failed(folder))? {
         paths.push(entry.map_err(failed(folder))?.path());
     }
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml"));
+    paths.retain(|path| is_profile(path));
     paths.sort();
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).map_err(failed(&path))?;

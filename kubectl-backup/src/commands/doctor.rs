@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 
-use super::locks::{fetch::Within, unclaimed};
+use super::{
+    known::known,
+    locks::{fetch::Within, unclaimed},
+};
 use crate::{
     Terminal,
     cli::{DoctorArgs, GlobalArgs, Output},
@@ -71,7 +74,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
 
 /// What runs without a claim: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let (_, objects, unchecked) = unclaimed(session, Within::Installation).await?;
+    let (_, objects, unchecked) = unclaimed(session, &known(session).await, Within::Installation).await?;
     let mut findings: Vec<Finding> = objects
         .iter()
         .map(|object| {

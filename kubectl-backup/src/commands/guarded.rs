@@ -9,6 +9,7 @@ use serde::Deserialize as _;
 use self::kinds::Served;
 use super::{
     get::{check, list},
+    known::{Known, known},
     listed::Listing,
     locks::fetch::{Ledgers, Within},
     part::part,
@@ -31,7 +32,8 @@ pub async fn get(
 ) -> Result<Exit, Problem> {
     check(&args.get)?;
     let session = Session::connect(global, terminal).await?;
-    let served = kinds::find(&session, kind).await?;
+    let known = known(&session).await;
+    let served = kinds::find(&session, &known, kind).await?;
     let mut get = args.get.clone();
     let mut place = args.guarded.in_namespace.clone();
     if get.list.all_namespaces && place.is_some() {
@@ -49,8 +51,11 @@ pub async fn get(
     }
     get.list.all_namespaces = place.is_none();
     // Claims change without a change of the object: who follows objects is not shown old ones.
-    let mut found =
-        if get.list.watch || !get.output.form.is_table() { None } else { Some(ledgers(&session).await) };
+    let mut found = if get.list.watch || !get.output.form.is_table() {
+        None
+    } else {
+        Some(ledgers(&session, &known).await)
+    };
     if let Some(Part::Missing { unavailable }) = &mut found {
         // Once, and not in each row.
         let why = std::mem::replace(unavailable, "not known".to_owned());
@@ -75,8 +80,9 @@ pub async fn describe(
     }
     let session = Session::connect(global, terminal).await?;
     let (namespace, name) = placed(&args.describe.name, args.guarded.in_namespace.as_deref())?;
-    let served = kinds::find(&session, kind).await?;
-    let found = ledgers(&session).await;
+    let known = known(&session).await;
+    let served = kinds::find(&session, &known, kind).await?;
+    let found = ledgers(&session, &known).await;
     let there = Session { namespace, ..session };
     let listing = listing(served.clone(), None);
     let api: Api<DynamicObject> =
@@ -92,8 +98,8 @@ pub async fn describe(
 }
 
 /// Every ledger of the installation, or why they are not known.
-async fn ledgers(session: &Session) -> Part<Vec<Found>> {
-    let read = part(Ledgers::read(session, Within::Installation)).await;
+async fn ledgers(session: &Session, known: &Known) -> Part<Vec<Found>> {
+    let read = part(Ledgers::read(session, known, Within::Installation)).await;
     read.map(|ledgers| ledgers.found())
 }
 

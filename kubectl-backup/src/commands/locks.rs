@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 
 use backup_lock::{VELERO_SCOPE, observe::Observed};
 
-use self::fetch::{Ledgers, Within, profile};
+use self::fetch::{Ledgers, Within};
+use super::known::{Known, known};
 use crate::{
     Terminal,
     cli::{GlobalArgs, ListArgs, Output, output::Form},
@@ -26,15 +27,16 @@ use crate::{
 /// Every ledger, what runs without a claim, and what could not be looked for.
 pub async fn unclaimed(
     session: &Session,
+    known: &Known,
     within: Within,
 ) -> Result<(Ledgers, Vec<Observed>, Vec<String>), Problem> {
-    let mut ledgers = Ledgers::read(session, within).await?;
+    let mut ledgers = Ledgers::read(session, known, within).await?;
     let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
-    let (mut unclaimed, unchecked) = fetch::running(session, &profiles, &ledgers).await;
+    let (mut unclaimed, unchecked) = fetch::running(session, known, &profiles, &ledgers).await;
     unclaimed.retain(|object| !ledgers.claims(object));
     if !unclaimed.is_empty() {
         // It may have been claimed since the ledgers were read.
-        ledgers = Ledgers::read(session, within).await?;
+        ledgers = Ledgers::read(session, known, within).await?;
         unclaimed.retain(|object| !ledgers.claims(object));
     }
     Ok((ledgers, unclaimed, unchecked))
@@ -61,10 +63,11 @@ const fn within(args: &ListArgs) -> Within {
 
 /// Every ledger that is asked for, and what runs without a claim.
 async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
-    let (ledgers, unclaimed, unchecked) = unclaimed(session, within(args)).await?;
+    let known = known(session).await;
+    let (ledgers, unclaimed, unchecked) = unclaimed(session, &known, within(args)).await?;
     let mut seen = Vec::new();
     for object in unclaimed {
-        let profile = profile(view::profile_of(object.scope.as_deref().unwrap_or(VELERO_SCOPE))).0;
+        let (profile, _) = known.profile(view::profile_of(object.scope.as_deref().unwrap_or(VELERO_SCOPE)));
         let store = fetch::store(session, profile);
         let footprint = store.objects().footprint(&object.key, &object.spec).await;
         let footprint = footprint.unwrap_or_else(|_| backup_lock::Footprint::everything());

@@ -69,20 +69,10 @@ pub struct PolicyView {
     pub intent_seconds: u64,
 }
 
-/// The document.
-pub fn list(profiles: Vec<ProfileView>, flags: &Part<Vec<String>>) -> ProfileList {
-    let mut notes = Vec::new();
-    match flags {
-        Part::Missing { unavailable } => notes.push(format!(
-            "what the webhook was started with is not known: {unavailable}; policies are as the profiles say"
-        )),
-        Part::Known(flags) => {
-            let folders = values(flags, "--profiles").map(|folder| {
-                format!("the webhook reads profiles from {} in its container, too: they are not shown, and may replace these", plain(folder))
-            });
-            notes.extend(folders);
-        }
-    }
+/// The document. With a doubt, there may be other profiles, or others in the place of these.
+pub fn list(profiles: Vec<ProfileView>, doubt: Option<String>) -> ProfileList {
+    let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
+    let notes = doubt.map(note).into_iter().collect();
     ProfileList { api_version: API_VERSION, kind: "ProfileList", profiles, notes }
 }
 
@@ -145,7 +135,7 @@ fn span(text: &str) -> Option<Duration> {
 }
 
 /// The values of a flag, as `--name=value` or in two words.
-fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
+pub fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
     flags.iter().enumerate().filter_map(move |(at, word)| match word.strip_prefix(name)? {
         "" => flags.get(at + 1).map(String::as_str),
         rest => rest.strip_prefix('='),

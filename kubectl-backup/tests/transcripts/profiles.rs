@@ -54,6 +54,56 @@ async fn profiles_are_listed_with_what_is_installed_and_the_policy_in_force() {
     assert_snapshot!(all);
 }
 
+/// The webhook reads profiles from a ConfigMap.
+async fn with_own_profiles(files: &Value) -> FakeApi {
+    let mut webhook = webhook(&["--guard=acme", "--profiles=/etc/backup-profiles"]);
+    let pod = &mut webhook["spec"]["template"]["spec"];
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "profiles", "mountPath": "/etc/backup-profiles"}]);
+    pod["volumes"] = json!([{"name": "profiles", "configMap": {"name": "backup-profiles"}}]);
+    let api = FakeApi::start().await;
+    let map = json!({"metadata": {"name": "backup-profiles", "namespace": "velero"}, "data": files});
+    api.has("deployments", webhook).has("configmaps", map);
+    api.serves("velero.io/v1", &kinds(["backups", "restores"]));
+    api.serves("acme.example/v1", &kinds(["dumps", "loads"]));
+    api
+}
+
+/// A profile that is not built in.
+const ACME: &str = "
+name: acme
+group: acme.example
+version: v1
+scope: { field: { backup: spec.cluster, restore: spec.cluster } }
+backup: { kind: Dump, plural: dumps, statusSubresource: true, phase: status.phase, active: [Dumping], over: { in: { path: status.phase, values: [Done] } } }
+restore: { kind: Load, plural: loads, statusSubresource: true, phase: status.phase, active: [Loading], over: { in: { path: status.phase, values: [Done] } } }
+";
+
+#[tokio::test]
+async fn profiles_of_the_webhooks_folder_are_known_where_it_is_a_config_map() {
+    let api = with_own_profiles(&json!({"acme.yaml": ACME, "notes.txt": "not: a profile"})).await;
+    let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
+    api.has("dumps", dump);
+    let mut all = String::new();
+    for line in ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"] {
+        all = all + &Person::at(&api).types(&format!("kubectl backup {line}")).await + "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn profiles_of_the_webhooks_folder_that_can_not_be_read_are_told_of() {
+    let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
+    let mut all = String::new();
+    for line in ["profiles -o name", "get --kind=dump", "profiles acme"] {
+        all = all + &Person::at(&api).types(&format!("kubectl backup {line}")).await + "\n";
+    }
+    let no = "configmaps \"backup-profiles\" is forbidden: User \"jane\" cannot get resource";
+    let no = failure(403, "Forbidden", no, &json!({}));
+    api.next(Method::GET, "/configmaps/backup-profiles", Fault::Answer(403, no));
+    all += &Person::at(&api).types("kubectl backup profiles -o name").await;
+    assert_snapshot!(all);
+}
+
 #[tokio::test]
 async fn what_of_a_policy_can_not_be_known_says_so() {
     let api = FakeApi::start().await;

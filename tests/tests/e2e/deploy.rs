@@ -53,7 +53,7 @@ async fn an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile(
     );
     let text = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: vault\nresources: [{deploy}]\n\
-         components: [{deploy}/modes/guard, {deploy}/profiles/percona-ps]\ntransformers: [{deploy}/namespace]\n"
+         components: [{deploy}/modes/guard, {deploy}/profiles/percona-ps, {deploy}/profiles/own]\ntransformers: [{deploy}/namespace]\n"
     );
     std::fs::write(overlay.join("kustomization.yaml"), text)?;
     let ran = world.kubectl()?.run(&["kustomize", &overlay.display().to_string()]).await?;
@@ -93,11 +93,19 @@ async fn an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile(
     {
         ensure!(webhook["clientConfig"]["service"]["namespace"] == "vault", "{webhook}");
     }
-    let args: Vec<String> = of("Deployment")
-        .map(|one| one["spec"]["template"]["spec"]["containers"][0]["args"].to_string())
-        .collect();
+    let pods = || of("Deployment").map(|one| &one["spec"]["template"]["spec"]);
+    let args: Vec<String> = pods().map(|pod| pod["containers"][0]["args"].to_string()).collect();
     ensure!(args.len() == 2 && args.iter().all(|args| args.contains("--guard=percona-ps")), "{args:?}");
     ensure!(args.iter().any(|args| args.contains("--guard=velero")), "{args:?}");
+    ensure!(args.iter().all(|args| args.contains("--profiles=/etc/backup-profiles")), "{args:?}");
+    for pod in pods() {
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().into_iter().flatten();
+        let mount = mounts.into_iter().find(|mount| mount["mountPath"] == "/etc/backup-profiles");
+        let volume = mount.and_then(|mount| {
+            pod["volumes"].as_array()?.iter().find(|volume| volume["name"] == mount["name"])
+        });
+        ensure!(volume.is_some_and(|volume| volume["configMap"]["name"] == "backup-profiles"), "{pod}");
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use kube::core::ApiResource;
 
 use crate::{
     client::Session,
+    commands::known::Known,
     error::{About, Problem},
 };
 
@@ -37,15 +38,6 @@ impl Served {
     }
 }
 
-/// The kinds of every profile that this program knows, as far as the cluster serves them. One request for each profile.
-pub async fn served(session: &Session) -> Result<Vec<Served>, Problem> {
-    let mut all = Vec::new();
-    for profile in Profile::builtin() {
-        all.extend(of_profile(session, &profile).await?);
-    }
-    Ok(all)
-}
-
 /// The kinds of one profile that the cluster serves.
 pub async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Served>, Problem> {
     let version = format!("{}/{}", profile.group, profile.version);
@@ -69,23 +61,29 @@ pub async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Serv
     Ok(all)
 }
 
-/// The one kind that is called so.
-pub async fn find(session: &Session, word: &str) -> Result<Served, Problem> {
-    choose(&served(session).await?, word)
+/// The one kind of the known profiles that is called so. One request for each profile.
+pub async fn find(session: &Session, known: &Known, word: &str) -> Result<Served, Problem> {
+    let mut all = Vec::new();
+    for profile in &known.profiles {
+        all.extend(of_profile(session, profile).await?);
+    }
+    choose(&all, word, known.doubt.as_deref())
 }
 
-fn choose(all: &[Served], word: &str) -> Result<Served, Problem> {
+/// A doubt says why there may be others.
+fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Problem> {
     let known = |some: &[&Served]| some.iter().map(|one| one.full_name()).collect::<Vec<_>>().join(", ");
     let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();
     match called.as_slice() {
         [one] => Ok((*one).clone()),
         [] => Err(Problem::Other {
             message: format!("this cluster serves no kind {word:?} that a profile is for"),
-            remedy: Some(match known(&all.iter().collect::<Vec<_>>()) {
-                none if none.is_empty() => {
-                    "It serves no kind of any profile that this program knows.".to_owned()
-                }
-                some => format!("There are: {some}"),
+            remedy: Some({
+                let there = match known(&all.iter().collect::<Vec<_>>()) {
+                    none if none.is_empty() => "It serves no kind of any profile that is known".to_owned(),
+                    some => format!("There are: {some}"),
+                };
+                doubt.map_or_else(|| there.clone(), |doubt| format!("{there}; {doubt}"))
             }),
         }),
         several => Err(Problem::Usage {
@@ -125,11 +123,16 @@ mod tests {
             ("pods", None),
             ("", None),
         ] {
-            let found = choose(&all(), word).ok().map(|one| one.resource.group);
+            let found = choose(&all(), word, None).ok().map(|one| one.resource.group);
             assert_eq!(found.as_deref(), group, "{word}");
         }
-        let problem = choose(&all(), "bk").unwrap_err();
+        let problem = choose(&all(), "bk", None).unwrap_err();
         assert!(problem.remedy().unwrap().contains("perconaservermysqlbackups.ps.percona.com"), "{problem}");
-        assert!(choose(&[], "x").unwrap_err().remedy().unwrap().contains("no kind of any profile"));
+        let nothing =
+            choose(&[], "x", Some("what the webhook reads is not known")).unwrap_err().remedy().unwrap();
+        assert_eq!(
+            nothing,
+            "It serves no kind of any profile that is known; what the webhook reads is not known"
+        );
     }
 }

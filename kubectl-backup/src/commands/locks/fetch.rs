@@ -23,21 +23,13 @@ use kube::{
 use super::problem::{Wish, damage, lost};
 use crate::{
     client::Session,
+    commands::known::Known,
     error::{About, Problem},
     view::locks::{Found, is_claimed, profile_of},
 };
 
 /// What the names of all ledgers begin with.
 const LEDGERS: &str = "backup-lock-";
-
-/// The profile of this name, and whether this program knows it. Of one that it does not know only the name counts: what
-/// releases and holds depend on is the same in all.
-pub fn profile(name: &str) -> (Profile, bool) {
-    match Profile::builtin().into_iter().find(|profile| profile.name == name) {
-        Some(profile) => (profile, true),
-        None => (Profile { name: name.to_owned(), engine: false, ..Profile::velero() }, false),
-    }
-}
 
 /// Ledgers of a profile in the installation's namespace.
 pub fn store(session: &Session, profile: Profile) -> LedgerStore {
@@ -113,15 +105,15 @@ pub struct Ledgers {
 
 impl Ledgers {
     /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
-    pub async fn read(session: &Session, within: Within) -> Result<Self, Problem> {
+    pub async fn read(session: &Session, known: &Known, within: Within) -> Result<Self, Problem> {
         // Each node has a Lease, too.
         let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
         let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
-        let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, lease));
+        let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, known, lease));
         let all = session.list(about, &within.api::<Lease>(session), params, ours).await;
         let mut all = all.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
         for (namespace, scope) in lost_scopes(session, within, &all).await {
-            let (profile, known) = profile(profile_of(&scope));
+            let (profile, known) = known.profile(profile_of(&scope));
             let lease = lease_name(&scope);
             all.push(LedgerRead {
                 namespace,
@@ -150,7 +142,7 @@ impl Ledgers {
     }
 }
 
-fn read(session: &Session, lease: Lease) -> LedgerRead {
+fn read(session: &Session, known: &Known, lease: Lease) -> LedgerRead {
     let annotations = lease.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
     let name = lease.name_any();
@@ -158,7 +150,7 @@ fn read(session: &Session, lease: Lease) -> LedgerRead {
     let velero = (name == lease_name(VELERO_SCOPE)).then(|| VELERO_SCOPE.to_owned());
     let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
     let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
-    let (profile, known) = profile(label.map_or_else(|| profile_of(&scope), String::as_str));
+    let (profile, known) = known.profile(label.map_or_else(|| profile_of(&scope), String::as_str));
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
@@ -186,17 +178,17 @@ async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) ->
 /// listed.
 pub async fn running(
     session: &Session,
+    known: &Known,
     profiles: &BTreeSet<String>,
     ledgers: &Ledgers,
 ) -> (Vec<Observed>, Vec<String>) {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
     let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
     for name in std::iter::once("velero").chain(wanted) {
-        let (profile, known) = profile(name);
-        if !known {
-            unchecked.push(format!(
-                "this program does not know profile {name}: what runs there without a claim could not be looked for"
-            ));
+        let (profile, is_known) = known.profile(name);
+        if !is_known {
+            let why = known.misses(name);
+            unchecked.push(format!("{why}: what runs there without a claim could not be looked for"));
             continue;
         }
         // Those of one database cluster are in its namespace.

@@ -12,7 +12,7 @@ use backup_lock::{
 use tokio::time::Instant;
 
 use super::{
-    fetch::{self, profile},
+    fetch,
     problem::{self, Wish},
     who,
 };
@@ -20,7 +20,10 @@ use crate::{
     Terminal,
     cli::{GlobalArgs, HoldArgs},
     client::Session,
-    commands::wait::{Look, Waited, poll},
+    commands::{
+        known::known,
+        wait::{Look, Waited, poll},
+    },
     error::{Exit, Problem},
     print::{locks::since, table::plain},
     view::locks::{few, named, profile_of, touches},
@@ -112,8 +115,9 @@ pub async fn place(
     namespaces: &[String],
 ) -> Result<(LedgerStore, Footprint), Problem> {
     let name = profile_of(scope);
-    let (profile, known) = profile(name);
-    let cluster = matches!(profile.scope, ScopeRule::Cluster) && known;
+    let known = known(session).await;
+    let (profile, is_known) = known.profile(name);
+    let cluster = matches!(profile.scope, ScopeRule::Cluster) && is_known;
     if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3 {
         return Err(Problem::Usage {
             message: format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER"),
@@ -127,14 +131,12 @@ pub async fn place(
         });
     }
     let store = fetch::store(session, profile);
-    if !known {
+    if !is_known {
         // A first ledger would have to be filled with what runs, and this program can't tell what that is.
         let stored = store.read(scope).await;
         if stored.map_err(|error| problem::of_ledger(error, session, Wish::Operate))?.is_none() {
             return Err(Problem::Other {
-                message: format!(
-                    "scope {scope:?} has no ledger, and this program does not know profile {name}"
-                ),
+                message: format!("scope {scope:?} has no ledger, and {}", known.misses(name)),
                 remedy: Some(
                     "It gets one with the first backup or restore of that database cluster.".to_owned(),
                 ),

@@ -18,6 +18,7 @@ use crate::{
     Terminal,
     cli::{GlobalArgs, ReleaseArgs, locks::Target},
     client::Session,
+    commands::known::known,
     error::{Exit, Problem},
     print::table::plain,
     view::locks::{few, named, touches},
@@ -35,13 +36,14 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
         });
     }
     let session = Session::connect(global, terminal).await?;
-    let ledgers = Ledgers::read(&session, Within::Installation).await?;
+    let known = known(&session).await;
+    let ledgers = Ledgers::read(&session, &known, Within::Installation).await?;
     let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
     let store = fetch::store(&session, read.profile.clone());
     let object = if read.known {
         store.objects().read(&key).await.map_err(|error| error.to_string())
     } else {
-        Err(format!("this program does not know profile {}", read.profile.name))
+        Err(known.misses(&read.profile.name))
     };
     for line in facts(&key, entry, ledger, &read.scope, &object, terminal.now()) {
         terminal.say(&line);

@@ -7,7 +7,10 @@ use crate::{
     Terminal,
     cli::{ListArgs, Output, output::Form},
     client::Session,
-    commands::wait::{LONGEST, Look, Waited, poll},
+    commands::{
+        known::known,
+        wait::{LONGEST, Look, Waited, poll},
+    },
     error::{Exit, Problem},
     print::{form, locks as print},
     view::locks::{
@@ -18,9 +21,10 @@ use crate::{
 
 /// Reads the ledgers again and again. What runs without a claim is left out: to find it takes lists of all objects.
 pub async fn run(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+    let known = known(session).await;
     let mut told: Option<Vec<LockChange>> = None;
     let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let found = Ledgers::read(session, within(args)).await?.found();
+        let found = Ledgers::read(session, &known, within(args)).await?.found();
         let now = lines(&view::locks(&session.namespace, &found, &[], Vec::new(), args.scope.as_deref()));
         let new = changes(told.as_deref().unwrap_or_default(), &now);
         let is_first = told.is_none();

@@ -1,0 +1,141 @@
+//! The profiles that an installation knows: those built in, and those of the folder that its webhook is given, where that is a
+//! ConfigMap that whoever asks may read.
+
+use std::path::Path;
+
+use backup_core::profile::Profile;
+use backup_lock::guard::is_profile;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, PodSpec},
+};
+
+use super::part::part;
+use crate::{
+    client::Session,
+    error::{About, Problem},
+    print::table::plain,
+    view::{part::Part, profiles::values},
+};
+
+/// The Deployment whose flags say which profiles there are, and go over what they say.
+const WEBHOOK: &str = "backup-webhook";
+
+/// What is known of profiles.
+pub struct Known {
+    /// Each of them, Velero's first.
+    pub profiles: Vec<Profile>,
+    /// The arguments that the webhook runs with.
+    pub flags: Part<Vec<String>>,
+    /// Why there may be others, or others in their place.
+    pub doubt: Option<String>,
+}
+
+impl Known {
+    /// The profile of this name, and whether it is known. Of one that is not only the name counts: what releases and holds depend
+    /// on is the same in all.
+    pub fn profile(&self, name: &str) -> (Profile, bool) {
+        match self.profiles.iter().find(|profile| profile.name == name) {
+            Some(profile) => (profile.clone(), true),
+            None => (Profile { name: name.to_owned(), engine: false, ..Profile::velero() }, false),
+        }
+    }
+
+    /// That a profile is not known, and why it may not be.
+    pub fn misses(&self, name: &str) -> String {
+        let doubt = self.doubt.as_ref().map_or_else(String::new, |doubt| format!(" ({doubt})"));
+        format!("this program does not know profile {}{doubt}", plain(name))
+    }
+}
+
+/// Asks the cluster, and rests on what is built in where it does not tell.
+pub async fn known(session: &Session) -> Known {
+    let pod = match part(pod(session)).await {
+        Part::Known(pod) => pod,
+        Part::Missing { unavailable } => {
+            let doubt = format!("what the webhook was started with is not known: {unavailable}");
+            let flags = Part::missing(unavailable);
+            return Known { profiles: Profile::builtin(), flags, doubt: Some(doubt) };
+        }
+    };
+    let flags: Vec<String> =
+        pod.containers.iter().flat_map(|container| container.args.iter().flatten()).cloned().collect();
+    let (profiles, doubt) = match values(&flags, "--profiles").last() {
+        None => (Profile::builtin(), None),
+        Some(folder) => match part(files(session, &pod, folder)).await {
+            Part::Known(profiles) => (profiles, None),
+            Part::Missing { unavailable } => {
+                let doubt =
+                    format!("what the webhook reads from {} is not known: {unavailable}", plain(folder));
+                (Profile::builtin(), Some(doubt))
+            }
+        },
+    };
+    Known { profiles, flags: Part::Known(flags), doubt }
+}
+
+/// How the webhook runs, as its Deployment says.
+async fn pod(session: &Session) -> Result<PodSpec, Problem> {
+    let about = About { verb: "get", kind: "deployment", plural: "deployments", name: WEBHOOK };
+    let deployment = match session.call(about, session.api::<Deployment>().get(WEBHOOK)).await {
+        Err(Problem::NotFound { namespace, .. }) => {
+            return Err(Problem::Other {
+                message: format!("there is no Deployment {WEBHOOK} in namespace {namespace}"),
+                remedy: None,
+            });
+        }
+        answer => answer?,
+    };
+    Ok(deployment.spec.and_then(|spec| spec.template.spec).unwrap_or_default())
+}
+
+/// What is built in, and the profiles of a folder, in the way of the webhook.
+async fn files(session: &Session, pod: &PodSpec, folder: &str) -> Result<Vec<Profile>, Problem> {
+    let other = |message: String| Problem::Other { message, remedy: None };
+    let name = config_map(pod, folder)
+        .ok_or_else(|| other("it is not a mounted ConfigMap with all its files".to_owned()))?;
+    let about = About { verb: "get", kind: "configmap", plural: "configmaps", name };
+    let files = session.call(about, session.api::<ConfigMap>().get(name)).await?.data.unwrap_or_default();
+    let files = files.iter().filter(|(name, _)| is_profile(Path::new(name)));
+    Profile::with_files(files.map(|(name, text)| (name.as_str(), text.as_str())))
+        .map_err(|error| other(format!("ConfigMap {name}: {error}")))
+}
+
+/// The ConfigMap that is mounted as this folder, with all its keys.
+fn config_map<'pod>(pod: &'pod PodSpec, folder: &str) -> Option<&'pod str> {
+    let is_folder = |path: &str| path.trim_end_matches('/') == folder.trim_end_matches('/');
+    let mut mounts = pod.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    let mount = mounts.find(|mount| is_folder(&mount.mount_path) && mount.sub_path.is_none())?;
+    let volume = pod.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
+    volume.config_map.as_ref().filter(|map| map.items.is_none()).map(|map| map.name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_config_map_of_a_folder_is_the_one_that_is_mounted_there_as_a_whole() {
+        for (mount, volume, expected) in [
+            (json!({"mountPath": "/p"}), json!({"configMap": {"name": "own"}}), Some("own")),
+            (json!({"mountPath": "/p/"}), json!({"configMap": {"name": "own"}}), Some("own")),
+            (json!({"mountPath": "/other"}), json!({"configMap": {"name": "own"}}), None),
+            (json!({"mountPath": "/p", "subPath": "x"}), json!({"configMap": {"name": "own"}}), None),
+            (
+                json!({"mountPath": "/p"}),
+                json!({"configMap": {"name": "own", "items": [{"key": "a", "path": "b"}]}}),
+                None,
+            ),
+            (json!({"mountPath": "/p"}), json!({"emptyDir": {}}), None),
+        ] {
+            let (mut mount, mut volume) = (mount, volume);
+            (mount["name"], volume["name"]) = (json!("v"), json!("v"));
+            let pod =
+                json!({"containers": [{"name": "webhook", "volumeMounts": [mount]}], "volumes": [volume]});
+            let pod: PodSpec = serde_json::from_value(pod.clone()).unwrap();
+            assert_eq!(config_map(&pod, "/p"), expected, "{pod:?}");
+        }
+    }
+}
