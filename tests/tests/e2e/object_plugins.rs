@@ -48,7 +48,7 @@ crate::tests! {
 const PROVIDER: &str = "example.io/folder";
 
 /// A location's place.
-struct Place {
+pub struct Place {
     folder: PathBuf,
     name: String,
     plugins: Plugins,
@@ -56,7 +56,7 @@ struct Place {
 
 impl Place {
     /// A location with a bucket of its name, in a folder of its own.
-    async fn make(world: &World, name: &str) -> anyhow::Result<Self> {
+    pub async fn make(world: &World, name: &str) -> anyhow::Result<Self> {
         let plugins = crate::velero_plugins::plugins(world)?;
         let folder = world.folder().join("objects").join(name);
         std::fs::create_dir_all(folder.join(name))?;
@@ -93,7 +93,7 @@ impl Place {
     }
 
     /// Nobody has to ask for it any more.
-    async fn drop(self, world: &World) -> anyhow::Result<()> {
+    pub async fn drop(self, world: &World) -> anyhow::Result<()> {
         locations(world).delete(&self.name, &DeleteParams::default()).await?;
         Ok(())
     }

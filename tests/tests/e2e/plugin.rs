@@ -1,7 +1,9 @@
 //! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
 
+use std::time::Duration;
+
 use anyhow::ensure;
-use backup_core::api::{BackupStorageLocation, backup_storage_location::LocationPhase};
+use backup_core::api::{BackupPhase, BackupStorageLocation, backup_storage_location::LocationPhase};
 use backup_tests::{World, install::NAMESPACE, world::BUCKET};
 use kube::{Api, ResourceExt as _, api::ListParams};
 
@@ -15,6 +17,7 @@ crate::tests! {
     waiting_too_long_ends_with_code_124,
     wrong_usage_ends_with_code_2,
     a_refusal_is_shown_as_it_is_and_ends_with_code_1,
+    a_refused_creation_is_tried_again_until_the_restore_in_its_way_has_ended,
 }
 
 async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
@@ -170,5 +173,32 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
     let ran = result?;
     ensure!(ran.stderr.contains("holds-it"), "{ran:?}");
     world.backup_ended("holds-it").await?;
+    Ok(())
+}
+
+async fn a_refused_creation_is_tried_again_until_the_restore_in_its_way_has_ended(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "retried";
+    config_maps(world, name, 3).await?;
+    let plugin = world.plugin();
+    let namespaces = format!("--include-namespaces={name}");
+    plugin.run(&["create", name, &namespaces, "--wait"]).await?.expect_code(0)?;
+    // Restores begin, and end, when the controller does.
+    world.controllers[0].pause()?;
+    let restore = ["restore", "--from-backup=retried", "--name=in-the-way", &namespaces];
+    let begun = plugin.run(&restore).await.and_then(|ran| ran.expect_code(0));
+    let create = ["create", "retried-again", &namespaces, "--retry-for=2m", "--wait"];
+    let (ran, resumed) = tokio::join!(plugin.run(&create), async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        world.controllers[0].resume()
+    });
+    begun?;
+    resumed?;
+    let ran = ran?.expect_code(0)?;
+    let told = &ran.stderr;
+    ensure!(told.contains("in-the-way") && told.contains("; trying again in "), "{ran:?}");
+    ensure!(ran.stdout == "backup.velero.io/retried-again created\n", "{ran:?}");
+    ensure!(world.backup_ended("retried-again").await?.phase() == BackupPhase::Completed, "{ran:?}");
     Ok(())
 }

@@ -6,10 +6,15 @@ use backup_tests::{World, world::BUCKET};
 use object_store::ObjectStoreExt as _;
 use serde_json::Value;
 
-use crate::main_job::{config_maps, create_backup, of_namespaces, s3};
+use crate::{
+    drills::of,
+    main_job::{config_maps, create_backup, of_namespaces, s3},
+    object_plugins::Place,
+};
 
 crate::tests! {
     a_backup_is_verified_until_somebody_cuts_its_tarball,
+    a_backup_in_the_store_of_a_plugin_is_verified,
 }
 
 async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> anyhow::Result<()> {
@@ -32,4 +37,17 @@ async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World)
     let message = findings[0]["message"].as_str().unwrap_or_default();
     ensure!(findings[0]["file"] == "BackupContents" && message.contains("cut short"), "{document}");
     Ok(())
+}
+
+async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> anyhow::Result<()> {
+    let name = "verified-plugin";
+    let place = Place::make(world, name).await?;
+    config_maps(world, name, 3).await?;
+    create_backup(world, name, of(name)).await?;
+    let backup = world.backup_ended(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let seen = person.run(&["verify", name]).await?.expect_code(0)?;
+    ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");
+    place.drop(world).await
 }
