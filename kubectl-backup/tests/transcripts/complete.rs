@@ -1,4 +1,8 @@
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use axum::http::Method;
 use insta::assert_snapshot;
@@ -66,12 +70,46 @@ async fn every_shell_has_its_script() {
     }
 }
 
-#[test]
-fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-backup"));
+/// What a real shell prints, in a home with a kubeconfig and a file, with our program on its PATH; none where it is not installed.
+async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_kubectl-backup"));
     let rest = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&rest));
-    let path = std::env::join_paths(path).unwrap();
+    person.writes("hooks.yaml", "");
+    let mut command = tokio::process::Command::new(shell[0]);
+    command
+        .args(&shell[1..])
+        .current_dir(person.home.path())
+        .env("PATH", std::env::join_paths(path).unwrap())
+        .env("HOME", person.home.path())
+        .env("TERM", "dumb")
+        .env_remove("KUBECONFIG")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let ran = tokio::time::timeout(Duration::from_mins(1), command.output()).await;
+    match ran.unwrap_or_else(|_| panic!("{shell:?} does not end")) {
+        Ok(ran) => {
+            assert!(ran.status.success(), "{shell:?}: {}", String::from_utf8_lossy(&ran.stderr));
+            Some(String::from_utf8(ran.stdout).unwrap())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: there is no {}", shell[0]);
+            None
+        }
+        Err(error) => panic!("{shell:?}: {error}"),
+    }
+}
+
+async fn two_backups() -> FakeApi {
+    let api = FakeApi::start().await;
+    api.has("backups", completed_backup("nightly")).has("backups", completed_backup("before-upgrade"));
+    api
+}
+
+#[tokio::test]
+async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
+    let api = two_backups().await;
+    let person = Person::at(&api);
     // As bash hands the words over.
     for (words, expected) in [
         ("de", "describe delete"),
@@ -80,6 +118,8 @@ fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
         ("get --output = ''", "wide json yaml name jsonpath= custom-columns="),
         ("get --outp", "--output="),
         ("completion ba", "bash"),
+        ("describe ''", "before-upgrade nightly"),
+        ("restore --from-backup = ni", "nightly"),
     ] {
         let script = format!(
             "source <(kubectl-backup completion bash)
@@ -87,10 +127,61 @@ fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
             _kubectl_backup 2>/dev/null
             echo \"${{COMPREPLY[*]}}\""
         );
-        let bash =
-            std::process::Command::new("bash").args(["--norc", "-c", &script]).env("PATH", &path).output();
-        let Ok(ran) = bash else { return println!("skipped: there is no bash") };
-        let seen = String::from_utf8(ran.stdout).unwrap();
-        assert_eq!(seen.trim_end(), expected, "{words}: {}", String::from_utf8_lossy(&ran.stderr));
+        let Some(seen) = runs(&person, &["bash", "--norc", "-c", &script]).await else { return };
+        assert_eq!(seen.trim_end(), expected, "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_real_fish_offers_words_names_and_files() {
+    let api = two_backups().await;
+    let person = Person::at(&api);
+    for (typed, expected) in [
+        ("compl", "completion\tPrint the script that completes commands and names in a shell"),
+        ("get --output=js", "--output=json\n--output=jsonpath="),
+        ("describe ", "before-upgrade\nnightly"),
+        ("restore --from-backup=ni", "--from-backup=nightly"),
+        ("create -f ho", "hooks.yaml"),
+        ("create -f no-such", ""),
+        ("get --kubeconfig=ho", "--kubeconfig=hooks.yaml"),
+    ] {
+        let script = "kubectl-backup completion fish | source; complete -C $argv[1]";
+        let line = format!("kubectl-backup {typed}");
+        let Some(seen) = runs(&person, &["fish", "--no-config", "-c", script, &line]).await else { return };
+        assert_eq!(seen.trim_end(), expected, "{typed}");
+    }
+}
+
+/// Types a line and the tab key in an interactive zsh, and prints what stands there then.
+const ZSH: &str = r#"
+zmodload zsh/zpty
+zpty -b z 'zsh -f -i'
+zpty -w z "PS1=; unsetopt beep; autoload -U compinit; compinit -D -u; source <(kubectl-backup completion zsh)
+show() { print -r -- \"<\$BUFFER>\"; BUFFER= }; zle -N show; bindkey '^X' show; print rea''dy"
+zpty -r z seen '*ready*'
+zpty -w -n z "$1"$'\t\x18'
+zpty -r z seen '*<*>*'
+print -r -- "${${seen##*<}%>*}"
+"#;
+
+#[tokio::test]
+async fn a_real_zsh_completes_words_names_and_files() {
+    let api = two_backups().await;
+    let person = Person::at(&api);
+    person.writes("type", ZSH);
+    for (typed, expected) in [
+        ("compl", "completion "),
+        ("ve", "ver"),
+        ("get --outp", "--output="),
+        ("get --output=ya", "--output=yaml "),
+        ("describe ni", "nightly "),
+        ("restore --from-backup=ni", "--from-backup=nightly "),
+        ("create -f ho", "hooks.yaml "),
+        ("get --kubeconfig=ho", "--kubeconfig=hooks.yaml "),
+    ] {
+        let line = format!("kubectl-backup {typed}");
+        let Some(seen) = runs(&person, &["zsh", "-f", "type", &line]).await else { return };
+        let before = &line[..=line.rfind(' ').unwrap()];
+        assert_eq!(seen, format!("{before}{expected}\n"), "{typed}");
     }
 }
