@@ -39,6 +39,7 @@ mod strays;
 mod sync;
 mod sync_removal;
 mod takeover;
+mod two_clusters;
 mod velero_plugins;
 mod verifying;
 
@@ -134,7 +135,7 @@ async fn main() -> ExitCode {
         ),
         (
             "buckets that other clusters have filled",
-            [sync::TESTS, sync_removal::TESTS, strays::TESTS, locations::TESTS].concat(),
+            [sync::TESTS, sync_removal::TESTS, strays::TESTS, locations::TESTS, two_clusters::TESTS].concat(),
             World::builder().controller_args(&["--store-validation-frequency=2s"]),
         ),
         (

@@ -1,0 +1,87 @@
+//! Two clusters at work on one bucket at the same time: each sees what the other has stored, and nobody stores over the other.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{BackupPhase, RestorePhase, restore::RestoreSpec};
+use backup_tests::{
+    World,
+    wait::{eventually, when},
+};
+use kube::{ResourceExt as _, api::DeleteParams};
+use serde_json::json;
+
+use crate::{
+    main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3},
+    sync::{SOON, location, locations},
+};
+
+crate::tests! {
+    two_clusters_share_a_bucket_and_never_a_backup,
+}
+
+/// Backups of one name that both begin at the same moment.
+const ROUNDS: usize = 5;
+
+async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> anyhow::Result<()> {
+    let there =
+        World::builder().webhooks(1).controller_args(&["--store-validation-frequency=2s"]).start().await?;
+    let (here, there) = (&*here, &there);
+    let (bucket, url) = ("two-clusters", s3(here)?.url());
+    s3(here)?.create_bucket(bucket).await?;
+    for (world, name) in [(here, "from-here"), (there, "from-there")] {
+        location(world, bucket, &url, &json!({})).await?;
+        config_maps(world, name, 20).await?;
+    }
+    let store = async |world: &World, namespace: &str, name: &str| {
+        let mut spec = of_namespaces(&[namespace]);
+        spec.storage_location = Some(bucket.to_owned());
+        create_backup(world, name, spec).await?;
+        world.backup_ended(name).await
+    };
+    let (ours, theirs) =
+        tokio::join!(store(here, "from-here", "from-here"), store(there, "from-there", "from-there"));
+    ensure!(ours?.phase() == BackupPhase::Completed && theirs?.phase() == BackupPhase::Completed);
+
+    // Each restores what the other has stored.
+    for (world, name) in [(there, "from-here"), (here, "from-there")] {
+        known(world, name, true).await?;
+        let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
+        let restored = restore(world, &format!("{name}-elsewhere"), spec).await?;
+        ensure!(restored.phase() == RestorePhase::Completed, "{:?}", restored.status);
+        let items = restored.status.progress.context("no progress")?.items_restored;
+        ensure!(items >= 20, "{items} items");
+    }
+
+    // Of two of one name that begin at the same moment, one is stored, and the other says why not.
+    for round in 0..ROUNDS {
+        let name = format!("same-name-{round}");
+        let (ours, theirs) = tokio::join!(store(here, "from-here", &name), store(there, "from-there", &name));
+        let (ours, theirs) = (ours?, theirs?);
+        let (stored, other) =
+            if ours.phase() == BackupPhase::Completed { (ours, theirs) } else { (theirs, ours) };
+        ensure!(stored.phase() == BackupPhase::Completed, "{:?} {:?}", stored.status, other.status);
+        let why = other.status.failure_reason.unwrap_or_default();
+        ensure!(why.contains("already exists in object storage"), "{why}");
+        let metadata = s3(here)?.read(bucket, &format!("backups/{name}/velero-backup.json")).await?;
+        let metadata: serde_json::Value = serde_json::from_slice(&metadata)?;
+        ensure!(metadata["metadata"]["uid"] == json!(stored.uid()), "another's files: {metadata}");
+    }
+
+    // What one deletes, the other has no more.
+    for (world, other, name) in [(there, here, "from-here"), (here, there, "from-there")] {
+        world.plugin().run(&["delete", name, "--confirm"]).await?.expect_code(0)?;
+        known(world, name, false).await?;
+        known(other, name, false).await?;
+    }
+    locations(here).delete(bucket, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn known(world: &World, backup: &str, is: bool) -> anyhow::Result<()> {
+    eventually(&format!("{backup} is known: {is}"), SOON.max(Duration::from_mins(1)), async || {
+        let there = backups(world).get_opt(backup).await?.is_some();
+        Ok::<_, kube::Error>(when(there == is, "not yet"))
+    })
+    .await
+}
