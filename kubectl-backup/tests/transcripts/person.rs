@@ -14,6 +14,9 @@ use crate::fake_api::FakeApi;
 /// The time in every transcript.
 pub const NOW: &str = "2026-11-03T05:14:12Z";
 
+/// How long somebody looks on for what is to be shown.
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
+
 /// A home folder with a kubeconfig for a fake API server.
 pub struct Person {
     pub home: TempDir,
@@ -102,7 +105,7 @@ impl Person {
         self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ \n".len())
     }
 
-    /// Types a line and looks on until this was shown, and then turns away.
+    /// Types a line and looks on until this was shown, and then turns away. Fails if it is not shown in time.
     pub async fn watches(&self, line: &str, until: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let shown = async {
@@ -113,6 +116,9 @@ impl Person {
         tokio::select! {
             exit = self.runs(line, &out, &err) => self.seen(line, &out, &err, &format!("exit {exit}")),
             () = shown => self.seen(line, &out, &err, "turned away"),
+            () = tokio::time::sleep(PATIENCE) => {
+                panic!("{until:?} is not shown within {PATIENCE:?}:\n{}", self.seen(line, &out, &err, "turned away"))
+            }
         }
     }
 
