@@ -1,11 +1,16 @@
 //! Reading what is stored by the API server alone: with the role `backup-reader`, through the real service proxy.
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::PermissionsExt as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
     api::{
-        Backup, BackupPhase, DownloadRequest, RestorePhase, RestoreSpec, VeleroKind,
+        Backup, BackupPhase, BackupSpec, DownloadRequest, RestorePhase, RestoreSpec, VeleroKind,
         download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget},
     },
     labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
@@ -14,6 +19,7 @@ use backup_core::{
 use backup_tests::{
     World,
     control_plane::client_without_retries,
+    faulty_s3::{FaultyS3, Mood},
     install::{self, NAMESPACE},
     wait::{Probe, eventually, when},
     world::BUCKET,
@@ -37,6 +43,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::{
     main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3},
+    sync::{location, locations},
     takeover,
 };
 
@@ -47,6 +54,7 @@ crate::tests! {
     what_is_of_another_backup_of_the_name_is_not_given,
     a_large_tarball_is_read_in_ranges_by_few_at_a_time_with_little_memory,
     a_download_goes_on_where_a_killed_controller_broke_it_off,
+    a_store_that_stands_still_takes_no_file_from_those_of_other_stores,
 }
 
 /// In a world of two controllers.
@@ -507,4 +515,45 @@ async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut W
     ensure!(told.contains("trying again"), "it was not broken off: {told}");
     println!("  the command said: {}", told.trim());
     used_up(world, &grant.request).await
+}
+
+async fn a_store_that_stands_still_takes_no_file_from_those_of_other_stores(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (still, moving) = ("read-still", "read-moving");
+    let store = FaultyS3::start(s3(world)?.address()).await?;
+    s3(world)?.create_bucket(still).await?;
+    location(world, still, &store.url(), &json!({})).await?;
+    backed_up(world, moving).await?;
+    let spec = BackupSpec { storage_location: Some(still.to_owned()), ..of_namespaces(&[moving]) };
+    create_backup(world, still, spec).await?;
+    let backup = world.backup_ended(still).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let whole = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    ensure!(!whole.contains("unavailable"), "{whole}");
+
+    store.rule(|_| Mood::Held);
+    // More than are served at a time, if those that stand still kept their places.
+    let line = ["describe", still];
+    let waiting: Vec<_> = (0..20).map(|_| person.run(&line)).collect();
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        person.run(&["logs", moving]).await
+    };
+    let (described, other) = tokio::join!(futures::future::join_all(waiting), other);
+    let other = other?.expect_code(0)?;
+    ensure!(!other.stdout.is_empty() && other.elapsed < Duration::from_secs(10), "{other:?}");
+    for ran in described {
+        let ran = ran?.expect_code(0)?;
+        ensure!(ran.stdout.contains("unavailable") && ran.stdout.contains("Everything was saved"), "{ran:?}");
+    }
+    let begun = Instant::now();
+    person.run(&["describe", still]).await?.expect_code(0)?;
+    ensure!(begun.elapsed() < Duration::from_secs(5), "describe waits {:?}", begun.elapsed());
+    store.calm();
+    let again = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    ensure!(!again.contains("unavailable"), "{again}");
+    locations(world).delete(still, &DeleteParams::default()).await?;
+    Ok(())
 }

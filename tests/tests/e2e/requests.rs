@@ -93,7 +93,7 @@ async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
     Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
 }
 
-async fn url_of(world: &World, kind: &str, of: &str) -> anyhow::Result<String> {
+pub async fn url_of(world: &World, kind: &str, of: &str) -> anyhow::Result<String> {
     let status = ask(world, kind, of).await?;
     ensure!(status.phase == Some(DownloadRequestPhase::Processed), "{kind} of {of}: {status:?}");
     let left = status.expiration.context("no expiration")?.0.duration_since(jiff::Timestamp::now()).as_secs();

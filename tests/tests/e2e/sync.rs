@@ -27,7 +27,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::main_job::{backups, config_maps, create_backup, delete_namespace, of_namespaces, restore, s3};
+use crate::{
+    main_job::{backups, config_maps, create_backup, delete_namespace, of_namespaces, restore, s3},
+    requests,
+};
 
 crate::tests! {
     a_backup_of_another_cluster_arrives_is_restored_and_deleted_with_its_files,
@@ -36,6 +39,7 @@ crate::tests! {
     of_two_locations_with_one_name_the_second_is_told,
     objects_of_a_backup_arrive_with_it_and_its_snapshots_go_with_it,
     credentials_that_expire_in_the_middle_end_the_pass_and_the_next_one_goes_on,
+    a_store_that_stands_still_holds_up_no_other_location_and_no_url,
 }
 
 pub const SOON: Duration = Duration::from_secs(30);
@@ -456,4 +460,42 @@ async fn credentials_that_expire_in_the_middle_end_the_pass_and_the_next_one_goe
     })
     .await?;
     end(world, bucket).await
+}
+
+async fn a_store_that_stands_still_holds_up_no_other_location_and_no_url(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (still, moving) = ("stands-still", "goes-on");
+    let store = FaultyS3::start(s3(world)?.address()).await?;
+    for (bucket, url) in [(still, store.url()), (moving, s3(world)?.url())] {
+        s3(world)?.create_bucket(bucket).await?;
+        put(world, bucket, bucket, &metadata(bucket, "Completed"))?;
+        location(world, bucket, &url, &json!({})).await?;
+        arrives(world, bucket).await?;
+    }
+    store.rule(|_| Mood::Held);
+    let asked = store.asked().len();
+    eventually("a pass stands still", SOON, async || {
+        let lists = store.asked()[asked..].iter().any(|asked| asked.query.contains("list-type"));
+        anyhow::Ok(when(lists, "not yet"))
+    })
+    .await?;
+    for (bucket, late) in [(still, "late-there"), (moving, "late-here")] {
+        put(world, bucket, late, &metadata(late, "Completed"))?;
+    }
+    let begun = std::time::Instant::now();
+    arrives(world, "late-here").await?;
+    // A URL is made without the store.
+    for bucket in [still, moving] {
+        requests::url_of(world, "BackupLog", bucket).await?;
+    }
+    let took = begun.elapsed();
+    ensure!(took < Duration::from_secs(10), "{took:?}");
+    ensure!(backups(world).get_opt("late-there").await?.is_none(), "the store did not stand still");
+    store.calm();
+    arrives(world, "late-there").await?;
+    for bucket in [still, moving] {
+        end(world, bucket).await?;
+    }
+    Ok(())
 }
