@@ -40,7 +40,13 @@ crate::tests! {
     a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once,
     who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays,
     what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touched,
+    thousands_of_versions_go_in_pages_and_with_little_memory,
 }
+
+/// Of one key; a listing has a thousand.
+const VERSIONS: usize = 2500;
+/// More than the controller had before (KiB).
+const LITTLE: u64 = 32 * 1024;
 
 /// A backup, and a restore from it, of which the bucket keeps older versions where it keeps any.
 async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
@@ -323,6 +329,34 @@ async fn what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touc
     })
     .await?;
     ensure!(s3(world)?.read(name, &theirs).await?.as_ref() == b"{}", "theirs was touched");
+    locations(world).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut World) -> anyhow::Result<()> {
+    use futures::{StreamExt as _, TryStreamExt as _};
+    use object_store::ObjectStoreExt as _;
+    let name = "many-versions";
+    s3(world)?.create_versioned_bucket(name).await?;
+    let front = FaultyS3::start(s3(world)?.address()).await?;
+    location(world, name, &front.url(), &json!({})).await?;
+    let backup = stored(world, name).await?;
+    let bucket = s3(world)?.bucket(name)?;
+    let key = object_store::path::Path::from(format!("backups/{name}/{name}-logs.gz"));
+    futures::stream::iter(0..VERSIONS)
+        .map(|number| bucket.put(&key, number.to_string().into_bytes().into()))
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await?;
+    let (before, asked, began) =
+        (world.controllers[0].peak_memory_kib()?, front.asked().len(), Instant::now());
+    ask(world, &backup, name).await?;
+    gone(world, name, Duration::from_mins(2)).await?;
+    let grown = world.controllers[0].peak_memory_kib()? - before;
+    let requests = front.asked().len() - asked;
+    println!("  {VERSIONS} versions in {:?}, {requests} requests, {grown} KiB more", began.elapsed());
+    ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?.len());
+    ensure!(grown < LITTLE, "{grown} KiB");
     locations(world).delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
