@@ -8,6 +8,7 @@ use backup_core::{
 use kube::{
     Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
+    core::DeserializeGuard,
 };
 use serde::Deserialize as _;
 use serde_json::json;
@@ -23,7 +24,7 @@ use crate::{
     client::Session,
     error::{Exit, Problem},
     jsonpath,
-    print::{form, sync as print},
+    print::{form, sync as print, table::plain},
     view::sync::{self as view, LocationView},
 };
 
@@ -68,14 +69,31 @@ fn exit(pass: &Summary) -> Exit {
 }
 
 async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let (api, place) = if args.list.all_namespaces {
+    let (api, place): (Api<DeserializeGuard<BackupStorageLocation>>, _) = if args.list.all_namespaces {
         (Api::all(session.client.clone()), String::new())
     } else {
         (session.api(), format!(" in namespace {}", session.namespace))
     };
     let about = BackupStorageLocation::about("list", "");
-    let seen = |location| Some(view::location(&location));
-    let locations = session.list(about, &api, ListParams::default(), seen).await?;
+    // One that can't be read hides no other.
+    let seen = |item: DeserializeGuard<BackupStorageLocation>| {
+        Some(item.0.map(|location| view::location(&location)).map_err(|error| {
+            let name = error.metadata.name.unwrap_or_default();
+            let namespace = error.metadata.namespace.unwrap_or_default();
+            format!(
+                "warning: backupstoragelocation {name} cannot be read: {}\n  Correct it: kubectl -n {namespace} edit \
+                 backupstoragelocations.velero.io {name}",
+                plain(&error.error)
+            )
+        }))
+    };
+    let mut locations = Vec::new();
+    for one in session.list(about, &api, ListParams::default(), seen).await? {
+        match one {
+            Ok(location) => locations.push(location),
+            Err(warning) => terminal.say(&warning),
+        }
+    }
     if locations.is_empty() && args.output.form.is_table() {
         terminal.say(&format!("No backupstoragelocations found{place}."));
         return Ok(Exit::Done);

@@ -97,6 +97,14 @@ async fn what_came_of_the_last_comparisons_is_shown() {
 }
 
 #[tokio::test]
+async fn a_location_that_can_not_be_read_hides_no_other() {
+    let api = cluster().await;
+    let broken = with(named("broken", None), &json!({ "spec": { "backupSyncPeriod": "soon" } }));
+    api.has("backupstoragelocations", broken);
+    assert_snapshot!(Person::at(&api).types("kubectl backup sync").await);
+}
+
+#[tokio::test]
 async fn every_location_is_read_however_many_there_are() {
     let api = FakeApi::start().await;
     for n in 0..501 {
