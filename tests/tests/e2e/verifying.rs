@@ -1,14 +1,14 @@
 //! Whether a backup could be restored, for people who reach the API server and nothing else.
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::BackupPhase;
+use backup_core::api::{BackupPhase, RestoreSpec};
 use backup_tests::{World, world::BUCKET};
 use object_store::ObjectStoreExt as _;
 use serde_json::Value;
 
 use crate::{
     drills::of,
-    main_job::{config_maps, create_backup, of_namespaces, s3},
+    main_job::{config_maps, create_backup, of_namespaces, restore, s3},
     object_plugins::Place,
 };
 
@@ -49,5 +49,15 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
     let person = world.plugin_as("reader", Some("backup-reader")).await?;
     let seen = person.run(&["verify", name]).await?.expect_code(0)?;
     ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");
+    let screen = person.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(screen.contains("4 ConfigMap") && !screen.contains("unavailable"), "{screen}");
+    let log = person.run(&["logs", name]).await?.expect_code(0)?.stdout;
+    ensure!(log.contains("collecting items") && log.contains("collected"), "{log}");
+    let file = world.folder().join("of-a-plugin.tar.gz").display().to_string();
+    person.run(&["download", name, "-o", &file]).await?.expect_code(0)?;
+    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
+    restore(world, name, spec).await?;
+    let log = person.run(&["restore", "logs", name]).await?.expect_code(0)?.stdout;
+    ensure!(log.contains("restoring"), "{log}");
     place.drop(world).await
 }
