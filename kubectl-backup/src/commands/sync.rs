@@ -8,7 +8,7 @@ use backup_core::{
 use kube::{
     Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
-    core::DeserializeGuard,
+    core::{ApiResource, DeserializeGuard},
 };
 use serde::Deserialize as _;
 use serde_json::json;
@@ -24,8 +24,11 @@ use crate::{
     client::Session,
     error::{Exit, Problem},
     jsonpath,
-    print::{form, sync as print, table::plain},
-    view::sync::{self as view, LocationView},
+    print::{form, sync as print},
+    view::{
+        list,
+        sync::{self as view, LocationView},
+    },
 };
 
 /// `sync`
@@ -80,11 +83,8 @@ async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Res
         Some(item.0.map(|location| view::location(&location)).map_err(|error| {
             let name = error.metadata.name.unwrap_or_default();
             let namespace = error.metadata.namespace.unwrap_or_default();
-            format!(
-                "warning: backupstoragelocation {name} cannot be read: {}\n  Correct it: kubectl -n {namespace} edit \
-                 backupstoragelocations.velero.io {name}",
-                plain(&error.error)
-            )
+            let resource = ApiResource::erase::<BackupStorageLocation>(&());
+            list::warning(about.kind, &resource, &namespace, &name, &error.error)
         }))
     };
     let mut locations = Vec::new();

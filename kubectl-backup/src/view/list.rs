@@ -7,6 +7,7 @@ use backup_core::{
     labels,
 };
 use jiff::Timestamp;
+use kube::core::ApiResource;
 
 use super::backup::selectors;
 use crate::print::{
@@ -30,6 +31,14 @@ pub const RESTORE_NARROW: usize = 7;
 
 /// What stands in a row for an object that can't be read.
 pub const UNREADABLE: &str = "(unreadable)";
+
+/// What is said of it beside the table: why, and what to do.
+pub fn warning(word: &str, resource: &ApiResource, namespace: &str, name: &str, why: &str) -> String {
+    let (why, ApiResource { plural, group, .. }) = (plain(why), resource);
+    format!(
+        "warning: {word} {name} cannot be read: {why}\n  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"
+    )
+}
 
 /// A backup's row, all columns.
 pub fn backup(backup: &Backup, now: Timestamp, style: Style) -> Vec<String> {

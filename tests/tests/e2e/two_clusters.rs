@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3},
-    sync::{SOON, location, locations},
+    sync::{location, locations},
 };
 
 crate::tests! {
@@ -79,7 +79,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
 }
 
 async fn known(world: &World, backup: &str, is: bool) -> anyhow::Result<()> {
-    eventually(&format!("{backup} is known: {is}"), SOON.max(Duration::from_mins(1)), async || {
+    eventually(&format!("{backup} is known: {is}"), Duration::from_mins(1), async || {
         let there = backups(world).get_opt(backup).await?.is_some();
         Ok::<_, kube::Error>(when(there == is, "not yet"))
     })

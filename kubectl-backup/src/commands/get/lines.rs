@@ -125,11 +125,7 @@ impl<'a> Lines<'a> {
         let (mut row, warning) = match row_of(value, self.now, self.style) {
             Ok(row) => (row, None),
             Err(error) => {
-                let why = plain(&error.to_string());
-                let (plural, group) = (&resource.plural, &resource.group);
-                let warning = format!(
-                    "warning: {word} {name} cannot be read: {why}\n  Correct it: kubectl -n {namespace} edit {plural}.{group} {name}"
-                );
+                let warning = list::warning(word, resource, namespace, name, &error.to_string());
                 (list::unreadable(name, headers.len(), *status_column), Some(warning))
             }
         };
