@@ -161,8 +161,8 @@ pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectE
         Err(CollectError::Halt(Halt::Cancelled)) => collector.tell_cancelled(),
         result => result?,
     }
-    collector.actions.log.settle().await;
-    collector.tell_said();
+    let Collector { actions, report, .. } = &mut collector;
+    actions.log.settle(|lines| report.said(lines)).await;
     Ok(collector.collected())
 }
 

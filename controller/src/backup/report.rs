@@ -5,6 +5,8 @@ use std::io;
 use backup_store::{LogFile, Results, Scope};
 use jiff::Timestamp;
 
+use crate::plugins::said::{Level, Said};
+
 /// Results and log of one backup.
 #[derive(Debug)]
 pub struct Report {
@@ -53,6 +55,19 @@ impl Report {
     pub fn error_once(&mut self, message: &str) {
         if !self.results.errors.velero.iter().any(|known| known == message) {
             self.error(Scope::Velero, message);
+        }
+    }
+
+    /// What plugins have said, at their level: what is an error for them is one of the backup (as with Velero, which counts
+    /// the lines of its log).
+    pub fn said(&mut self, lines: Vec<Said>) {
+        for said in lines {
+            match said.level {
+                Level::Debug => {}
+                Level::Info => self.info(&said.text),
+                Level::Warning => self.warn(Scope::Velero, said.text),
+                Level::Error => self.error(Scope::Velero, said.text),
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
+
 use super::said::{Level, Said};
 
 /// Lines that wait to be taken.
@@ -20,7 +22,13 @@ const LAST_LINES: Duration = Duration::from_millis(50);
 
 /// Lines for one backup. Clones are the same log.
 #[derive(Clone, Debug, Default)]
-pub struct PluginLog(Arc<Mutex<Kept>>);
+pub struct PluginLog(Arc<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    kept: Mutex<Kept>,
+    came: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -33,25 +41,41 @@ struct Kept {
 
 impl PluginLog {
     fn add(&self, said: Said) {
-        let mut kept = lock(&self.0);
+        let mut kept = lock(&self.0.kept);
         if kept.lines.len() >= WAITING || kept.all >= ALL {
             kept.dropped += 1;
             return;
         }
         kept.all += 1;
         kept.lines.push_back(said);
+        self.0.came.notify_one();
     }
 
-    /// Waits a moment for the last lines, if a plugin was executed: they come by another way than its answers.
-    pub async fn settle(&self) {
-        if Arc::weak_count(&self.0) > 0 {
-            tokio::time::sleep(LAST_LINES).await;
+    /// Waits for the end of some work, and tells what plugins say in the meantime: whoever looks at the log of an item that
+    /// takes long sees it, at its time.
+    pub async fn told_during<T>(&self, work: impl Future<Output = T>, mut tell: impl FnMut(Vec<Said>)) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => {
+                    tell(self.take());
+                    return done;
+                }
+                () = self.0.came.notified() => tell(self.take()),
+            }
         }
     }
 
+    /// Waits a moment for the last lines, if a plugin was executed: they come by another way than its answers.
+    pub async fn settle(&self, tell: impl FnMut(Vec<Said>)) {
+        let was_executed = Arc::weak_count(&self.0) > 0;
+        let patience = if was_executed { LAST_LINES } else { Duration::ZERO };
+        self.told_during(tokio::time::sleep(patience), tell).await;
+    }
+
     /// Takes what has come since the last time.
-    pub fn take(&self) -> Vec<Said> {
-        let mut kept = lock(&self.0);
+    fn take(&self) -> Vec<Said> {
+        let mut kept = lock(&self.0.kept);
         let mut lines: Vec<_> = kept.lines.drain(..).collect();
         let dropped = std::mem::take(&mut kept.dropped);
         if dropped > 0 {
@@ -68,7 +92,7 @@ pub struct Listeners(Mutex<Vec<Listener>>);
 
 #[derive(Debug)]
 struct Listener {
-    log: Weak<Mutex<Kept>>,
+    log: Weak<Heard>,
     calls: usize,
 }
 
@@ -99,7 +123,7 @@ impl Listeners {
 #[derive(Debug)]
 pub struct Listening<'a> {
     listeners: &'a Listeners,
-    log: Weak<Mutex<Kept>>,
+    log: Weak<Heard>,
 }
 
 impl Drop for Listening<'_> {
@@ -151,6 +175,22 @@ mod tests {
         assert!(!listeners.tell(&said("f")), "its backup is over");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_is_said_is_told_while_the_work_goes_on_and_at_its_end() {
+        let (log, begun, mut told) = (PluginLog::default(), tokio::time::Instant::now(), Vec::new());
+        let work = async {
+            for text in ["at work", "and ready"] {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                log.add(said(text));
+            }
+        };
+        let tell = |lines: Vec<Said>| {
+            told.extend(lines.into_iter().map(|said| (begun.elapsed().as_secs(), said.text)));
+        };
+        log.told_during(work, tell).await;
+        assert_eq!(told, [(5, "at work".to_owned()), (10, "and ready".to_owned())]);
+    }
+
     #[test]
     fn a_flood_is_cut_and_said() {
         let log = PluginLog::default();
@@ -163,10 +203,10 @@ mod tests {
         assert!(lines[WAITING].text.contains(" 5 lines"), "{}", lines[WAITING].text);
         for _ in 0..2 * ALL {
             log.add(said("x"));
-            if lock(&log.0).lines.len() == WAITING {
+            if lock(&log.0.kept).lines.len() == WAITING {
                 log.take();
             }
         }
-        assert_eq!(lock(&log.0).all, ALL);
+        assert_eq!(lock(&log.0.kept).all, ALL);
     }
 }

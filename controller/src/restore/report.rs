@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
+use crate::plugins::said::{Level, Said};
 
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
@@ -69,6 +70,18 @@ impl Report {
     /// A line of the log.
     pub fn info(&self, message: &str) {
         self.with(|inner| inner.log.line("info", message, &[], Timestamp::now()));
+    }
+
+    /// What plugins have said, at their level: what is an error for them is one of the restore.
+    pub fn said(&self, lines: Vec<Said>) {
+        for said in lines {
+            match said.level {
+                Level::Debug => {}
+                Level::Info => self.info(&said.text),
+                Level::Warning => self.warn(Scope::Velero, said.text),
+                Level::Error => self.error(Scope::Velero, said.text),
+            }
+        }
     }
 
     /// Something that people should know about the restore as a whole.

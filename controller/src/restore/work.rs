@@ -122,8 +122,7 @@ impl<D: Discover> Work<'_, D> {
             Err(WorkError::Halt(Halt::Cancelled)) => self.report.cancelled(self.resumed),
             other => other?,
         }
-        self.acting.log.settle().await;
-        self.tell_said();
+        self.acting.log.settle(|lines| self.report.said(lines)).await;
         self.report.volumes(self.snapshots.restored().entries());
         Ok(started.into_inner().unwrap_or_else(PoisonError::into_inner))
     }

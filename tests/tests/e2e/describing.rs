@@ -9,6 +9,7 @@ use backup_tests::{
     plugin::Plugin,
     wait::{Probe, eventually, when},
 };
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
@@ -29,9 +30,9 @@ crate::tests! {
     who_follows_a_log_sees_the_work_begin_again_after_its_controller_was_killed,
 }
 
-/// Items that one plugin sees, each after the one before: what they say, and how long they take.
+/// Items that one plugin sees, each after the one before: what it says at their beginning, and how long it takes.
 const SAYING: [(&str, &str); 3] =
-    [("a", "say=info:said-1"), ("b", "slow=5s say=info:said-2"), ("c", "slow=5s say=info:said-3")];
+    [("a", "say=info:said-1 slow=5s"), ("b", "say=info:said-2 slow=5s"), ("c", "say=info:said-3 slow=5s")];
 
 fn saying(plugin: &'static str) -> [(&'static str, &'static str, &'static str); 3] {
     SAYING.map(|(item, script)| (item, plugin, script))
@@ -53,6 +54,11 @@ async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Resu
     ensure!(lines.iter().all(|line| followed.stdout.matches(line).count() == 1), "{followed:?}");
     let whole = person.run(logs).await?.expect_code(0)?;
     ensure!(followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
+    // What a plugin says is in the log at its time, and not when it is ready with the item.
+    let at = |line: Option<&str>| Some(line?.split('"').nth(1)?.parse::<Timestamp>().ok()?.as_second());
+    let said = at(whole.stdout.lines().find(|line| line.contains("said-3"))).context("said-3 has no time")?;
+    let ended = at(whole.stdout.lines().last()).context("the last line has no time")?;
+    ensure!(said + 4 <= ended, "{whole:?}");
     Ok(())
 }
 

@@ -77,7 +77,6 @@ impl<S: Sink> Collector<'_, S> {
             self.go_on()?;
             let action = &*resolved.action;
             let executed = self.execute_action(action, &value, &id).await?;
-            self.tell_said();
             let Done { executed, at } = match executed {
                 Ok(done) => done,
                 Err(error) => {
@@ -133,8 +132,10 @@ impl<S: Sink> Collector<'_, S> {
         value: &Value,
         id: &ItemId,
     ) -> Result<Result<Done, ActionError>, CollectError> {
+        let (log, report) = (&self.actions.log, &mut *self.report);
+        let tell = |lines| report.said(lines);
         if !action.is_executed_once() {
-            let executed = action.execute(value, self.backup).await;
+            let executed = log.told_during(action.execute(value, self.backup), tell).await;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         }
         let execute = async {
@@ -148,7 +149,7 @@ impl<S: Sink> Collector<'_, S> {
                 }),
             }
         };
-        Ok(once(self.operations, action.name(), id, execute).await?)
+        Ok(log.told_during(once(self.operations, action.name(), id, execute), tell).await?)
     }
 
     fn tell_item(&mut self, of: &Present, item: &Item<'_>, reason: &str) {

@@ -83,8 +83,9 @@ impl<S: Sink> Collector<'_, S> {
         let id = of.id(item);
         for block in std::iter::once(first).chain(blocks) {
             self.go_on()?;
-            let related = block.action.related(&value, self.backup).await;
-            self.tell_said();
+            let (log, report) = (&self.actions.log, &mut *self.report);
+            let related = block.action.related(&value, self.backup);
+            let related = log.told_during(related, |lines| report.said(lines)).await;
             match related {
                 Ok(related) => named.extend(related.into_iter().map(|item| Named {
                     item,

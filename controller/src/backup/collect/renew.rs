@@ -20,8 +20,8 @@ pub async fn renew<S: Sink>(
     for (item, completed) in items {
         collector.renew(item, *completed).await?;
     }
-    collector.actions.log.settle().await;
-    collector.tell_said();
+    let Collector { actions, report, .. } = &mut collector;
+    actions.log.settle(|lines| report.said(lines)).await;
     for started in &collector.started {
         collector.report.error(
             scope_of(started.item.namespace.as_deref()),

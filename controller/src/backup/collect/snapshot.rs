@@ -34,8 +34,9 @@ impl<S: Sink> Collector<'_, S> {
         };
         self.go_on()?;
         let Some(natives) = self.natives.as_deref_mut() else { return Ok(()) };
-        let problems = natives.take(&object, &claim, self.backup).await?;
-        self.tell_said();
+        let (log, report) = (&self.actions.log, &mut *self.report);
+        let taken = natives.take(&object, &claim, self.backup);
+        let problems = log.told_during(taken, |lines| report.said(lines)).await?;
         for problem in problems {
             self.report.error(scope_of(None), problem);
         }

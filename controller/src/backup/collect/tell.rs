@@ -4,10 +4,7 @@ use backup_core::labels::CANCEL_ANNOTATION;
 use backup_store::Scope as Area;
 
 use super::{Collector, scope::Scope};
-use crate::{
-    backup::{action::ItemId, items::Item, page::Listing, report::scope_of},
-    plugins::said::Level,
-};
+use crate::backup::{action::ItemId, items::Item, page::Listing, report::scope_of};
 
 impl<S> Collector<'_, S> {
     pub(super) fn tell_missing_namespaces(&mut self, scope: &Scope) {
@@ -19,19 +16,6 @@ impl<S> Collector<'_, S> {
         }
         for pattern in &scope.unmatched {
             self.report.warn(Area::Velero, format!("no namespace matches {pattern}: it selects nothing"));
-        }
-    }
-
-    /// What plugins have said, at their level: what is an error for them is one of the backup (as with Velero, which counts
-    /// the lines of its log).
-    pub(super) fn tell_said(&mut self) {
-        for said in self.actions.log.take() {
-            match said.level {
-                Level::Debug => {}
-                Level::Info => self.report.info(&said.text),
-                Level::Warning => self.report.warn(Area::Velero, said.text),
-                Level::Error => self.report.error(Area::Velero, said.text),
-            }
         }
     }
 

@@ -13,7 +13,6 @@ use super::{
 use crate::{
     backup::action::{ActionError, ItemId},
     operations::executing::{Done, Execution, once},
-    plugins::said::Level,
     restore::{
         action::{Executed, Given, RestoreItemAction},
         halt::Halt,
@@ -53,7 +52,6 @@ impl<D: Discover> Pass<'_, D> {
             let action = &*resolved.action;
             let given = Given { item: &object, from_backup, restore };
             let executed = self.execute(action, id, given).await?;
-            self.work.tell_said();
             let Done { executed, at } = match executed {
                 Ok(done) => done,
                 Err(error) => {
@@ -127,23 +125,11 @@ impl<D: Discover> Pass<'_, D> {
             gate.stopped().await;
             tokio::time::sleep(LAST_WORD).await;
         };
+        let Work { acting, report, .. } = self.work;
+        let answer = acting.log.told_during(answer, |lines| report.said(lines));
         tokio::select! {
             answer = answer => Ok(answer),
             () = given_up => Err(Halt::Stopped),
-        }
-    }
-}
-
-impl<D> Work<'_, D> {
-    /// What plugins have said, at their level: what is an error for them is one of the restore.
-    pub(super) fn tell_said(&self) {
-        for said in self.acting.log.take() {
-            match said.level {
-                Level::Debug => {}
-                Level::Info => self.report.info(&said.text),
-                Level::Warning => self.report.warn(Scope::Velero, said.text),
-                Level::Error => self.report.error(Scope::Velero, said.text),
-            }
         }
     }
 }
