@@ -18,7 +18,7 @@ pub struct Begun(Arc<Mutex<HashMap<String, Duration>>>);
 
 impl Begun {
     /// Says that the files or the Backup of this name are about to be deleted.
-    pub(super) fn note(&self, name: &str) {
+    pub fn note(&self, name: &str) {
         self.note_at(name, Clock::Boot.now());
     }
 

@@ -247,3 +247,62 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Outco
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+    use backup_lock::fake_api::{FakeApi, velero_path};
+
+    use super::*;
+    use crate::{context::Context, runtime::clock::Clock};
+
+    const BACKUPS: &str = "/apis/velero.io/v1/namespaces/velero/backups";
+
+    /// When the deletion of a backup begins that a pass has read from the bucket.
+    #[derive(Clone, Copy, Debug)]
+    enum Deleted {
+        Never,
+        BeforeThePass,
+        BeforeTheCreation,
+        DuringTheCreation,
+    }
+
+    #[rstest::rstest]
+    #[case(Deleted::Never, true, 1)]
+    #[case(Deleted::BeforeThePass, true, 1)]
+    #[case(Deleted::BeforeTheCreation, false, 0)]
+    #[case(Deleted::DuringTheCreation, false, 2)]
+    #[tokio::test]
+    async fn a_backup_whose_deletion_began_since_it_was_read_does_not_come_back(
+        #[case] deleted: Deleted,
+        #[case] is_there: bool,
+        #[case] writes: u64,
+    ) {
+        let (api, folder) = (FakeApi::new(), tempfile::tempdir().unwrap());
+        let ctx = Context::fake(api.client());
+        let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
+        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
+        let location = BackupStorageLocation::new("default", spec);
+        let store = backup_store::Location::open(&location, None, None).unwrap();
+
+        if matches!(deleted, Deleted::BeforeThePass) {
+            ctx.deletions.note("b");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let pass = Pass { ctx: &ctx, location: &location, store: &store, began: Clock::Boot.now() };
+        match deleted {
+            Deleted::Never | Deleted::BeforeThePass => {}
+            Deleted::BeforeTheCreation => ctx.deletions.note("b"),
+            Deleted::DuringTheCreation => {
+                let deletions = ctx.deletions.clone();
+                api.before("POST", BACKUPS, move |_| deletions.note("b"));
+            }
+        }
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.metadata.namespace = Some("velero".to_owned());
+        let created = create(&pass, &backup).await.unwrap();
+        assert_eq!(created.is_ok(), is_there, "{deleted:?}");
+        assert_eq!(api.get(&velero_path("Backup", "b")).is_some(), is_there, "{deleted:?}");
+        assert_eq!(api.writes(), writes, "{deleted:?}");
+    }
+}
