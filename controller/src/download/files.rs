@@ -10,6 +10,7 @@
 
 mod decide;
 mod pump;
+mod seats;
 mod tls;
 
 use std::{sync::Arc, time::Duration};
@@ -45,9 +46,10 @@ use crate::{
     runtime::{delete, errors::plain},
 };
 use decide::{Part, Refusal};
+use seats::{READERS, Seats};
 
-/// Files that are read at the same time. Each has a few pieces of up to some 64 KiB in memory, and a connection to the store.
-const READERS: usize = 16;
+/// Readers of whom it is not known yet whether they have the key, and to which location.
+const ASKING: usize = 64;
 /// When to come back (seconds).
 const AGAIN: u64 = 2;
 /// For everything before the first byte.
@@ -59,7 +61,8 @@ type Refused = (StatusCode, String);
 #[derive(Clone)]
 struct Server {
     desk: Arc<Desk>,
-    readers: Arc<Semaphore>,
+    asking: Arc<Semaphore>,
+    seats: Seats,
 }
 
 /// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
@@ -70,7 +73,11 @@ pub async fn serve(ctx: Context) -> anyhow::Result<()> {
     let Some(address) = ctx.args.files_address.filter(|_| ctx.ledger.profile().engine) else {
         return std::future::pending().await;
     };
-    let server = Server { desk: Arc::new(Desk::new(ctx)), readers: Arc::new(Semaphore::new(READERS)) };
+    let server = Server {
+        desk: Arc::new(Desk::new(ctx)),
+        asking: Arc::new(Semaphore::new(ASKING)),
+        seats: Seats::default(),
+    };
     let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
     tracing::info!(%address, "files can be read");
     axum_server::bind(address)
@@ -94,11 +101,7 @@ async fn file(
         let Some(key) = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok()) else {
             return Err(not_allowed());
         };
-        let permit = Arc::clone(&server.readers).try_acquire_owned().map_err(|_| {
-            let why = format!("{READERS} files are being read at the moment: try again in a moment");
-            (StatusCode::SERVICE_UNAVAILABLE, why)
-        })?;
-        let opening = open(&server.desk, &name, key, &headers, permit);
+        let opening = open(&server, &name, key, &headers);
         tokio::time::timeout(OPENING, opening).await.unwrap_or_else(|_| {
             let why = format!("API server and store gave no file within {OPENING:?}: try again in a moment");
             Err((StatusCode::SERVICE_UNAVAILABLE, why))
@@ -108,13 +111,9 @@ async fn file(
 }
 
 /// From a request to the first byte of its file.
-async fn open(
-    desk: &Arc<Desk>,
-    name: &str,
-    key: &str,
-    headers: &HeaderMap,
-    permit: OwnedSemaphorePermit,
-) -> Result<Response, Refused> {
+async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Result<Response, Refused> {
+    let Server { desk, asking, seats } = server;
+    let asking = asking.try_acquire().map_err(|_| too_many(ASKING, "readers ask for a file"))?;
     // What a name can't be is not asked for: it would be another path of the API.
     let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
     let request = if is_name { observe::request(&desk.ctx, name).await } else { Ok(None) };
@@ -128,8 +127,12 @@ async fn open(
             Refusal::Failed(why) => (StatusCode::NOT_FOUND, why),
         })?;
     let wanted = desk.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
+    let seat = seats
+        .take(&wanted.location)
+        .ok_or_else(|| too_many(READERS, "files of its location are being read"))?;
+    drop(asking);
     let file = seek(&request, &wanted).await?;
-    answer(desk, request, file, headers, permit).await
+    answer(desk, request, file, headers, seat).await
 }
 
 async fn seek(request: &DownloadRequest, wanted: &Wanted) -> Result<StoredFile, Refused> {
@@ -173,7 +176,7 @@ async fn answer(
     request: DownloadRequest,
     file: StoredFile,
     headers: &HeaderMap,
-    permit: OwnedSemaphorePermit,
+    seat: OwnedSemaphorePermit,
 ) -> Result<Response, Refused> {
     let header = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let version = file.version.as_ref().map(|version| format!("\"{version}\""));
@@ -223,9 +226,13 @@ async fn answer(
             Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),
         }
     };
-    let body = pump::body(bytes, use_up, permit);
+    let body = pump::body(bytes, use_up, seat);
     let response = response.status(code).header(CONTENT_TYPE, "application/octet-stream").body(body);
     response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn too_many(count: usize, what: &str) -> Refused {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{count} {what} at the moment: try again in a moment"))
 }
 
 fn not_allowed() -> Refused {

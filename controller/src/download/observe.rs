@@ -60,6 +60,8 @@ struct Opened {
 
 /// A file that somebody wants.
 pub(super) struct Wanted {
+    /// Name of the location that it is in.
+    pub(super) location: String,
     pub(super) store: Location,
     /// Nothing may be written there.
     pub(super) read_only: bool,
@@ -151,7 +153,7 @@ impl Desk {
             None => self.ctx.locations.default_location().await?,
         };
         let Opened { store, read_only } = self.stores.get(&location, || self.open(&location)).await?;
-        Ok(Wanted { store, read_only, of: of.unwrap_or(found) })
+        Ok(Wanted { location, store, read_only, of: of.unwrap_or(found) })
     }
 
     async fn restore(&self, name: &str) -> Result<(Subject, String), Unanswered> {
