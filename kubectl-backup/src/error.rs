@@ -270,6 +270,7 @@ impl Problem {
             }
             Self::NotFound { kind: "restore", .. } => "`kubectl backup restore get` lists the restores; -n chooses another installation.".to_owned(),
             Self::NotFound { kind: "backupstoragelocation", .. } => "`kubectl backup locations` lists them; -n chooses another installation.".to_owned(),
+            Self::NotFound { kind: "volumesnapshotlocation", .. } => "`kubectl backup locations snapshots` lists them; -n chooses another installation.".to_owned(),
             Self::NotFound { kind: "schedule", .. } => "`kubectl backup schedules` lists them; -n chooses another installation.".to_owned(),
             Self::NotFound { kind: GUARDED, .. } => "`kubectl backup get --kind=KIND` lists those of all namespaces.".to_owned(),
             Self::NotFound { .. } => "`kubectl backup get` lists the backups; -n chooses another installation.".to_owned(),

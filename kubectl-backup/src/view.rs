@@ -14,6 +14,7 @@ pub mod profiles;
 pub mod progress;
 pub mod restore;
 pub mod schedule;
+pub mod snapshot_location;
 pub mod stored;
 pub mod sync;
 pub mod verify;

@@ -10,7 +10,10 @@ Examples:
   kubectl backup locations
 
   # One of them: why it can't be used, what its bucket keeps
-  kubectl backup locations describe default";
+  kubectl backup locations describe default
+
+  # Where plugins keep snapshots of volumes
+  kubectl backup locations snapshots";
 
 /// `locations`
 #[derive(Args, Debug)]
@@ -31,6 +34,9 @@ pub enum LocationsCommand {
     /// List locations (the default)
     #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
     Get(GetArgs),
+    /// List the VolumeSnapshotLocations: by which plugin, and where, volumes are snapshotted
+    #[command(after_help = format!("{SNAPSHOTS_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Snapshots(GetArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(LocationArgs),
 }
@@ -42,6 +48,14 @@ Examples:
 
   # Those that can't be used
   kubectl backup locations get -o custom-columns=NAME:.metadata.name,PHASE:.status.phase,WHY:.status.message";
+
+const SNAPSHOTS_EXAMPLES: &str = "\
+Examples:
+  # With the plugin's settings, and the Secret of its credentials
+  kubectl backup locations snapshots -o wide
+
+  # For create --volume-snapshot-locations
+  kubectl backup locations snapshots -o name";
 
 const DESCRIBE_EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,6 @@
-//! `locations`: where backups are stored.
+//! `locations`: where backups are stored, and snapshots of volumes kept.
 
-use backup_core::api::BackupStorageLocation;
+use backup_core::api::{BackupStorageLocation, VolumeSnapshotLocation};
 use jiff::Timestamp;
 
 use super::{get, listed::Listed};
@@ -13,7 +13,10 @@ use crate::{
     client::Session,
     error::{Exit, Problem},
     print::{json, style::Style},
-    view::location::{self as view, describe},
+    view::{
+        location::{self as view, describe},
+        snapshot_location,
+    },
 };
 
 impl Listed for BackupStorageLocation {
@@ -28,6 +31,19 @@ impl Listed for BackupStorageLocation {
     }
 }
 
+impl Listed for VolumeSnapshotLocation {
+    const KIND: &'static str = "volumesnapshotlocation";
+    const PLURAL: &'static str = "volumesnapshotlocations";
+    const HEADERS: &'static [&'static str] = &snapshot_location::HEADERS;
+    const NARROW: usize = snapshot_location::NARROW;
+    // They have none: nobody looks whether they can be used before a backup does.
+    const STATUS_COLUMN: usize = 1;
+
+    fn row(&self, now: Timestamp, _: Style) -> Vec<String> {
+        snapshot_location::row(self, now)
+    }
+}
+
 /// `locations`
 pub async fn run(
     global: &GlobalArgs,
@@ -36,6 +52,7 @@ pub async fn run(
 ) -> Result<Exit, Problem> {
     match command {
         LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(global, args, terminal).await,
+        LocationsCommand::Snapshots(args) => get::run::<VolumeSnapshotLocation>(global, args, terminal).await,
         LocationsCommand::Describe(args) => one(global, &args, terminal).await,
     }
 }

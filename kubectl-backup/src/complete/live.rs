@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backup_core::api::{Backup, BackupStorageLocation, Restore, Schedule};
+use backup_core::api::{Backup, BackupStorageLocation, Restore, Schedule, VolumeSnapshotLocation};
 use clap::FromArgMatches as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -55,6 +55,7 @@ async fn from_cluster(noun: Noun, flags: &GlobalArgs, terminal: &Terminal) -> Op
         Noun::Restore => ours::<Restore>(&session),
         Noun::Schedule => ours::<Schedule>(&session),
         Noun::Location => ours::<BackupStorageLocation>(&session),
+        Noun::SnapshotLocation => ours::<VolumeSnapshotLocation>(&session),
         _ => Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&())),
     };
     let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;

@@ -13,6 +13,8 @@ pub enum Noun {
     Schedule,
     /// BackupStorageLocations.
     Location,
+    /// VolumeSnapshotLocations.
+    SnapshotLocation,
     /// Namespaces.
     Namespace,
     /// Contexts of the kubeconfig.
@@ -153,6 +155,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "from_backup" => Noun::Backup,
         "from_schedule" => Noun::Schedule,
         "storage_location" | "location" => Noun::Location,
+        "volume_snapshot_locations" => Noun::SnapshotLocation,
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" => Noun::Namespace,
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
@@ -162,6 +165,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
             [.., "create"] | ["locks", ..] => return None,
             ["restore", ..] => Noun::Restore,
             ["schedules", ..] => Noun::Schedule,
+            ["locations", "snapshots"] => Noun::SnapshotLocation,
             ["locations", ..] => Noun::Location,
             _ => Noun::Backup,
         },
@@ -192,6 +196,13 @@ mod tests {
             ("create ", None, "", ""),
             ("create --include-namespaces=a,b", Some(Noun::Namespace), "b", "--include-namespaces=a,"),
             ("sync ", Some(Noun::Location), "", ""),
+            ("locations snapshots ", Some(Noun::SnapshotLocation), "", ""),
+            (
+                "create --volume-snapshot-locations=a,",
+                Some(Noun::SnapshotLocation),
+                "",
+                "--volume-snapshot-locations=a,",
+            ),
             ("get --context ", Some(Noun::Context), "", ""),
             ("get -n ", Some(Noun::Namespace), "", ""),
             ("describe -- -a", Some(Noun::Backup), "-a", ""),

@@ -38,6 +38,7 @@ async fn help_of_every_command() {
         "schedules delete",
         "locations",
         "locations get",
+        "locations snapshots",
         "locations describe",
         "doctor",
         "version",

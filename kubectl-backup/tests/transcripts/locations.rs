@@ -35,3 +35,21 @@ async fn locations_are_listed_and_described() {
         person.types("kubectl backup locations describe default -o yaml").await
     );
 }
+
+#[tokio::test]
+async fn locations_of_snapshots_are_listed_and_one_bad_object_hides_no_other() {
+    let api = FakeApi::start().await;
+    let of = |name: &str, spec: serde_json::Value| {
+        json!({"apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation", "spec": spec,
+            "metadata": {"name": name, "namespace": "velero", "uid": name, "creationTimestamp": "2026-11-01T03:00:00Z"}})
+    };
+    api.has("volumesnapshotlocations", of("east", json!({"provider": "acme/disks", "config": {"region": "e1\u{1b}[2J", "pool": "a"}, "credential": {"name": "cloud", "key": "acme"}})))
+        .has("volumesnapshotlocations", of("west", json!({"provider": "acme/disks"})))
+        .has("volumesnapshotlocations", of("worse", json!({"provider": 7})));
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for line in ["snapshots", "snapshots -o wide", "snapshots west -o name", "snapshots none"] {
+        all = all + &person.types(&format!("kubectl backup locations {line}")).await + "\n";
+    }
+    assert_snapshot!(all);
+}

@@ -115,6 +115,11 @@ async fn a_volume_is_snapshotted_and_restored_from_its_snapshot_and_this_goes_wi
     ensure!(status.warnings == 0, "its data is there: {status:?}");
     ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
     ensure!(plugins.file("credentials-east")? == "open-sesame");
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let listed = person.run(&["locations", "snapshots", "-o", "wide"]).await?.expect_code(0)?.stdout;
+    for words in ["disks ", "example.io/disks", "disks/cloud", "region=east"] {
+        ensure!(listed.contains(words), "no {words}: {listed}");
+    }
 
     let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
     ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
