@@ -4,10 +4,11 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
@@ -229,9 +230,22 @@ async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// A free loopback port. Another process could take it before it is used; nothing else on a test machine does.
+/// A free loopback port, below those that the kernel gives to outgoing connections: one of them was taken once between this
+/// look and the API server's start.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 22_000;
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    // Two runs side by side begin far from one another.
+    let begin = std::process::id().wrapping_mul(7_919);
+    for _ in 0..COUNT {
+        let next = begin.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + next)?;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of 127.0.0.1 between {FIRST} and {} is free", FIRST + COUNT)
 }
 
 fn identity_user(identity: &Identity) -> serde_json::Value {
