@@ -1,5 +1,5 @@
-//! A small API server in memory for tests without a cluster: get, list (also by labels), create, replace and delete (also
-//! with preconditions) of any resource, with resource versions, uids, 404 and 409 as the real one gives them.
+//! A small API server in memory for tests without a cluster: get, list (also by labels), create, replace, merge and delete
+//! (also with preconditions) of any resource, with resource versions, uids, 404 and 409 as the real one gives them.
 
 mod serve;
 

@@ -90,7 +90,7 @@ impl Cluster {
 
     /// Changes the Backup by a merge patch.
     pub fn change_backup(&self, patch: &Value) {
-        merge(self.objects.lock().unwrap().get_mut(BACKUP).unwrap(), patch);
+        json_patch::merge(self.objects.lock().unwrap().get_mut(BACKUP).unwrap(), patch);
     }
 
     /// The phase of the Backup.
@@ -186,7 +186,7 @@ impl Cluster {
                 if objects.contains_key(&at) {
                     return refusal(409, &at);
                 }
-                merge(
+                json_patch::merge(
                     &mut object,
                     &json!({"metadata": {"uid": format!("uid-{}", objects.len()), "resourceVersion": "1"}}),
                 );
@@ -204,7 +204,7 @@ impl Cluster {
                 if method == Method::PUT {
                     *object = sent;
                 } else {
-                    merge(object, &sent);
+                    json_patch::merge(object, &sent);
                 }
                 let next = now.as_str().unwrap().parse::<u64>().unwrap() + 1;
                 object["metadata"]["resourceVersion"] = json!(next.to_string());
@@ -255,22 +255,4 @@ fn discovery() -> Value {
             resource("configmaps", "ConfigMap", "Namespaced"), resource("namespaces", "Namespace", "Cluster"),
         ]}]}],
     })
-}
-
-/// RFC 7386.
-fn merge(object: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in fields {
-        if value.is_null() {
-            object.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut object[key.as_str()], value);
-        }
-    }
 }

@@ -20,9 +20,11 @@ pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> R
     let Some((newest, others)) = overruled(&all) else { return Ok(false) };
     let mut lost = false;
     for other in others {
-        // Conditional on the resourceVersion.
+        // Conditional on the resourceVersion that was listed with the newest: what has changed since is decided anew, when its
+        // change wakes us, as the newest may be gone by then.
         let outcome = retry::status_patch(ctx, other, |current| {
-            (current.spec.default == Some(true)).then(|| json!({"spec": {"default": false}}))
+            (current.resource_version() == other.resource_version())
+                .then(|| json!({"spec": {"default": false}}))
         })
         .await?;
         if !matches!(outcome, Outcome::Written(_)) {
@@ -51,6 +53,7 @@ fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorag
 #[cfg(test)]
 mod tests {
     use backup_core::api::BackupStorageLocationSpec;
+    use backup_lock::fake_api::{FakeApi, velero_path};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
@@ -78,5 +81,37 @@ mod tests {
         assert_eq!(names(&all), outcome("new", &["old"]));
         assert_eq!(names(&[old, plain.clone()]), outcome("old", &[]));
         assert_eq!(names(&[plain, newest]), None, "nobody says so");
+    }
+
+    #[rstest::rstest]
+    #[case::while_both_stay(false, false)]
+    #[case::when_the_newest_goes_and_it_is_marked_again(true, true)]
+    #[tokio::test]
+    async fn the_mark_is_taken_off_what_was_listed_with_the_newest_and_nothing_later(
+        #[case] newest_goes: bool,
+        #[case] stays: bool,
+    ) {
+        let api = FakeApi::new();
+        let path = |name: &str| velero_path("BackupStorageLocation", name);
+        let location = |name: &str, created: &str| {
+            json!({
+                "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+                "metadata": {"name": name, "namespace": "velero", "uid": name, "creationTimestamp": created},
+                "spec": {"provider": "aws", "objectStorage": {"bucket": "b"}, "default": true},
+            })
+        };
+        api.put(&path("old"), location("old", "2026-01-01T00:00:00Z"));
+        api.put(&path("new"), location("new", "2026-01-02T00:00:00Z"));
+        if newest_goes {
+            let (old, new) = (path("old"), path("new"));
+            api.before("PATCH", &path("old"), move |api| {
+                api.delete(&new);
+                api.edit(&old, |old| old["spec"]["default"] = json!(true));
+            });
+        }
+        let seen = serde_json::from_value(api.get(&path("old")).unwrap()).unwrap();
+        let lost = settle(&Context::fake(api.client()), &seen).await.unwrap();
+        assert_eq!(lost, !stays);
+        assert_eq!(api.get(&path("old")).unwrap()["spec"]["default"], json!(stays));
     }
 }

@@ -176,7 +176,7 @@ impl Fake {
                 if method == Method::PUT {
                     *object = sent;
                 } else {
-                    merge(object, &sent);
+                    json_patch::merge(object, &sent);
                 }
                 let next = now.as_str().and_then(|v| v.parse::<u64>().ok()).unwrap_or(0) + 1;
                 object["metadata"]["resourceVersion"] = json!(next.to_string());
@@ -228,22 +228,4 @@ fn discovery(path: &str) -> Value {
             "versions": [{"version": "v1", "freshness": "Current", "resources": [resource]}],
         }],
     })
-}
-
-/// RFC 7386.
-pub fn merge(object: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in fields {
-        if value.is_null() {
-            object.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut object[key.as_str()], value);
-        }
-    }
 }

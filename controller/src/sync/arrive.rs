@@ -137,19 +137,8 @@ mod tests {
                 "later": 1 },
             "status": { "phase": "Completed", "formatVersion": "1.1.0", "expiration": "2026-01-02T00:00:00Z", "errors": 2 },
         });
-        merge(&mut object, patch);
+        json_patch::merge(&mut object, patch);
         serde_json::from_value(object).unwrap()
-    }
-
-    fn merge(object: &mut Value, patch: &Value) {
-        match (object, patch) {
-            (Value::Object(object), Value::Object(patch)) => {
-                for (key, value) in patch {
-                    merge(object.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (object, patch) => *object = patch.clone(),
-        }
     }
 
     fn arrive(patch: &Value, now: &str) -> Result<Backup, Skip> {

@@ -9,19 +9,8 @@ use tokio::time::Instant;
 
 /// A merge of two JSON objects, the second over the first.
 pub fn with(mut base: Value, over: &Value) -> Value {
-    merge(&mut base, over);
+    json_patch::merge(&mut base, over);
     base
-}
-
-fn merge(base: &mut Value, over: &Value) {
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => {
-            for (key, value) in over {
-                merge(base.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (base, over) => *base = over.clone(),
-    }
 }
 
 /// A backup that nobody has touched.

@@ -66,6 +66,7 @@ pub(super) async fn serve(State(api): State<FakeApi>, method: Method, uri: Uri, 
         },
         (Method::POST, _) => api.create(&target, object),
         (Method::PUT, Some(name)) => api.replace(&target, name, object),
+        (Method::PATCH, Some(name)) => api.merge(&target, name, &object),
         (Method::DELETE, Some(name)) => api.delete_if(&target, name, &object),
         (_, name) => status(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -176,6 +177,24 @@ impl FakeApi {
         objects.insert(target.path.to_owned(), object.clone());
         self.wrote();
         Json(object).into_response()
+    }
+
+    /// A JSON merge patch (RFC 7386); a `resourceVersion` in it is a condition.
+    fn merge(&self, target: &Target<'_>, name: &str, patch: &Value) -> Response {
+        let version = self.next_version();
+        let mut objects = self.objects();
+        let Some(object) = objects.get_mut(target.path) else {
+            return status(StatusCode::NOT_FOUND, "NotFound", target.plural, name);
+        };
+        let wanted = patch.pointer("/metadata/resourceVersion");
+        if wanted.is_some_and(|wanted| *wanted != object["metadata"]["resourceVersion"]) {
+            drop(objects);
+            return self.refuse_write("Conflict", target.plural, name);
+        }
+        json_patch::merge(object, patch);
+        object["metadata"]["resourceVersion"] = json!(version);
+        self.wrote();
+        Json(object.clone()).into_response()
     }
 
     /// Deletes an object that is as the preconditions say; one with finalizers is only marked.

@@ -330,30 +330,13 @@ fn marker(name: &str) -> anyhow::Result<ConfigMap> {
 /// The object with a JSON merge patch applied.
 fn changed(lease: &Lease, patch: &Value) -> anyhow::Result<Lease> {
     let mut value = serde_json::to_value(lease)?;
-    merge(&mut value, patch);
+    json_patch::merge(&mut value, patch);
     Ok(serde_json::from_value(value)?)
-}
-
-fn merge(value: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *value = patch.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (name, field) in fields {
-        if field.is_null() {
-            value.as_object_mut().map(|object| object.remove(name));
-        } else {
-            merge(&mut value[name], field);
-        }
-    }
 }
 
 /// An object of a kind as the API takes it.
 fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
     let mut value = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
-    merge(&mut value, rest);
+    json_patch::merge(&mut value, rest);
     Ok(serde_json::from_value(value)?)
 }

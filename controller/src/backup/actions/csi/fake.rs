@@ -108,7 +108,7 @@ impl Fake {
             }
             "PATCH" => {
                 let Some(object) = objects.get_mut(&path) else { return not_found() };
-                merge(object, &sent);
+                json_patch::merge(object, &sent);
                 Json(object.clone()).into_response()
             }
             "DELETE" => objects.remove(&path).map_or_else(not_found, |object| Json(object).into_response()),
@@ -167,19 +167,4 @@ fn refusal(code: u16, path: &str) -> Response {
         "details": { "name": path.rsplit('/').next() },
     });
     (StatusCode::from_u16(code).unwrap(), Json(body)).into_response()
-}
-
-/// RFC 7386, without deletions.
-fn merge(object: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(fields) => {
-            if !object.is_object() {
-                *object = json!({});
-            }
-            for (key, value) in fields {
-                merge(&mut object[key.as_str()], value);
-            }
-        }
-        other => *object = other.clone(),
-    }
 }

@@ -163,7 +163,7 @@ async fn what_comes_along_is_there_before_its_item_whatever_its_labels_unless_fi
             "labelSelector": {"matchLabels": {"app": "web"}}, "includedNamespaces": ["a"],
             "includedResources": ["configmaps", "storageclasses.storage.k8s.io"],
         });
-        crate::restore::fake::merge(&mut spec, &more);
+        json_patch::merge(&mut spec, &more);
         spec
     };
     let (fake, report) = acted(&items, spec(json!({})), &brings).await;
