@@ -30,7 +30,7 @@ pub use locations::LocationsArgs;
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
 pub use operations::OperationsArgs;
 pub use profiles::ProfilesArgs;
-pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs, RestoresArgs};
 pub use schedules::SchedulesArgs;
 pub use stored::{DownloadArgs, LogsArgs, VerifyArgs};
 pub use sync::SyncArgs;
@@ -94,8 +94,10 @@ pub enum Command {
     Download(DownloadArgs),
     /// Check that the stored files of a backup are complete, agree with one another and can be read
     Verify(VerifyArgs),
-    /// Restore from a backup; and list, show, cancel and delete restores
+    /// Restore from a backup; and what `restores` does
     Restore(Box<RestoreArgs>),
+    /// List restores; show, cancel, wait for and delete them
+    Restores(RestoresArgs),
     /// Wait for the end of backups, for a phase, or until nothing holds a scope
     Wait(WaitForArgs),
     /// End running backups early; what they have is stored, and says what is missing
@@ -104,14 +106,18 @@ pub enum Command {
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them
+    #[command(visible_alias = "schedule")]
     Schedules(SchedulesArgs),
     /// List the locations that backups are stored in, and show whether they can be used
+    #[command(visible_alias = "location")]
     Locations(LocationsArgs),
     /// Show what came of comparing the buckets with the cluster; compare one now
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
+    #[command(visible_alias = "lock")]
     Locks(Box<LocksArgs>),
     /// List the operators whose backups and restores can be kept apart, and the policy in force for each
+    #[command(visible_alias = "profile")]
     Profiles(ProfilesArgs),
     /// Check that everything is in place: webhook, certificate, permissions, definitions, controller, locations, clock
     Doctor(DoctorArgs),

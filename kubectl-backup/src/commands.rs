@@ -34,7 +34,7 @@ use backup_core::api::{Backup, Restore};
 use crate::{
     Terminal,
     cli::{
-        Cli, Command, GetArgs, LocksCommand, RestoreCommand, locations::LocationsCommand,
+        Cli, Command, GetArgs, GlobalArgs, LocksCommand, RestoreCommand, locations::LocationsCommand,
         schedules::SchedulesCommand,
     },
     error::{Exit, Problem},
@@ -92,22 +92,32 @@ pub async fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Problem
                     remedy: Some("kubectl backup restore create --from-backup=NAME".to_owned()),
                 });
             }
-            match command {
-                RestoreCommand::Create { positional, args } => {
-                    Box::pin(restore::run(&global, positional, *args, terminal)).await
-                }
-                RestoreCommand::Get(args) => get::run::<Restore>(&global, args, terminal).await,
-                RestoreCommand::Describe(args) => Box::pin(describe::restore(&global, args, terminal)).await,
-                RestoreCommand::Logs(args) => Box::pin(logs::of_restore(&global, args, terminal)).await,
-                RestoreCommand::Operations(args) => {
-                    Box::pin(operations::run::<Restore>(&global, args, terminal)).await
-                }
-                RestoreCommand::Cancel(args) => cancel::run::<Restore>(&global, args, terminal).await,
-                RestoreCommand::Wait(args) => {
-                    Box::pin(wait_for::objects::<Restore>(&global, &args, terminal)).await
-                }
-                RestoreCommand::Delete(args) => delete::restores(&global, args, terminal).await,
-            }
+            restores(&global, command, terminal).await
         }
+        Command::Restores(args) => {
+            let command = args.command.unwrap_or_else(|| RestoreCommand::Get(GetArgs::default()));
+            restores(&global, command, terminal).await
+        }
+    }
+}
+
+async fn restores(
+    global: &GlobalArgs,
+    command: RestoreCommand,
+    terminal: &mut Terminal,
+) -> Result<Exit, Problem> {
+    match command {
+        RestoreCommand::Create { positional, args } => {
+            Box::pin(restore::run(global, positional, *args, terminal)).await
+        }
+        RestoreCommand::Get(args) => get::run::<Restore>(global, args, terminal).await,
+        RestoreCommand::Describe(args) => Box::pin(describe::restore(global, args, terminal)).await,
+        RestoreCommand::Logs(args) => Box::pin(logs::of_restore(global, args, terminal)).await,
+        RestoreCommand::Operations(args) => {
+            Box::pin(operations::run::<Restore>(global, args, terminal)).await
+        }
+        RestoreCommand::Cancel(args) => cancel::run::<Restore>(global, args, terminal).await,
+        RestoreCommand::Wait(args) => Box::pin(wait_for::objects::<Restore>(global, &args, terminal)).await,
+        RestoreCommand::Delete(args) => delete::restores(global, args, terminal).await,
     }
 }

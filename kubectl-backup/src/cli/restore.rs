@@ -1,4 +1,4 @@
-//! `restore`: creating is the default; `get`, `describe` and `delete` are commands below it.
+//! `restore` and `restores`, which have the same commands: creating is the default of the one, listing that of the other.
 
 use std::path::PathBuf;
 
@@ -38,10 +38,31 @@ pub struct RestoreArgs {
     pub command: Option<RestoreCommand>,
 }
 
+const RESTORES_EXAMPLES: &str = "\
+Examples:
+  # All restores
+  kubectl backup restores
+
+  # Is it done, what went wrong, what now?
+  kubectl backup restores describe back-again";
+
+/// `restores`
+#[derive(Args, Debug)]
+#[command(
+    after_help = format!("{RESTORES_EXAMPLES}\n\n{EXIT_CODES}"),
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
+pub struct RestoresArgs {
+    /// The command; listing is the default.
+    #[command(subcommand)]
+    pub command: Option<RestoreCommand>,
+}
+
 /// What to do with restores.
 #[derive(Subcommand, Debug)]
 pub enum RestoreCommand {
-    /// Create a restore (the default)
+    /// Create a restore
     #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Create {
         /// Name of the restore [default: <backup>-<time>]

@@ -163,7 +163,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "name" | "names" => match path {
             // What is created has no name yet.
             [.., "create"] | ["locks", ..] => return None,
-            ["restore", ..] => Noun::Restore,
+            ["restore" | "restores", ..] => Noun::Restore,
             ["schedules", ..] => Noun::Schedule,
             ["locations", "snapshots"] => Noun::SnapshotLocation,
             ["locations", ..] => Noun::Location,
@@ -190,6 +190,8 @@ mod tests {
             ("delete a ", Some(Noun::Backup), "", ""),
             ("describe a ", None, "", ""),
             ("restore describe ", Some(Noun::Restore), "", ""),
+            ("restores describe ", Some(Noun::Restore), "", ""),
+            ("schedule pause ", Some(Noun::Schedule), "", ""),
             ("restore --from-backup=ni", Some(Noun::Backup), "ni", "--from-backup="),
             ("restore --from-backup ni", Some(Noun::Backup), "ni", ""),
             ("-n x create --from-schedule=", Some(Noun::Schedule), "", "--from-schedule="),

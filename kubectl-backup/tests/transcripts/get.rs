@@ -117,7 +117,11 @@ async fn restores_are_listed() {
         ),
     );
     let person = Person::at(&api);
-    assert_snapshot!("restore get", person.types("kubectl backup restore get").await);
+    let listed = person.types("kubectl backup restore get").await;
+    for same in ["kubectl backup restores", "kubectl backup restores get"] {
+        assert_eq!(person.types(same).await, listed.replace("kubectl backup restore get", same));
+    }
+    assert_snapshot!("restore get", listed);
     assert_snapshot!("restore get wide", person.types("kubectl backup restore get -o wide").await);
 }
 

@@ -1,52 +1,26 @@
+use clap::CommandFactory as _;
 use insta::assert_snapshot;
+use kubectl_backup::cli::Cli;
 
 use crate::person::Person;
 
 #[tokio::test]
 async fn help_of_every_command() {
     let person = Person::without_cluster();
-    for command in [
-        "",
-        "create",
-        "get",
-        "describe",
-        "logs",
-        "download",
-        "verify",
-        "cancel",
-        "delete",
-        "restore",
-        "restore create",
-        "restore get",
-        "restore describe",
-        "restore logs",
-        "restore cancel",
-        "restore delete",
-        "sync",
-        "locks",
-        "locks release",
-        "locks hold",
-        "wait",
-        "restore wait",
-        "schedules",
-        "schedules get",
-        "schedules describe",
-        "schedules create",
-        "schedules pause",
-        "schedules unpause",
-        "schedules trigger",
-        "schedules delete",
-        "locations",
-        "locations get",
-        "locations snapshots",
-        "locations describe",
-        "doctor",
-        "version",
-        "completion",
-    ] {
-        let line = format!("kubectl backup {command}").trim_end().to_owned() + " --help";
-        assert_snapshot!(format!("help {command}").trim_end(), person.types(&line).await);
+    for command in commands(&Cli::command(), "") {
+        let line = format!("kubectl backup{command} --help");
+        let help = person.types(&line).await;
+        let examples = help.lines().filter(|line| line.starts_with("  # ")).count();
+        assert!(examples >= 2, "{line} has {examples} examples");
+        assert_snapshot!(format!("help{command}"), help);
     }
+}
+
+/// All commands, each with what comes before it. Those of `restores` are those of `restore`.
+fn commands(of: &clap::Command, path: &str) -> Vec<String> {
+    let below = of.get_subcommands().filter(|_| path != " restores");
+    let below = below.flat_map(|command| commands(command, &format!("{path} {}", command.get_name())));
+    std::iter::once(path.to_owned()).chain(below).collect()
 }
 
 #[tokio::test]
