@@ -190,7 +190,13 @@ pub enum Problem {
         /// How long was waited.
         after: Duration,
     },
-    /// The server gives no such file.
+    /// The server gives no file, and does not say that there is none.
+    #[error("{message}")]
+    NotGiven {
+        /// Its sentence.
+        message: String,
+    },
+    /// There is no such file.
     #[error("{message}")]
     NoFile {
         /// Its sentence.
@@ -240,6 +246,7 @@ impl Problem {
             Self::Api { .. } => "api",
             Self::Output(_) => "output",
             Self::Unanswered { .. } => "unanswered",
+            Self::NotGiven { .. } => "not_given",
             Self::NoFile { .. } | Self::BadFile { .. } => "file",
             Self::Other { .. } => "other",
         }
@@ -292,6 +299,7 @@ impl Problem {
             | Self::Invalid { .. }
             | Self::Api { .. }
             | Self::Output(_)
+            | Self::NotGiven { .. }
             | Self::NoFile { .. } => return None,
         })
     }

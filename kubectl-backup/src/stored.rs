@@ -268,7 +268,11 @@ impl Reading<'_> {
                 Err(Trouble::Passing(problem))
             }
             StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Passing(problem)),
-            _ => Err(Trouble::Final(Problem::NoFile { message: plain(&status.message) })),
+            StatusCode::NOT_FOUND => Err(Trouble::Final(Problem::NoFile { message: plain(&status.message) })),
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                Err(Trouble::Final(Problem::BadFile { message: plain(&status.message) }))
+            }
+            _ => Err(Trouble::Final(Problem::NotGiven { message: plain(&status.message) })),
         }
     }
 
@@ -356,7 +360,7 @@ async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
             }
             Some(DownloadRequestPhase::Failed) => {
                 let message = plain(&status.message.unwrap_or_default());
-                return Err(Trouble::Final(Problem::NoFile { message }));
+                return Err(Trouble::Final(Problem::NotGiven { message }));
             }
             _ => {}
         }

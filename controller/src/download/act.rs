@@ -70,10 +70,15 @@ fn patch(status: &Value) -> Value {
 /// The URL; the outer error is this replica's.
 async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Unanswered>, NotLeader> {
     let target = &request.spec.target;
-    if let Some(asked) = reading::asked(request) {
-        return Ok(path(desk, request, asked).await);
-    }
-    let wanted = match desk.wanted_by_name(target).await {
+    let gives_files = desk.ctx.args.files_address.is_some();
+    let wanted = match reading::asked(request) {
+        None => desk.wanted_by_name(target).await,
+        Some(Err(why)) => Err(Unanswered::Nothing(why)),
+        Some(Ok(asked)) if gives_files => return Ok(path(desk, request, &asked).await),
+        // There is no other way to the file.
+        Some(Ok(asked)) => desk.wanted_of(&asked.uid, target).await,
+    };
+    let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -108,21 +113,11 @@ fn is_growing(target: &DownloadTarget, of: &Subject) -> bool {
 }
 
 /// The path under which this controller gives the file to whoever has the key.
-async fn path(
-    desk: &Desk,
-    request: &DownloadRequest,
-    asked: Result<Asked, String>,
-) -> Result<String, Unanswered> {
-    let (args, asked) = (&desk.ctx.args, asked.map_err(Unanswered::Nothing)?);
-    if args.files_address.is_none() {
-        return Err(Unanswered::Nothing(
-            "the controller gives no files to readers: it was started without --files-address".to_owned(),
-        ));
-    }
+async fn path(desk: &Desk, request: &DownloadRequest, asked: &Asked) -> Result<String, Unanswered> {
     let target = &request.spec.target;
     let wanted = desk.wanted_of(&asked.uid, target).await?;
     look(desk, target, &wanted.of).await;
-    Ok(reading::path(&desk.ctx.namespace, &args.files_service, &request.name_any()))
+    Ok(reading::path(&desk.ctx.namespace, &desk.ctx.args.files_service, &request.name_any()))
 }
 
 /// Removes a request whose time is over, if that is so now.

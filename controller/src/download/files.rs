@@ -28,7 +28,7 @@ use backup_core::{
     api::DownloadRequest,
     reading::{FOLDER, KEY_HEADER, STATUS_KIND},
 };
-use backup_store::{Of, Sought, StoredFile};
+use backup_store::{Of, Sought, StoreError, StoredFile};
 use http::{
     HeaderMap, Method, StatusCode,
     header::{
@@ -124,7 +124,7 @@ async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Re
             Refusal::NotYet => {
                 (StatusCode::SERVICE_UNAVAILABLE, "the request is not answered yet".to_owned())
             }
-            Refusal::Failed(why) => (StatusCode::NOT_FOUND, why),
+            Refusal::Failed(why) => (StatusCode::FAILED_DEPENDENCY, why),
         })?;
     let wanted = desk.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
     let seat = seats
@@ -240,8 +240,13 @@ fn not_allowed() -> Refused {
     (StatusCode::FORBIDDEN, why.to_owned())
 }
 
+/// Only of a file that is not there is it said that it is not found.
 fn unanswered(why: &Unanswered) -> Refused {
-    let code = if why.is_transient() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NOT_FOUND };
+    let code = match why {
+        _ if why.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
+        Unanswered::Store(StoreError::Corrupt { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::FAILED_DEPENDENCY,
+    };
     (code, why.to_string())
 }
 

@@ -91,7 +91,7 @@ async fn follow<K: Subject>(
         let pause = match show(session, &wanted, args.errors, &mut tail, terminal).await {
             Ok(()) => began.elapsed() * SPARING,
             // Not yet; or it has failed before there was one.
-            Err(Problem::NoFile { message }) if ended != Some(true) => {
+            Err(Problem::NoFile { message } | Problem::NotGiven { message }) if ended != Some(true) => {
                 if is_news {
                     terminal.say(&message);
                 }

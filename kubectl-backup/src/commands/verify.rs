@@ -184,6 +184,12 @@ impl Reading<'_> {
             Ok(file) => return Ok(Some(file)),
             Err(Problem::NoFile { message }) => (message, expected),
             Err(Problem::BadFile { message }) => (message, true),
+            Err(Problem::NotGiven { message }) => {
+                let message = format!("backup {} could not be verified: {}", self.name, plain(&message));
+                let remedy =
+                    "Its files may be as they should be: see to that first, and try again.".to_owned();
+                return Err(Problem::Other { message, remedy: Some(remedy) });
+            }
             Err(problem) => return Err(problem),
         };
         let message = plain(&message);

@@ -203,22 +203,16 @@ async fn answer(State(inner): State<Arc<Mutex<Inner>>>, request: Request) -> Res
 /// What the controller gives for a request.
 fn file(inner: &Inner, request: &str) -> Response {
     let target = &inner.objects[&("downloadrequests".to_owned(), request.to_owned())]["spec"]["target"];
-    inner.files[&key(target)].clone().into_response()
+    let (kind, of) = key(target);
+    let missing = || {
+        let message = format!("there is no {kind} of {of} in the store");
+        reply(404, &failure(404, "NotFound", &message, &json!({ "kind": "storedfiles" })))
+    };
+    inner.files.get(&key(target)).map_or_else(missing, |file| file.clone().into_response())
 }
 
 fn key(target: &Value) -> (String, String) {
     (target["kind"].as_str().unwrap().to_owned(), target["name"].as_str().unwrap().to_owned())
-}
-
-/// What the controller answers to a DownloadRequest.
-fn answered(inner: &Inner, name: &str, request: &Value) -> Value {
-    let target = &request["spec"]["target"];
-    let (kind, of) = key(target);
-    if inner.files.contains_key(&key(target)) {
-        json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")})
-    } else {
-        json!({"phase": "Failed", "message": format!("there is no {kind} of {of} in the store")})
-    }
 }
 
 fn reply(code: u16, body: &Value) -> Response {
@@ -344,7 +338,7 @@ fn store(
             object["metadata"]["managedFields"] =
                 json!([{"manager": "kubectl-backup", "operation": "Update"}]);
             if plural == "downloadrequests" {
-                object["status"] = answered(&inner, &name, &object);
+                object["status"] = json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")});
             }
             if !query.contains_key("dryRun") {
                 inner.objects.insert((plural, name), object.clone());

@@ -1,11 +1,12 @@
 use std::io::Write as _;
 
+use axum::http::Method;
 use flate2::{Compression, write::GzEncoder};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 use crate::{
-    fake_api::FakeApi,
+    fake_api::{FakeApi, Fault, failure},
     person::Person,
     samples::{completed_backup, new_backup, with},
 };
@@ -92,6 +93,15 @@ async fn files_that_are_missing_or_damaged_are_told_and_hide_no_other() {
     api.has_bytes("BackupContents", "nightly", whole[..whole.len() / 2].to_vec())
         .has_bytes("BackupResults", "nightly", b"not gzip".to_vec())
         .has_bytes("BackupLog", "nightly", packed(b"a long line")[..20].to_vec());
+    assert_snapshot!(verify(&api).await);
+}
+
+#[tokio::test]
+async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
+    let api = stored(json!({})).await;
+    let refused = "the store refused to list s3://backups: 403 AccessDenied";
+    let refused = failure(424, "FailedDependency", refused, &json!({ "kind": "storedfiles" }));
+    api.next(Method::GET, "proxy/files/read-1", Fault::Answer(424, refused));
     assert_snapshot!(verify(&api).await);
 }
 

@@ -12,6 +12,7 @@ use crate::main_job::{backups, config_maps, count_config_maps, delete_namespace,
 crate::tests! {
     create_get_describe_restore_and_delete_do_what_they_say,
     schedules_locations_and_waiting_do_what_they_say,
+    where_the_controller_gives_no_files_they_are_read_by_urls_of_the_store,
     the_doctor_finds_what_is_broken_and_nothing_else,
     a_backup_that_does_not_complete_ends_with_code_3,
     waiting_too_long_ends_with_code_124,
@@ -68,6 +69,21 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
     ensure!(left.is_empty(), "left in the bucket: {left:?}");
     let gone = plugin.run(&["describe", "cli"]).await?.expect_code(1)?;
     ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
+    Ok(())
+}
+
+async fn where_the_controller_gives_no_files_they_are_read_by_urls_of_the_store(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "cli-urls";
+    config_maps(world, name, 3).await?;
+    let plugin = world.plugin();
+    plugin.run(&["create", name, "--include-namespaces", name, "--wait"]).await?.expect_code(0)?;
+    let seen = plugin.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(seen.contains("4 ConfigMap") && !seen.contains("unavailable"), "{seen}");
+    let log = plugin.run(&["logs", name]).await?.expect_code(0)?.stdout;
+    ensure!(log.contains("collecting"), "{log}");
+    plugin.run(&["verify", name]).await?.expect_code(0)?;
     Ok(())
 }
 

@@ -387,7 +387,7 @@ async fn what_is_of_another_backup_of_the_name_is_not_given(world: &mut World) -
     ensure!(second.phase() == BackupPhase::Failed, "{:?}", second.status);
     tokio::time::sleep(Duration::from_secs(1)).await; // what is known of a backup is known for a second
     let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
-    ensure!(code == 404 && message.contains("another one has its name now"), "{code} {message}");
+    ensure!(code == 424 && message.contains("another one has its name now"), "{code} {message}");
     let grant = granted(&client, "BackupLog", &second).await?;
     let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!(code == 404 && message.contains("of another backup of this name"), "{code} {message}");
