@@ -52,7 +52,7 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
         let runs: Vec<String> =
             view.next_runs.iter().map(|at| at.strftime("%-d %b %H:%M").to_string()).collect();
         let how = match &view.read_as {
-            Some(reading) => format!("read as {reading}"),
+            Some(reading) => format!("the controller reads the expression as {reading}"),
             None => "assumed that it is read as robfig UTC: the controller has not said so".to_owned(),
         };
         facts.push(("Next runs", format!("{} (UTC; {how})", runs.join(", "))));

@@ -54,11 +54,8 @@ impl Blocker {
                 )
             }
             (_, _) if key.kind == ObjectKind::Hold => {
-                format!(
-                    "{key} stands since {} ({})",
-                    self.claim.since(),
-                    note.unwrap_or("no reason was given")
-                )
+                let since = to_the_second(self.claim.since());
+                format!("{key} stands since {since} ({})", note.unwrap_or("no reason was given"))
             }
             (State::Waiting, Some(object)) => {
                 format!("{key} waits for its turn (phase {}, created {})", object.phase, object.created)
@@ -75,7 +72,7 @@ impl Blocker {
             }
             (_, None) => format!(
                 "{key} was admitted at {} and is not stored yet (if it never is, its place is free in about {left} s)",
-                self.claim.since(),
+                to_the_second(self.claim.since()),
             ),
         }
     }
@@ -299,6 +296,11 @@ fn forbidden(
         causes,
         retry_after_seconds,
     })
+}
+
+/// A time of a claim, for people: `2026-11-21T09:00:00Z`.
+fn to_the_second(time: &str) -> String {
+    time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }
 
 fn touches(claim: &Claim) -> String {
