@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use backup_core::{
-    api::{Backup, BackupPhase, download_request::DownloadTargetKind as Kind},
+    api::{Backup, BackupPhase, BackupStorageLocation, download_request::DownloadTargetKind as Kind},
     operation::BackupOperation,
     results::Results,
 };
@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{describe::get, subject::Subject as _};
+use super::{describe::get, listed::Listed as _, subject::Subject as _};
 use crate::{
     Terminal,
     cli::{GlobalArgs, Output, VerifyArgs},
@@ -21,6 +21,7 @@ use crate::{
     print::{json, table::plain, verify as print},
     stored::{Wanted, piped, read, sized},
     view::{
+        part::LocationView,
         stored::{
             contents::ResourceList,
             volumes::{Entry, VolumeView},
@@ -52,6 +53,9 @@ pub async fn run(global: &GlobalArgs, args: VerifyArgs, terminal: &mut Terminal)
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     }
     let Reading { files, findings, .. } = reading;
+    if !findings.is_empty() {
+        can_be_read(&session, &backup).await?;
+    }
     let verification = Verification::new(&args.name, backup.phase_name(), files, findings);
     terminal.data(&match args.output {
         Some(form) => json::object(&verification, Output::from(form))?,
@@ -71,6 +75,28 @@ fn has_files(backup: &Backup) -> Result<(), Problem> {
     let message =
         format!("backup {name} is {phase}: its files are promised once it is Completed or PartiallyFailed");
     Err(Problem::Other { message, remedy: Some(remedy) })
+}
+
+/// What is read in a location that can't be used says nothing of its files. One that can't be looked up is taken for usable.
+async fn can_be_read(session: &Session, backup: &Backup) -> Result<(), Problem> {
+    let Some(name) = &backup.spec.storage_location else { return Ok(()) };
+    let api = session.api::<BackupStorageLocation>();
+    let Ok(location) = session.call(BackupStorageLocation::about("get", name), api.get(name)).await else {
+        return Ok(());
+    };
+    let place = LocationView::of(&location, &backup.name_any());
+    if !place.is_unavailable() {
+        return Ok(());
+    }
+    let why = format!("location {name} is Unavailable: {}", place.message.unwrap_or_default());
+    Err(not_verified(&backup.name_any(), &why))
+}
+
+fn not_verified(name: &str, why: &str) -> Problem {
+    Problem::Other {
+        message: format!("backup {name} could not be verified: {why}"),
+        remedy: Some("Its files may be as they should be: see to that first, and try again.".to_owned()),
+    }
 }
 
 struct Reading<'a> {
@@ -185,10 +211,7 @@ impl Reading<'_> {
             Err(Problem::NoFile { message }) => (message, expected),
             Err(Problem::BadFile { message }) => (message, true),
             Err(Problem::NotGiven { message }) => {
-                let message = format!("backup {} could not be verified: {}", self.name, plain(&message));
-                let remedy =
-                    "Its files may be as they should be: see to that first, and try again.".to_owned();
-                return Err(Problem::Other { message, remedy: Some(remedy) });
+                return Err(not_verified(self.name, &plain(&message)));
             }
             Err(problem) => return Err(problem),
         };

@@ -11,7 +11,8 @@ use crate::print::style::Tone;
 /// Commands that make sense for a backup in this state, the most likely first.
 pub fn for_backup(description: &Description, phase: &BackupPhase) -> Vec<String> {
     let Description { name, namespace, tone, location, .. } = description;
-    let unavailable = location.known().and_then(Option::as_ref).is_some_and(LocationView::is_unavailable);
+    let location = location.known().and_then(Option::as_ref);
+    let unavailable = location.is_some_and(LocationView::is_unavailable);
     let finalizing = matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed);
     let log = format!("kubectl backup logs {name}");
     let of_controller = format!("kubectl -n {namespace} logs deployment/backup-controller | grep {name}");
@@ -19,7 +20,8 @@ pub fn for_backup(description: &Description, phase: &BackupPhase) -> Vec<String>
 
     let mut next = Vec::new();
     if unavailable || finalizing && *tone == Tone::Warn {
-        next.push(format!("kubectl -n {namespace} get backupstoragelocations"));
+        let one = location.map(|location| format!("kubectl backup locations describe {}", location.name));
+        next.push(one.unwrap_or_else(|| "kubectl backup locations".to_owned()));
     }
     match phase {
         BackupPhase::Completed if !unavailable => next.push(restore),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_api::{FakeApi, Fault, failure},
     person::Person,
-    samples::{completed_backup, new_backup, with},
+    samples::{completed_backup, location, new_backup, with},
 };
 
 fn packed(bytes: &[u8]) -> Vec<u8> {
@@ -102,7 +102,14 @@ async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
     let refused = "the store refused to list s3://backups: 403 AccessDenied";
     let refused = failure(424, "FailedDependency", refused, &json!({ "kind": "storedfiles" }));
     api.next(Method::GET, "proxy/files/read-1", Fault::Answer(424, refused));
-    assert_snapshot!(verify(&api).await);
+    let mut all = verify(&api).await;
+    // There is nothing in a bucket that is not there; by a URL of it that is all that is seen.
+    let api = FakeApi::start().await;
+    let backup = with(completed_backup("nightly"), &json!({ "spec": { "storageLocation": "default" } }));
+    api.has("backups", backup)
+        .has("backupstoragelocations", location("Unavailable", "the bucket does not exist"));
+    all += &verify(&api).await;
+    assert_snapshot!(all);
 }
 
 #[tokio::test]
