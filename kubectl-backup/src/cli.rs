@@ -1,6 +1,7 @@
 //! The command line: what can be typed.
 
 pub mod backup;
+pub mod chosen;
 pub mod doctor;
 pub mod locations;
 pub mod locks;
@@ -25,6 +26,7 @@ pub use backup::{
     CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, GetArgs, GetBackupsArgs,
     GuardedArgs,
 };
+pub use chosen::ChosenArgs;
 pub use doctor::DoctorArgs;
 pub use locations::LocationsArgs;
 pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};

@@ -289,6 +289,9 @@ impl Problem {
             Self::Unreadable { plural, name, namespace, .. } => {
                 format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}")
             }
+            Self::Api { code: 500.., message, .. } if message.contains("failed calling webhook") => {
+                "See what is wrong with it: kubectl backup doctor".to_owned()
+            }
             Self::Api { code: 500.., .. } => "The API server or a webhook has a problem of its own: try again in a moment.".to_owned(),
             Self::Unanswered { namespace, .. } => {
                 format!("Check that it runs: kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller")

@@ -4,7 +4,7 @@ use backup_core::api::GoDuration;
 use clap::Args;
 
 use super::{
-    DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration,
+    ChosenArgs, DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration,
     output::{ListFlags, OutputArgs},
     spec::{BackupSpecArgs, FileArgs, ObjectArgs},
 };
@@ -213,15 +213,18 @@ Examples:
   kubectl backup delete before-upgrade
 
   # In a script: no question, and wait until it is gone
-  kubectl backup delete before-upgrade --yes --wait --timeout=10m";
+  kubectl backup delete before-upgrade --yes --wait --timeout=10m
+
+  # All that a schedule has made
+  kubectl backup delete -l velero.io/schedule-name=nightly";
 
 /// `delete`, for backups and for restores.
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct DeleteArgs {
-    /// Names
-    #[arg(required = true)]
-    pub names: Vec<String>,
+    /// Which ones.
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
     pub yes: bool,

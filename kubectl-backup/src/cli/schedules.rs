@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs,
+    ChosenArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs,
     backup::DocumentOutput,
     spec::{BackupSpecArgs, FileArgs, ObjectArgs},
 };
@@ -143,17 +143,17 @@ Examples:
 /// `schedules pause`
 #[derive(Args, Debug)]
 pub struct PauseArgs {
-    /// Names
-    #[arg(required = true)]
-    pub names: Vec<String>,
+    /// Which ones.
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
 }
 
 /// `schedules unpause`
 #[derive(Args, Debug)]
 pub struct UnpauseArgs {
-    /// Names
-    #[arg(required = true)]
-    pub names: Vec<String>,
+    /// Which ones.
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
     /// Don't make up for what was missed
     #[arg(long)]
     pub skip_immediately: bool,
@@ -193,9 +193,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct ScheduleDeleteArgs {
-    /// Names
-    #[arg(required = true)]
-    pub names: Vec<String>,
+    /// Which ones.
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
     pub yes: bool,

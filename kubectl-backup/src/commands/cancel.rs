@@ -19,7 +19,7 @@ pub async fn run<K: Subject>(
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
     names::each(
-        global,
+        &Session::connect(global, terminal).await?,
         &args.names,
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {

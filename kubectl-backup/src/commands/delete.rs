@@ -13,18 +13,20 @@ use kube::{
 };
 
 use super::{
-    listed::Listed as _,
+    listed::Listed,
     names,
     wait::{Look, Waited, poll},
 };
 use crate::{
     Terminal,
-    cli::{DeleteArgs, GlobalArgs},
+    cli::{ChosenArgs, DeleteArgs, GlobalArgs},
     client::Session,
     error::{About, Exit, Problem},
     print::table::plain,
 };
 
+/// Names in a question.
+const NAMED: usize = 20;
 /// Looks at a backup whose request is gone before it is said that nothing happened.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
@@ -34,9 +36,9 @@ pub async fn backups(
     args: DeleteArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    each(
+    each::<Backup, _>(
         global,
-        &args.names,
+        &args.chosen,
         args.yes,
         "with all that is stored of it",
         terminal,
@@ -62,9 +64,9 @@ pub async fn restores(
     args: DeleteArgs,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    each(
+    each::<Restore, _>(
         global,
-        &args.names,
+        &args.chosen,
         args.yes,
         "; what it restored stays",
         terminal,
@@ -98,10 +100,10 @@ pub async fn restores(
     .await
 }
 
-/// Asks a person, then does it for each name.
-pub async fn each<F>(
+/// Asks a person, then does it for each that is meant.
+pub async fn each<K: Listed, F>(
     global: &GlobalArgs,
-    all: &[String],
+    args: &ChosenArgs,
     yes: bool,
     what: &str,
     terminal: &mut Terminal,
@@ -110,7 +112,12 @@ pub async fn each<F>(
 where
     F: AsyncFnMut(&Session, &str, &mut Terminal) -> Result<Exit, Problem>,
 {
-    let names = all.join(", ");
+    let session = Session::connect(global, terminal).await?;
+    let all = names::chosen::<K>(&session, args, terminal).await?;
+    if all.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let names = named(&all);
     let space = if what.starts_with(';') { "" } else { " " };
     if !yes {
         match terminal.confirm(&format!("Delete {names}{space}{what}?")) {
@@ -127,7 +134,16 @@ where
             }
         }
     }
-    names::each(global, all, terminal, delete).await
+    names::each(&session, &all, terminal, delete).await
+}
+
+/// The first of them, and how many more.
+fn named(all: &[String]) -> String {
+    let names = all[..all.len().min(NAMED)].join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.

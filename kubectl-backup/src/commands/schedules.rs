@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Terminal,
     cli::{
-        CreateArgs, GlobalArgs, Output,
+        ChosenArgs, CreateArgs, GlobalArgs, Output,
         schedules::{ScheduleArgs, ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesCommand, TriggerArgs},
     },
     client::Session,
@@ -60,7 +60,7 @@ pub async fn run(
         SchedulesCommand::Describe(args) => describe(global, &args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(global, *args, terminal)).await,
         SchedulesCommand::Pause(args) => {
-            change(global, &args.names, &json!({"paused": true}), "paused", terminal).await
+            change(global, &args.chosen, &json!({"paused": true}), "paused", terminal).await
         }
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
@@ -68,7 +68,7 @@ pub async fn run(
             } else {
                 json!({"paused": false})
             };
-            change(global, &args.names, &spec, "unpaused", terminal).await
+            change(global, &args.chosen, &spec, "unpaused", terminal).await
         }
         SchedulesCommand::Trigger(args) => Box::pin(trigger(global, args, terminal)).await,
         SchedulesCommand::Delete(args) => remove(global, &args, terminal).await,
@@ -159,12 +159,14 @@ fn findings(schedule: &Schedule) -> Vec<Finding> {
 /// Idempotent, and for this very object only: the API server refuses a patch with another uid.
 async fn change(
     global: &GlobalArgs,
-    all: &[String],
+    args: &ChosenArgs,
     spec: &Value,
     done: &str,
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
-    names::each(global, all, terminal, async |session: &Session, name: &str, terminal: &mut Terminal| {
+    let session = Session::connect(global, terminal).await?;
+    let all = names::chosen::<Schedule>(&session, args, terminal).await?;
+    names::each(&session, &all, terminal, async |session: &Session, name: &str, terminal: &mut Terminal| {
         let api = session.api::<Schedule>();
         let found = session.call(Schedule::about("get", name), api.get_metadata(name)).await?;
         let patch = Patch::Merge(json!({"metadata": {"uid": found.metadata.uid}, "spec": spec}));
@@ -194,9 +196,9 @@ async fn remove(
     terminal: &mut Terminal,
 ) -> Result<Exit, Problem> {
     let what = "; backups stay, unless useOwnerReferencesInBackup is set";
-    delete::each(
+    delete::each::<Schedule, _>(
         global,
-        &args.names,
+        &args.chosen,
         args.yes,
         what,
         terminal,

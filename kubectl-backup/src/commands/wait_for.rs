@@ -74,7 +74,7 @@ pub async fn objects<K: Subject>(
     };
     let time = Time { deadline: Instant::now() + args.timeout.as_std(), told: args.timeout };
     super::names::each(
-        global,
+        &Session::connect(global, terminal).await?,
         &args.names,
         terminal,
         async |session: &Session, name: &str, terminal: &mut Terminal| {

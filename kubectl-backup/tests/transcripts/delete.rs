@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{
     fake_api::{FakeApi, Fault},
     person::Person,
-    samples::{completed_backup, completed_restore},
+    samples::{completed_backup, completed_restore, with},
 };
 
 const REQUEST: &str = "nightly-uid-of-n";
@@ -90,4 +90,26 @@ async fn one_that_is_missing_does_not_keep_the_others() {
     api.has("restores", completed_restore("a", "nightly")).has("restores", completed_restore("c", "nightly"));
     assert_snapshot!(Person::at(&api).types("kubectl backup restore delete a b c --yes --wait").await);
     assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
+}
+
+#[tokio::test]
+async fn those_with_a_label_or_all_are_named_before_they_are_deleted() {
+    let api = FakeApi::start().await;
+    let of = |schedule: &str| json!({ "metadata": { "labels": { "velero.io/schedule-name": schedule } } });
+    for (name, schedule) in [("nightly-1", "nightly"), ("nightly-2", "nightly"), ("weekly-1", "weekly")] {
+        api.has("backups", with(completed_backup(name), &of(schedule)));
+    }
+    for number in 0..25 {
+        api.has("restores", completed_restore(&format!("r{number:02}"), "nightly-1"));
+    }
+    let person = Person::at(&api).at_terminal("n\n");
+    let mut all = person.types("kubectl backup delete -l velero.io/schedule-name=nightly").await;
+    all += &person.types("kubectl backup restore delete --all").await;
+    let person = Person::at(&api);
+    all += &person.types("kubectl backup delete -l velero.io/schedule-name=none --yes").await;
+    all += &person.types("kubectl backup delete weekly-1 --all --yes").await;
+    all += &person.types_words(&["delete", "-l", "", "--yes"]).await;
+    assert_eq!(api.stored("deletebackuprequests", REQUEST), None);
+    all += &person.types("kubectl backup delete -l velero.io/schedule-name=nightly --yes").await;
+    assert_snapshot!(all);
 }

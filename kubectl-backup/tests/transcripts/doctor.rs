@@ -134,6 +134,15 @@ async fn what_can_not_be_asked_says_so_in_its_place() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
+    let api = FakeApi::start().await;
+    api.next(Method::POST, "/backups", Fault::Hang);
+    let seen = Person::at(&api).types("kubectl backup doctor").await;
+    assert!(seen.contains("✗ webhook       a creation was not answered within 1.8s"), "{seen}");
+    assert!(seen.ends_with("--- exit 1\n"), "{seen}");
+}
+
+#[tokio::test]
 async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let api = FakeApi::start().await;
     let words = "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";

@@ -1,5 +1,7 @@
 //! Whether creations pass our webhook: its registration, its certificate's end, and a creation that it has to refuse.
 
+use std::time::Duration;
+
 use backup_core::api::Backup;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
@@ -27,6 +29,8 @@ const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
 /// Certificates are renewed long before their end: one that ends this soon is not.
 const SOON: i64 = 7 * 24 * 60 * 60;
+/// How long it may take; shorter than a check, so that the check itself can tell.
+const ANSWER: Duration = Duration::from_millis(1800);
 /// What is in our refusal of what makes no sense, and in nobody else's.
 const OURS: &str = "/kubectl-backup-doctor is not valid: ";
 const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
@@ -130,7 +134,13 @@ pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
     let kind = ApiResource::erase::<Backup>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
     let asked = session.call(Backup::about("create", "kubectl-backup-doctor"), api.create(&params, &backup));
-    Ok(vec![match asked.await {
+    let pods = format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook", session.namespace);
+    let Ok(answer) = tokio::time::timeout(ANSWER, asked).await else {
+        let text =
+            format!("a creation was not answered within {ANSWER:?}: it hangs, so nothing can be created");
+        return Ok(vec![Finding::bad("webhook", text, pods)]);
+    };
+    Ok(vec![match answer {
         Err(Problem::Refused { message, .. }) if message.contains(OURS) => {
             Finding::good("webhook", "it answers: a backup that makes no sense was refused")
         }
@@ -146,7 +156,7 @@ pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
         Err(Problem::Api { code: 500.., message, .. }) => Finding::bad(
             "webhook",
             format!("it does not answer, so nothing can be created: {}", plain(&message)),
-            format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook", session.namespace),
+            pods,
         ),
         Err(problem) => return Err(problem),
     }])
