@@ -68,6 +68,10 @@ fn until(text: &str) -> Result<Until, String> {
         Some(("phase", phase)) if !phase.is_empty() => Ok(Until::Phase(phase.to_owned())),
         None if text == "end" => Ok(Until::End),
         None if text == "free" => Ok(Until::Free),
+        // Phases begin with a capital.
+        None if text.starts_with(|first: char| first.is_ascii_uppercase()) => {
+            Ok(Until::Phase(text.to_owned()))
+        }
         _ => Err("expected end, phase=PHASE or free".to_owned()),
     }
 }

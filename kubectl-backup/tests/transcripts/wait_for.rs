@@ -60,7 +60,7 @@ async fn a_phase_may_be_waited_for_and_another_end_is_told() {
     let mut all = person.types("kubectl backup wait b --for=phase=InProgress").await;
     api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"})));
     api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
-    all += &person.types("kubectl backup wait b --for=phase=Failed").await;
+    all += &person.types("kubectl backup wait b --for=Failed").await;
     api.has("backups", new_backup("b"));
     all += &person.types("kubectl backup wait b --for=phase=InProgress --timeout=200ms").await;
     all += &person.types("kubectl backup wait gone").await;
