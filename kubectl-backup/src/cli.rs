@@ -17,7 +17,7 @@ pub mod sync;
 pub mod version;
 pub mod wait;
 
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use backup_core::api::GoDuration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -154,18 +154,52 @@ pub struct GlobalArgs {
     /// Group to act as; may be repeated
     #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
     pub as_group: Vec<String>,
+    /// UID to act as
+    #[arg(long, global = true, value_name = "UID", requires = "as_user")]
+    pub as_uid: Option<String>,
+    /// Bearer token, in place of what the kubeconfig has for the user
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub token: Option<Token>,
+    /// Client certificate, as a PEM file
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub client_certificate: Option<PathBuf>,
+    /// Key of the client certificate, as a PEM file
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub client_key: Option<PathBuf>,
     /// How long a single request may take, such as 10s; 0 is for ever [default: 30s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub request_timeout: Option<GoDuration>,
     /// URL of the API server
     #[arg(short, long, global = true, value_name = "URL")]
     pub server: Option<String>,
+    /// Authorities that the API server's certificate is checked by, as a PEM file
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub certificate_authority: Option<PathBuf>,
+    /// Name that the API server's certificate has to be for [default: the host of its URL]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
     /// Don't check the API server's certificate
-    #[arg(long, global = true)]
+    #[arg(long, global = true, conflicts_with = "certificate_authority")]
     pub insecure_skip_tls_verify: bool,
     /// Colour the output: auto, always or never; NO_COLOR is honoured
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", hide_possible_values = true)]
     pub color: Colour,
+}
+
+/// A bearer token. It is never shown.
+#[derive(Clone)]
+pub struct Token(pub String);
+
+impl From<String> for Token {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// When to paint.

@@ -6,14 +6,14 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
     api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
 use serde::de::DeserializeOwned;
 
 use crate::{
     Terminal,
-    cli::GlobalArgs,
+    cli::{GlobalArgs, Token},
     error::{About, Problem, causes},
 };
 
@@ -43,15 +43,8 @@ impl Session {
         if let Some(server) = &flags.server {
             config.cluster_url = parse_server(server)?;
         }
-        if flags.insecure_skip_tls_verify {
-            config.accept_invalid_certs = true;
-        }
-        if flags.as_user.is_some() {
-            config.auth_info.impersonate.clone_from(&flags.as_user);
-        }
-        if !flags.as_group.is_empty() {
-            config.auth_info.impersonate_groups = Some(flags.as_group.clone());
-        }
+        check_server_by(&mut config, flags);
+        act_as(&mut config.auth_info, flags);
         // A person sits before it: our own few retries with short steps instead of 15 with steps of minutes.
         config.default_retry = false;
         let request_timeout = match flags.request_timeout {
@@ -119,6 +112,48 @@ impl Session {
                 None => return Ok(kept),
             }
         }
+    }
+}
+
+/// What the flags say of the API server's certificate goes over what the kubeconfig says of it.
+fn check_server_by(config: &mut Config, flags: &GlobalArgs) {
+    if flags.insecure_skip_tls_verify {
+        config.accept_invalid_certs = true;
+    }
+    if let Some(file) = &flags.certificate_authority {
+        config.accept_invalid_certs = false;
+        config.root_cert_file = Some(file.clone());
+    }
+    if flags.tls_server_name.is_some() {
+        config.tls_server_name.clone_from(&flags.tls_server_name);
+    }
+}
+
+/// Who the flags say goes over who the kubeconfig says. A token counts alone: a certificate beside it would win.
+fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
+    if let Some(Token(token)) = &flags.token {
+        *who = AuthInfo {
+            token: Some(token.clone().into()),
+            impersonate: who.impersonate.take(),
+            impersonate_uid: who.impersonate_uid.take(),
+            impersonate_groups: who.impersonate_groups.take(),
+            impersonate_user_extra: who.impersonate_user_extra.take(),
+            ..AuthInfo::default()
+        };
+    }
+    let path = |file: &PathBuf| Some(file.display().to_string());
+    if let Some(file) = &flags.client_certificate {
+        (who.client_certificate, who.client_certificate_data) = (path(file), None);
+    }
+    if let Some(file) = &flags.client_key {
+        (who.client_key, who.client_key_data) = (path(file), None);
+    }
+    if flags.as_user.is_some() {
+        who.impersonate.clone_from(&flags.as_user);
+        who.impersonate_uid.clone_from(&flags.as_uid);
+    }
+    if !flags.as_group.is_empty() {
+        who.impersonate_groups = Some(flags.as_group.clone());
     }
 }
 

@@ -1,11 +1,12 @@
 //! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::ensure;
 use backup_core::api::{BackupPhase, BackupStorageLocation, backup_storage_location::LocationPhase};
 use backup_tests::{World, install::NAMESPACE, world::BUCKET};
 use kube::{Api, ResourceExt as _, api::ListParams};
+use serde_json::Value;
 
 use crate::main_job::{backups, config_maps, count_config_maps, delete_namespace, s3};
 
@@ -17,6 +18,7 @@ crate::tests! {
     a_backup_that_does_not_complete_ends_with_code_3,
     waiting_too_long_ends_with_code_124,
     wrong_usage_ends_with_code_2,
+    where_and_as_whom_may_be_said_by_flags_alone,
     a_refusal_is_shown_as_it_is_and_ends_with_code_1,
     a_refused_creation_is_tried_again_until_the_restore_in_its_way_has_ended,
 }
@@ -172,6 +174,48 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
         let ran = world.plugin().run(args).await?.expect_code(2)?;
         ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
+    Ok(())
+}
+
+async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyhow::Result<()> {
+    let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
+    let admin = read(world.plane.admin_kubeconfig())?;
+    let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
+    let text = |of: &Value, at: &str| of.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let cluster = |field: &str| text(&admin, &format!("/clusters/0/cluster/{field}"));
+    let user = |of: &Value, field: &str| text(of, &format!("/users/0/user/{field}"));
+    let empty = world.folder().join("empty.kubeconfig");
+    std::fs::write(&empty, "{}")?;
+
+    let plugin = world.plugin();
+    let at = |more: &[String], words: &[&str]| {
+        let place = [
+            format!("--kubeconfig={}", empty.display()),
+            format!("--server={}", cluster("server")),
+            format!("--certificate-authority={}", cluster("certificate-authority")),
+        ];
+        let line: Vec<String> =
+            place.iter().chain(more).cloned().chain(words.iter().map(ToString::to_string)).collect();
+        let plugin = &plugin;
+        async move { plugin.run(&line.iter().map(String::as_str).collect::<Vec<_>>()).await }
+    };
+    let by_certificate = [
+        format!("--client-certificate={}", user(&admin, "client-certificate")),
+        format!("--client-key={}", user(&admin, "client-key")),
+    ];
+    at(&by_certificate, &["get"]).await?.expect_code(0)?;
+    let other_host = at(&by_certificate, &["get", "--tls-server-name=elsewhere.example"]).await?;
+    ensure!(other_host.stderr.contains("certificate"), "{:?}", other_host.expect_code(1)?);
+    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"]).await?;
+    ensure!(as_jane.stderr.contains("jane"), "{:?}", as_jane.expect_code(1)?);
+
+    let token = format!("--token={}", user(&reader, "token"));
+    at(std::slice::from_ref(&token), &["get"]).await?.expect_code(0)?;
+    let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?;
+    ensure!(nobody.stderr.contains("Log in again"), "{:?}", nobody.expect_code(1)?);
+    // Not the administrator of the kubeconfig.
+    let create = plugin.run(&["create", "not-theirs", "--dry-run=server", &token]).await?;
+    ensure!(create.stderr.contains("by-flags"), "{:?}", create.expect_code(1)?);
     Ok(())
 }
 
