@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod chosen;
 pub mod doctor;
+pub mod hooks;
 pub mod locations;
 pub mod locks;
 pub mod operations;

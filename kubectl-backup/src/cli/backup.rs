@@ -20,8 +20,11 @@ Examples:
   # In a pipeline: wait for a restore that is in the way, at most ten minutes
   kubectl backup create before-deploy --include-namespaces=shop --retry-for=10m --wait
 
-  # With hooks, which have no flags: from a manifest; flags go over it
-  kubectl backup create db-now -f hooks.yaml --include-namespaces=db
+  # From a manifest; flags go over it
+  kubectl backup create db-now -f backup.yaml --include-namespaces=db
+
+  # With a command in each pod before it is backed up
+  kubectl backup create db-now --include-namespaces=db --hook='{name: flush, pre: [{exec: {command: [/bin/sync]}}]}'
 
   # Make a manifest for Git
   kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";

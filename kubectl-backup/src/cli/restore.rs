@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use backup_core::api::GoDuration;
+use backup_core::api::{GoDuration, restore::RestoreResourceHookSpec};
 use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
     CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput,
-    OperationsArgs, WaitArgs, duration, selector,
+    OperationsArgs, WaitArgs, duration, hooks, selector,
     spec::ObjectArgs,
     wait::{RESTORE_EXAMPLES as WAIT_EXAMPLES, UntilArgs},
 };
@@ -111,8 +111,11 @@ Examples:
   # Restore the newest completed backup of a schedule; bring what exists to the state of the backup
   kubectl backup restore create --from-schedule=nightly --existing-resource-policy=update --wait
 
-  # With hooks, which have no flags: from a manifest; flags go over it
-  kubectl backup restore create back-again -f hooks.yaml --include-namespaces=db";
+  # From a manifest; flags go over it
+  kubectl backup restore create back-again -f restore.yaml --include-namespaces=db
+
+  # With a command in each restored pod
+  kubectl backup restore create back-again --from-backup=db-now --hook='{name: warm, postHooks: [{exec: {command: [/warm.sh]}}]}'";
 
 const GET_EXAMPLES: &str = "\
 Examples:
@@ -159,7 +162,7 @@ pub struct SourceArgs {
     /// Restore the newest completed backup of this schedule
     #[arg(long, value_name = "NAME")]
     pub from_schedule: Option<String>,
-    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it. Hooks have no flags: they come from here
+    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }
@@ -185,6 +188,9 @@ pub struct RestoreCreateArgs {
     /// Resources to restore, such as deployments.apps [default: all]
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub include_resources: Vec<String>,
+    /// Commands to run in restored pods: an entry of spec.hooks.resources, as YAML; may be repeated
+    #[arg(long = "hook", value_name = "YAML", value_parser = hooks::of_restore)]
+    pub hooks: Vec<RestoreResourceHookSpec>,
     /// Resources to leave out
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub exclude_resources: Vec<String>,

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use backup_core::api::{GoDuration, backup::BackupType};
+use backup_core::api::{
+    GoDuration,
+    backup::{BackupResourceHookSpec, BackupType},
+};
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{duration, key_value, selector};
+use super::{duration, hooks, key_value, selector};
 
-/// Fields of a BackupSpec. Hooks have no flag: they are in a manifest (`-f`).
+/// Fields of a BackupSpec.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "What is backed up")]
 pub struct BackupSpecArgs {
@@ -48,6 +51,9 @@ pub struct BackupSpecArgs {
     /// Order within a resource, such as 'pods=ns1/p1,ns1/p2;persistentvolumes=pv1'
     #[arg(long, value_name = "ORDER", value_parser = ordered)]
     pub ordered_resources: Option<Ordered>,
+    /// Commands to run in pods around their backup: an entry of spec.hooks.resources, as YAML; may be repeated
+    #[arg(long = "hook", value_name = "YAML", value_parser = hooks::of_backup)]
+    pub hooks: Vec<BackupResourceHookSpec>,
     /// ConfigMap with policies for volumes
     #[arg(long, value_name = "NAME")]
     pub resource_policies_configmap: Option<String>,
@@ -119,7 +125,7 @@ pub struct ObjectArgs {
 /// A manifest to begin with.
 #[derive(Args, Debug, Default)]
 pub struct FileArgs {
-    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it. Hooks have no flags: they come from here
+    /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }

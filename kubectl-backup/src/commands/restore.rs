@@ -96,6 +96,9 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     if !args.namespace_mappings.is_empty() {
         spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
     }
+    if !args.hooks.is_empty() {
+        spec.hooks.get_or_insert_default().resources.clone_from(&args.hooks);
+    }
     let selectors = (&mut spec.label_selector, &mut spec.or_label_selectors);
     select(selectors, args.selector.as_ref(), args.or_selector.as_ref());
     over(&mut spec.restore_pvs, args.restore_volumes.as_ref());

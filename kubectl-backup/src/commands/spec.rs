@@ -72,6 +72,9 @@ pub fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     if let Some(ordered) = &args.ordered_resources {
         spec.ordered_resources.clone_from(&ordered.0);
     }
+    if !args.hooks.is_empty() {
+        spec.hooks.get_or_insert_default().resources.clone_from(&args.hooks);
+    }
     over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
     over(&mut spec.storage_location, args.storage_location.as_ref());
     over(&mut spec.ttl, args.ttl.as_ref());

@@ -76,3 +76,22 @@ async fn every_field_of_a_restore_has_its_flag() {
     let stored = api.stored("restores", "again").unwrap();
     assert_snapshot!(serde_json::to_string_pretty(&stored["spec"]).unwrap());
 }
+
+#[tokio::test]
+async fn hooks_are_given_as_they_stand_in_a_manifest() {
+    let person = Person::without_cluster();
+    let hook = "--hook={name: flush, includedNamespaces: [db], pre: [{exec: {command: [/bin/sync], onError: Continue}}]}";
+    let after = "--hook={name: warm, postHooks: [{exec: {command: [/warm.sh], waitForReady: true}}]}";
+    let wrong = "--hook={name: flush, before: [{exec: {command: [/bin/sync]}}]}";
+    let dry = ["--dry-run=client", "-o", "yaml"];
+    let mut all = String::new();
+    for words in [
+        ["create", "now", hook],
+        ["create", "now", wrong],
+        ["restore", "--from-backup=now", after],
+        ["restore", "--from-backup=now", hook],
+    ] {
+        all += &person.types_words(&[&words[..], &dry].concat()).await;
+    }
+    assert_snapshot!(all);
+}
