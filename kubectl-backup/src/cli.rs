@@ -325,13 +325,14 @@ mod tests {
         for line in lines {
             let typed =
                 line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();
-            let args = typed
-                .trim()
-                .strip_prefix("kubectl ")
-                .unwrap()
-                .split_whitespace()
-                .map(|word| word.trim_matches('\''));
-            Cli::try_parse_from(args).unwrap_or_else(|error| panic!("{line}\n{error}"));
+            // What is in quotes is one word.
+            let mut is_quoted = false;
+            let words = typed.trim().strip_prefix("kubectl ").unwrap().split(|c: char| {
+                is_quoted ^= c == '\'';
+                c == ' ' && !is_quoted
+            });
+            Cli::try_parse_from(words.map(|word| word.replace('\'', "")))
+                .unwrap_or_else(|error| panic!("{line}\n{error}"));
         }
     }
 }

@@ -9,10 +9,7 @@ async fn help_of_every_command() {
     let person = Person::without_cluster();
     for command in commands(&Cli::command(), "") {
         let line = format!("kubectl backup{command} --help");
-        let help = person.types(&line).await;
-        let examples = help.lines().filter(|line| line.starts_with("  # ")).count();
-        assert!(examples >= 2, "{line} has {examples} examples");
-        assert_snapshot!(format!("help{command}"), help);
+        assert_snapshot!(format!("help{command}"), person.types(&line).await);
     }
 }
 
