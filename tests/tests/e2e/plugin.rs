@@ -204,18 +204,19 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
         format!("--client-key={}", user(&admin, "client-key")),
     ];
     at(&by_certificate, &["get"]).await?.expect_code(0)?;
-    let other_host = at(&by_certificate, &["get", "--tls-server-name=elsewhere.example"]).await?;
-    ensure!(other_host.stderr.contains("certificate"), "{:?}", other_host.expect_code(1)?);
-    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"]).await?;
-    ensure!(as_jane.stderr.contains("jane"), "{:?}", as_jane.expect_code(1)?);
+    let other_host =
+        at(&by_certificate, &["get", "--tls-server-name=elsewhere.example"]).await?.expect_code(1)?;
+    ensure!(other_host.stderr.contains("certificate"), "{other_host:?}");
+    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"]).await?.expect_code(1)?;
+    ensure!(as_jane.stderr.contains("jane"), "{as_jane:?}");
 
     let token = format!("--token={}", user(&reader, "token"));
     at(std::slice::from_ref(&token), &["get"]).await?.expect_code(0)?;
-    let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?;
-    ensure!(nobody.stderr.contains("Log in again"), "{:?}", nobody.expect_code(1)?);
+    let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?.expect_code(1)?;
+    ensure!(nobody.stderr.contains("Log in again"), "{nobody:?}");
     // Not the administrator of the kubeconfig.
-    let create = plugin.run(&["create", "not-theirs", "--dry-run=server", &token]).await?;
-    ensure!(create.stderr.contains("by-flags"), "{:?}", create.expect_code(1)?);
+    let create = plugin.run(&["create", "not-theirs", "--dry-run=server", &token]).await?.expect_code(1)?;
+    ensure!(create.stderr.contains("by-flags"), "{create:?}");
     Ok(())
 }
 
