@@ -4,9 +4,7 @@
 //! What a job does is decided in `queue` and `decide`, from what is stored; nothing in memory outlives its use, so another
 //! process can go on at any point.
 
-pub mod action;
-pub mod actions;
-pub mod block_action;
+mod actions;
 pub(crate) mod collect;
 mod decide;
 mod dispatch;
@@ -23,7 +21,6 @@ mod items;
 mod model;
 pub mod natives;
 mod observe;
-mod page;
 mod patches;
 pub(crate) mod prepare;
 mod progress;
@@ -35,10 +32,11 @@ mod worker;
 use std::time::Duration;
 
 use backup_core::api::Backup;
+use backup_runtime::watch;
 use futures::StreamExt as _;
 use tokio::time::Instant;
 
-use crate::{context::Context, runtime::watch};
+use crate::context::Context;
 use dispatch::Dispatcher;
 
 /// What the health of the process calls this controller.
@@ -53,13 +51,13 @@ const DRAIN: Duration = Duration::from_secs(20);
 pub async fn run(ctx: Context) -> anyhow::Result<()> {
     ctx.health.expect(PART);
     let mut dispatcher = Dispatcher::new(ctx.clone());
-    let mut touched = std::pin::pin!(watch::objects::<Backup>(&ctx));
+    let mut touched = std::pin::pin!(watch::objects::<Backup>(&ctx.cluster));
     loop {
         let wake = dispatcher.wake();
         tokio::select! {
             () = ctx.stop.cancelled() => break,
             Some(event) = touched.next() => {
-                let listed = matches!(event, watch::Touched::Listed);
+                let listed = matches!(event, watch::WatchEvent::Listed);
                 dispatcher.touched(event);
                 if listed {
                     ctx.health.ready(PART);

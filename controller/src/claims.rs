@@ -24,7 +24,7 @@ pub(crate) async fn run(ctx: Context) -> anyhow::Result<()> {
             () = tokio::time::sleep(period) => {}
         }
         for (caretaker, unclaimed) in &mut memories {
-            if !ctx.leadership.is_leader() {
+            if !ctx.cluster.leadership.is_leader() {
                 continue;
             }
             let profile = caretaker.guard().profile.name.clone();

@@ -3,38 +3,28 @@
 use std::sync::Arc;
 
 use backup_lock::{Guard, lease::LedgerStore};
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use backup_runtime::{Cluster, health::Health};
+use kube::Client;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::Args,
-    deletion,
-    location::Locations,
-    metrics::Metrics,
-    operations::looks::Looks,
-    plugins::Host,
-    runtime::{events::Events, health::Health, leader::Leadership},
+    args::Args, deletion, location::Locations, metrics::Metrics, operations::looks::Looks, plugins::Host,
 };
 
 /// Shared by all controllers; cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// For the API server. It does not retry by itself: see [`crate::runtime::retry`].
-    pub client: Client,
-    /// The same for connections that may be silent for hours: commands in pods.
+    /// The API server, the namespace of the installation, and whether this replica may work.
+    pub cluster: Cluster,
+    /// A client for connections that may be silent for hours: commands in pods.
     pub silent_client: Client,
-    /// The namespace of the installation.
-    pub namespace: String,
     /// Settings from the command line.
     pub args: Arc<Args>,
     /// Velero's ledger.
     pub ledger: LedgerStore,
     /// All profiles that are guarded, with their ledgers.
     pub guards: Arc<[Guard]>,
-    /// Whether this replica may work.
-    pub leadership: Leadership,
     /// Opens BackupStorageLocations with their credentials.
     pub locations: Locations,
     /// Velero's plugins.
@@ -47,22 +37,10 @@ pub struct Context {
     pub deletions: deletion::Begun,
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
-    /// Records Events on objects.
-    pub events: Events,
     /// Which controllers have seen their first list.
     pub health: Health,
     /// Cancelled when the process is asked to end: stop taking work, and stop work that can be resumed.
     pub stop: CancellationToken,
-}
-
-impl Context {
-    /// The objects of a kind in the namespace of the installation.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
 }
 
 #[cfg(test)]
@@ -73,22 +51,26 @@ impl Context {
         let mut args = Args::parse_from(["backup-controller"]);
         args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
         Self {
-            namespace: "velero".to_owned(),
+            cluster: Cluster {
+                client: client.clone(),
+                namespace: "velero".to_owned(),
+                leadership: backup_runtime::leader::Leadership::always(),
+                events: backup_runtime::events::Events::new(client.clone(), "test"),
+                patch_budget: args.resource_timeout.as_std(),
+                page_size: args.client_page_size,
+            },
             args: Arc::new(args),
             ledger: LedgerStore::new(client.clone(), "velero"),
             guards: Arc::new([]),
-            leadership: Leadership::always(),
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
             operation_permits: Arc::new(Semaphore::new(16)),
             looks: Looks::default(),
             deletions: deletion::Begun::default(),
             metrics: Arc::new(Metrics::default()),
-            events: Events::new(client.clone(), "test"),
             health: Health::default(),
             stop: CancellationToken::new(),
-            silent_client: client.clone(),
-            client,
+            silent_client: client,
         }
     }
 }

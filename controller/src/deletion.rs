@@ -17,14 +17,12 @@ use std::time::Duration;
 pub use begun::Begun;
 
 use backup_core::api::DeleteBackupRequest;
-
-use crate::{
-    context::Context,
-    runtime::{
-        queue::{Action, Key, run_queue},
-        watch,
-    },
+use backup_runtime::{
+    queue::{Action, Key, run_queue},
+    watch,
 };
+
+use crate::context::Context;
 use decide::Plan;
 
 /// Backups that are deleted at the same time.
@@ -37,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// # Errors
 /// None at present; the signature is that of all controllers.
 pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    let keys = watch::keys::<DeleteBackupRequest>(&ctx, "delete backup requests");
+    let keys = watch::keys::<DeleteBackupRequest>(&ctx.cluster, &ctx.health, "delete backup requests");
     let stop = ctx.stop.clone();
     run_queue("deletion", keys, CONCURRENCY, stop, move |key| reconcile(ctx.clone(), key)).await;
     Ok(())
@@ -50,7 +48,7 @@ async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
         Plan::Nothing => Ok(Action::AwaitChange),
         Plan::Wait(reason) => {
             tracing::info!(backup = request.spec.backup_name, reason, "the deletion waits");
-            ctx.events.normal(&request, "Waiting", &reason);
+            ctx.cluster.events.normal(&request, "Waiting", &reason);
             Ok(Action::RequeueAfter(LOOK_AGAIN))
         }
         Plan::Sleep(left) => {

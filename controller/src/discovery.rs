@@ -9,7 +9,7 @@ use kube::{
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
-use crate::runtime::retry;
+use backup_runtime::retry;
 
 /// How long discovery is tried for.
 const BUDGET: Duration = Duration::from_secs(30);

@@ -24,14 +24,12 @@ use std::{
 };
 
 use backup_core::api::DownloadRequest;
-
-use crate::{
-    context::Context,
-    runtime::{
-        queue::{Action, Key, run_queue},
-        watch,
-    },
+use backup_runtime::{
+    queue::{Action, Key, run_queue},
+    watch,
 };
+
+use crate::context::Context;
 use decide::Plan;
 
 /// Requests that are answered at the same time.
@@ -54,7 +52,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
             None => drop(noted.remove(key)),
         }
     };
-    let keys = watch::keys_noting::<DownloadRequest>(&ctx, "download requests", note);
+    let keys = watch::keys_with::<DownloadRequest>(&ctx.cluster, &ctx.health, "download requests", note);
     let (stop, desk) = (ctx.stop.clone(), Arc::new(observe::Desk::new(ctx)));
     run_queue("download", keys, CONCURRENCY, stop, move |key| {
         reconcile(Arc::clone(&desk), Arc::clone(&delivered), key)

@@ -15,7 +15,6 @@ pub mod operations;
 pub mod plugins;
 pub mod restore;
 pub mod retention;
-pub mod runtime;
 pub mod schedule;
 pub mod server_status;
 pub mod snapshots;
@@ -27,6 +26,13 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backup_core::profile::Profile;
 use backup_lock::Guard;
+use backup_runtime::{
+    Cluster,
+    events::Events,
+    health::{self, Health},
+    leader::{Elector, Leadership},
+    signal,
+};
 use futures::future::try_join_all;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -37,12 +43,6 @@ use location::Locations;
 use metrics::Metrics;
 use operations::looks::Looks;
 use plugins::Host;
-use runtime::{
-    events::Events,
-    health::{self, Health},
-    leader::{Elector, Leadership},
-    signal,
-};
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
 const SHUTDOWN: Duration = Duration::from_secs(25);
@@ -70,36 +70,41 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
         format!("can not listen on {}: choose another address with --metrics-address", args.metrics_address)
     })?;
-    let server = axum::serve(listener, health::router(health.clone(), Arc::clone(&metrics)));
+    let router = health::router(health.clone()).merge(metrics::router(Arc::clone(&metrics)));
+    let server = axum::serve(listener, router);
 
     let host = host();
     let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
     let plugins = Host::new(&args);
     let ctx = Context {
-        leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
+        cluster: Cluster {
+            client: client.clone(),
+            namespace: args.namespace.clone(),
+            leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
+            events: Events::new(client.clone(), &host),
+            patch_budget: args.resource_timeout.as_std(),
+            page_size: args.client_page_size,
+        },
         ledger,
         guards,
         locations: Locations::new(
-            client.clone(),
+            client,
             &args.namespace,
             &args.default_backup_storage_location,
             plugins.clone(),
             &args.object_store_plugins,
         ),
         deletions: deletion::Begun::default(),
-        events: Events::new(client.clone(), &host),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
         looks: Looks::default(),
-        namespace: args.namespace.clone(),
         args: Arc::new(args),
-        client,
         silent_client,
         metrics,
         health,
         stop: stop.clone(),
     };
-    tracing::info!(namespace = ctx.namespace, version = env!("CARGO_PKG_VERSION"), "started");
+    tracing::info!(namespace = ctx.cluster.namespace, version = env!("CARGO_PKG_VERSION"), "started");
 
     let files = download::files::serve(ctx.clone());
     tokio::select! {

@@ -21,13 +21,12 @@ use futures::{StreamExt as _, stream};
 
 pub use open::{LocationError, Locations, choose_default, is_available, is_read_only};
 
-use crate::{
-    context::Context,
-    runtime::{
-        queue::{Action, Key, run_queue},
-        watch,
-    },
+use backup_runtime::{
+    queue::{Action, Key, run_queue},
+    watch,
 };
+
+use crate::context::Context;
 use decide::{Last, Plan};
 use secrets::Secrets;
 
@@ -44,7 +43,7 @@ type Memory = Arc<Mutex<HashMap<String, Last>>>;
 #[allow(clippy::unused_async)] // the same for all controllers
 pub async fn run(ctx: Context) -> anyhow::Result<()> {
     let (memory, secrets) = (Memory::default(), Secrets::default());
-    let keys = watch::keys::<BackupStorageLocation>(&ctx, "backup storage locations");
+    let keys = watch::keys::<BackupStorageLocation>(&ctx.cluster, &ctx.health, "backup storage locations");
     let keys = stream::select(keys.boxed(), secrets.changes(&ctx).boxed());
     let stop = ctx.stop.clone();
     run_queue("location", keys, CONCURRENCY, stop, move |key| {

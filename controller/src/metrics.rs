@@ -5,6 +5,9 @@
 pub mod stored;
 mod synced;
 
+use std::sync::Arc;
+
+use axum::{Router, extract::State, routing::get};
 use backup_core::api::Backup;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -346,12 +349,20 @@ impl Metrics {
     }
 
     /// All of it in the OpenMetrics text format.
-    pub fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a String fails only if an encoder does, of which the part before is still useful.
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// The route `/metrics`.
+pub(crate) fn router(metrics: Arc<Metrics>) -> Router {
+    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let scrape =
+        async |State(metrics): State<Arc<Metrics>>| ([(http::header::CONTENT_TYPE, TYPE)], metrics.encode());
+    Router::new().route("/metrics", get(scrape)).with_state(metrics)
 }
 
 /// As the label of its backups names it.

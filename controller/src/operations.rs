@@ -16,13 +16,16 @@ pub mod notebook;
 
 use std::sync::Arc;
 
-use crate::{backup::actions, context::Context, runtime::clock::Clock};
+use backup_actions::backup;
+use backup_runtime::clock::Clock;
+
+use crate::context::Context;
 use call::Registry;
 use following::Means;
 
 /// What operations are followed with. Calls under way are bounded for all of this process together.
 pub fn means(ctx: &Context) -> Means {
-    let all = actions::all(ctx, &Arc::default()).into_iter();
+    let all = backup::built_in(&ctx.cluster, ctx.args.csi(), &Arc::default()).into_iter();
     Means {
         registry: Arc::new(Registry::new(all, ctx.plugins.clone())),
         permits: Arc::clone(&ctx.operation_permits),

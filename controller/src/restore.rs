@@ -1,26 +1,21 @@
 //! Restores: from a stored backup into the cluster.
 //!
 //! `observe` reads, `validate` and `decide` say what to do, `runner` runs the `work`, `finish` publishes the end. The
-//! work reads one item at a time from the local copy of the backup: `select` chooses and orders, `transform` strips, actions
-//! rewrite (`actions` are built in, `acting` says which see an item), `apply` creates or compares with what is there
-//! (`existing`), `report` keeps what is told about it. What actions have started is seen to its end by `operating`.
+//! work reads one item at a time from the local copy of the backup: `select` chooses and orders, actions rewrite, `apply`
+//! creates or compares with what is there, `report` keeps what is told about it. What actions have started is seen to its end
+//! by `operating`.
 //!
 //! The phase in the resource is the only state that counts. A restore found running is run again: what is there and
 //! equal is left as it is, so this leads to the same.
 
-mod acting;
-pub mod action;
-pub mod actions;
 mod apply;
 mod calls;
 mod claim;
 mod crds;
 pub mod decide;
-mod existing;
 mod finish;
 mod guard;
 mod halt;
-pub mod json;
 mod namespaces;
 mod observe;
 mod operating;
@@ -30,7 +25,6 @@ mod runner;
 mod select;
 mod snapshots;
 mod status;
-mod transform;
 mod validate;
 mod work;
 
@@ -40,13 +34,10 @@ mod fake;
 use std::sync::Arc;
 
 use backup_core::api::Restore;
+use backup_runtime::{queue::run_queue, watch};
 use futures::StreamExt as _;
 
-use crate::{
-    context::Context,
-    metrics::stored::StoredRestores,
-    runtime::{queue::run_queue, watch},
-};
+use crate::{context::Context, metrics::stored::StoredRestores};
 use reconcile::Desk;
 
 /// Restores that are looked after at the same time, most of which wait for operations: as many as the ledger has room for.
@@ -64,24 +55,24 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     let (watched, health) = (Arc::clone(&desk), ctx.health.clone());
     let (mut stored, metrics) = (StoredRestores::default(), Arc::clone(&ctx.metrics));
     health.expect(PART);
-    let keys = watch::objects::<Restore>(&ctx).filter_map(move |touched| {
+    let keys = watch::objects::<Restore>(&ctx.cluster).filter_map(move |touched| {
         let key = touched.key();
         match (&touched, &key) {
-            (watch::Touched::Deleted(_), Some(key)) => stored.gone(&key.name, &metrics),
+            (watch::WatchEvent::Deleted(_), Some(key)) => stored.gone(&key.name, &metrics),
             (_, Some(key)) => stored.applied(&key.name, &metrics),
             (_, None) => stored.listed(&metrics),
         }
         match (&touched, &key) {
-            (watch::Touched::Listed, _) => health.ready(PART),
-            (watch::Touched::Applied(restore), Some(key))
+            (watch::WatchEvent::Listed, _) => health.ready(PART),
+            (watch::WatchEvent::Applied(restore), Some(key))
                 if restore.metadata.deletion_timestamp.is_some() =>
             {
                 watched.stop(key);
             }
-            (watch::Touched::Applied(restore), Some(key)) if restore.is_cancelled() => {
+            (watch::WatchEvent::Applied(restore), Some(key)) if restore.is_cancelled() => {
                 watched.cancel(key);
             }
-            (watch::Touched::Deleted(_), Some(key)) => watched.stop(key),
+            (watch::WatchEvent::Deleted(_), Some(key)) => watched.stop(key),
             _ => {}
         }
         std::future::ready(key)

@@ -14,15 +14,14 @@ use std::{
 };
 
 use backup_core::api::Backup;
+use backup_runtime::{
+    ReconcileError,
+    queue::{Action, Key, run_queue},
+    watch,
+};
 use jiff::Timestamp;
 
-use crate::{
-    context::Context,
-    runtime::{
-        queue::{Action, Key, run_queue},
-        step, watch,
-    },
-};
+use crate::context::Context;
 use decide::{Age, Plan};
 
 /// Backups that are looked at at the same time.
@@ -45,7 +44,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
             None => drop(noted.remove(key)),
         }
     };
-    let keys = watch::keys_noting::<Backup>(&ctx, "retention of backups", note);
+    let keys = watch::keys_with::<Backup>(&ctx.cluster, &ctx.health, "retention of backups", note);
     let stop = ctx.stop.clone();
     run_queue("retention", keys, CONCURRENCY, stop, move |key| {
         reconcile(ctx.clone(), Arc::clone(&ages), key)
@@ -54,7 +53,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reconcile(ctx: Context, ages: Ages, key: Key) -> Result<Action, step::Error> {
+async fn reconcile(ctx: Context, ages: Ages, key: Key) -> Result<Action, ReconcileError> {
     let noted = ages.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     match noted {
         Some(Age::Stays) => return Ok(Action::AwaitChange),

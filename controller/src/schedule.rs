@@ -21,17 +21,15 @@ use backup_core::{
     api::Schedule,
     cron::{Cron, Dialect},
 };
+use backup_runtime::{
+    ReconcileError,
+    queue::{Action, Key, run_queue},
+    watch::{self, WatchEvent},
+};
 use futures::StreamExt as _;
 use jiff::{Timestamp, tz::TimeZone};
 
-use crate::{
-    context::Context,
-    runtime::{
-        queue::{Action, Key, run_queue},
-        step,
-        watch::{self, Touched},
-    },
-};
+use crate::context::Context;
 use decide::Due;
 use observe::Found;
 
@@ -87,8 +85,8 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     ctx.health.expect(PART);
     let health = ctx.health.clone();
     // Those that can't be decoded are told so, and wait for a change.
-    let keys = watch::objects::<Schedule>(&ctx).filter_map(move |touched| {
-        if matches!(touched, Touched::Listed) {
+    let keys = watch::objects::<Schedule>(&ctx.cluster).filter_map(move |touched| {
+        if matches!(touched, WatchEvent::Listed) {
             health.ready(PART);
         }
         ready(touched.key())
@@ -100,7 +98,7 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reconcile(desk: Arc<Desk>, key: Key) -> Result<Action, step::Error> {
+async fn reconcile(desk: Arc<Desk>, key: Key) -> Result<Action, ReconcileError> {
     let schedule = match observe::schedule(&desk.ctx, &key.name).await? {
         Found::Schedule(schedule) => *schedule,
         Found::Undecodable(object, errors) => {
@@ -139,7 +137,7 @@ async fn run_slot(
     schedule: &Schedule,
     cron: &Cron,
     slot: Timestamp,
-) -> Result<Action, step::Error> {
+) -> Result<Action, ReconcileError> {
     let refused = desk.refused(schedule);
     if let Some(earlier) = refused.as_ref().filter(|refused| refused.slot < slot) {
         act::skip(desk, schedule, earlier.slot, &earlier.reason).await?;

@@ -16,7 +16,7 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::runtime::{errors::plain, retry};
+use backup_runtime::{errors::plain, retry};
 
 /// For each request.
 const BUDGET: Duration = Duration::from_secs(10);

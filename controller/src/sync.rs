@@ -26,16 +26,16 @@ use backup_core::{
     api::BackupStorageLocation,
     sync::{Request, Summary},
 };
+use backup_runtime::{
+    clock::Clock,
+    queue::{Action, Key, run_queue},
+    watch,
+};
 use kube::ResourceExt as _;
 
 use crate::{
     context::Context,
     location::{choose_default, is_available},
-    runtime::{
-        clock::Clock,
-        queue::{Action, Key, run_queue},
-        watch,
-    },
 };
 use decide::Plan;
 use error::Error;
@@ -54,7 +54,7 @@ const COURTESY_STEP: Duration = Duration::from_millis(500);
 #[allow(clippy::unused_async)] // the same for all controllers
 pub async fn run(ctx: Context) -> anyhow::Result<()> {
     let memory = Memory::new(Clock::Boot.now());
-    let keys = watch::keys::<BackupStorageLocation>(&ctx, "backup sync");
+    let keys = watch::keys::<BackupStorageLocation>(&ctx.cluster, &ctx.health, "backup sync");
     let stop = ctx.stop.clone();
     run_queue("sync", keys, CONCURRENCY, stop, move |key| reconcile(ctx.clone(), memory.clone(), key)).await;
     Ok(())

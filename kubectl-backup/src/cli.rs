@@ -1,47 +1,41 @@
 //! The command line: what can be typed.
 
-pub mod backup;
-pub mod chosen;
-pub mod doctor;
-pub mod hooks;
-pub mod locations;
-pub mod locks;
-pub mod operations;
-pub mod output;
-pub mod profiles;
-pub mod restore;
-pub mod schedules;
-pub mod selector;
-pub mod spec;
-pub mod stored;
-pub mod sync;
-pub mod version;
-pub mod wait;
+pub(crate) mod backup;
+mod hooks;
+mod installation;
+pub(crate) mod locations;
+pub(crate) mod locks;
+pub(crate) mod output;
+mod restore;
+pub(crate) mod schedules;
+pub(crate) mod selector;
+pub(crate) mod spec;
+mod stored;
+mod wait;
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use backup_core::api::GoDuration;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-pub use backup::{
+pub(crate) use backup::{
     CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, GetArgs, GetBackupsArgs,
-    GuardedArgs,
 };
-pub use chosen::ChosenArgs;
-pub use doctor::DoctorArgs;
-pub use locations::LocationsArgs;
-pub use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
-pub use operations::OperationsArgs;
-pub use profiles::ProfilesArgs;
-pub use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs, RestoresArgs};
-pub use schedules::SchedulesArgs;
-pub use stored::{DownloadArgs, LogsArgs, VerifyArgs};
-pub use sync::SyncArgs;
-pub use version::{CompletionArgs, Shell, VersionArgs};
-pub use wait::{Until, UntilArgs, WaitForArgs};
+pub(crate) use installation::{CompletionArgs, DoctorArgs, ProfilesArgs, Shell, VersionArgs};
+pub(crate) use locations::{LocationArgs, LocationsArgs, LocationsCommand, SyncArgs};
+pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
+pub(crate) use output::{Column, Form, ListFlags, OutputArgs};
+pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs, RestoresArgs};
+pub(crate) use schedules::{
+    ScheduleArgs, ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesArgs, SchedulesCommand, TriggerArgs,
+};
+pub(crate) use selector::Alternatives;
+pub(crate) use spec::{BackupSpecArgs, FileArgs, ObjectArgs};
+pub(crate) use stored::{DownloadArgs, LogsArgs, OperationsArgs, VerifyArgs};
+pub(crate) use wait::{Until, UntilArgs, WaitForArgs};
 
 /// Exit codes, for the help of every command.
-pub const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    an error, or a refusal
@@ -49,6 +43,9 @@ Exit codes:
   3    what was waited for has ended, but is not Completed
   124  time ran out while waiting
   130  interrupted";
+
+/// Columns of help at most.
+const WIDTH: usize = 110;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,20 +65,17 @@ Examples:
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = 110
+    max_term_width = WIDTH
 )]
-pub struct Cli {
-    /// Flags of every command.
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub global: GlobalArgs,
-    /// The command.
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
-/// What to do.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Create a backup
     Create(Box<CreateArgs>),
     /// List backups, or with --kind another operator's backups or restores
@@ -91,7 +85,7 @@ pub enum Command {
     /// Show the log of a backup
     Logs(LogsArgs),
     /// Show the asynchronous operations of a backup, and how far each has come
-    #[command(after_help = operations::OF_BACKUPS)]
+    #[command(after_help = stored::OPERATIONS_EXAMPLES)]
     Operations(OperationsArgs),
     /// Get the tarball of a backup: all its items, Secrets included
     Download(DownloadArgs),
@@ -128,68 +122,103 @@ pub enum Command {
     Version(VersionArgs),
     /// Print the script that completes commands and names in a shell
     Completion(CompletionArgs),
+    /// List the flags that every command takes: which cluster, as whom, which installation
+    #[command(after_help = OPTIONS_EXAMPLES)]
+    Options,
+}
+
+const OPTIONS_EXAMPLES: &str = "\
+Examples:
+  # The flags that every command takes
+  kubectl backup options
+
+  # They stand before or behind the command
+  kubectl backup --context=production get";
+
+/// clap's own template, and where to find the flags that it leaves out.
+const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{all-args}{after-help}\n\n\
+    Use \"kubectl backup options\" for a list of global command-line options (applies to all commands).";
+
+/// The command line. As with kubectl, flags of every command are listed by `options` alone.
+pub(crate) fn command() -> clap::Command {
+    fn with_template(command: clap::Command) -> clap::Command {
+        command.help_template(HELP).mut_subcommands(with_template)
+    }
+    with_template(Cli::command().mut_args(|arg| {
+        let is_global = arg.is_global_set();
+        arg.hide(is_global)
+    }))
+}
+
+/// What `options` prints.
+pub(crate) fn global_options(width: Option<usize>) -> String {
+    let command = GlobalArgs::augment_args(clap::Command::new("kubectl backup"))
+        .disable_help_flag(true)
+        .help_template("The following options can be passed to any command:\n\n{all-args}")
+        .max_term_width(WIDTH);
+    width.map_or(command.clone(), |width| command.term_width(width)).render_help().to_string()
 }
 
 /// Flags of every command: which cluster, as whom, which installation.
 #[derive(Args, Debug, Default, Clone)]
 #[command(next_help_heading = "Connection")]
-pub struct GlobalArgs {
+pub(crate) struct GlobalArgs {
     /// Kubeconfig file to use
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
     /// Cluster of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
-    pub cluster: Option<String>,
+    pub(crate) cluster: Option<String>,
     /// User of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Namespace of the installation [default: as velero's client is configured, else $VELERO_NAMESPACE, else velero]
     #[arg(short, long, global = true, value_name = "NAME")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// User to act as
     #[arg(long = "as", global = true, value_name = "USER")]
-    pub as_user: Option<String>,
+    pub(crate) as_user: Option<String>,
     /// Group to act as; may be repeated
     #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
-    pub as_group: Vec<String>,
+    pub(crate) as_group: Vec<String>,
     /// UID to act as
     #[arg(long, global = true, value_name = "UID", requires = "as_user")]
-    pub as_uid: Option<String>,
+    pub(crate) as_uid: Option<String>,
     /// Bearer token, in place of what the kubeconfig has for the user
     #[arg(long, global = true, value_name = "TOKEN")]
-    pub token: Option<Token>,
+    pub(crate) token: Option<Token>,
     /// Client certificate, as a PEM file
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub client_certificate: Option<PathBuf>,
+    pub(crate) client_certificate: Option<PathBuf>,
     /// Key of the client certificate, as a PEM file
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub client_key: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
     /// How long a single request may take, such as 10s; 0 is for ever [default: 30s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
-    pub request_timeout: Option<GoDuration>,
+    pub(crate) request_timeout: Option<GoDuration>,
     /// URL of the API server
     #[arg(short, long, global = true, value_name = "URL")]
-    pub server: Option<String>,
+    pub(crate) server: Option<String>,
     /// Authorities that the API server's certificate is checked by, as a PEM file
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub certificate_authority: Option<PathBuf>,
+    pub(crate) certificate_authority: Option<PathBuf>,
     /// Name that the API server's certificate has to be for [default: the host of its URL]
     #[arg(long, global = true, value_name = "NAME")]
-    pub tls_server_name: Option<String>,
+    pub(crate) tls_server_name: Option<String>,
     /// Don't check the API server's certificate
     #[arg(long, global = true, conflicts_with = "certificate_authority")]
-    pub insecure_skip_tls_verify: bool,
+    pub(crate) insecure_skip_tls_verify: bool,
     /// Colour the output: auto, always or never; NO_COLOR is honoured
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", hide_possible_values = true)]
-    pub color: Colour,
+    pub(crate) color: Colour,
 }
 
 /// A bearer token. It is never shown.
 #[derive(Clone)]
-pub struct Token(pub String);
+pub(crate) struct Token(pub(crate) String);
 
 impl From<String> for Token {
     fn from(token: String) -> Self {
@@ -203,9 +232,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// When to paint.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Colour {
+pub(crate) enum Colour {
     /// Where a person reads.
     #[default]
     Auto,
@@ -217,7 +245,7 @@ pub enum Colour {
 
 /// In which form objects are printed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub(crate) enum Output {
     /// Columns.
     #[value(hide = true)]
     Table,
@@ -233,7 +261,7 @@ pub enum Output {
 
 /// In which form one object is printed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectOutput {
+pub(crate) enum ObjectOutput {
     /// JSON.
     Json,
     /// YAML.
@@ -252,9 +280,26 @@ impl From<ObjectOutput> for Output {
     }
 }
 
-/// How far to go.
+/// In which form a document is printed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DryRun {
+pub(crate) enum DocumentOutput {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl From<DocumentOutput> for Output {
+    fn from(output: DocumentOutput) -> Self {
+        match output {
+            DocumentOutput::Json => Self::Json,
+            DocumentOutput::Yaml => Self::Yaml,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DryRun {
     /// Only check here, and print what would be sent.
     Client,
     /// Ask the cluster, which stores nothing.
@@ -264,17 +309,31 @@ pub enum DryRun {
 /// Whether to wait, and how long.
 #[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Waiting")]
-pub struct WaitArgs {
+pub(crate) struct WaitArgs {
     /// Wait for the end; exit with 3 unless it is Completed
     #[arg(short, long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// How long to wait at most, such as 30m; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
-    pub timeout: GoDuration,
+    pub(crate) timeout: GoDuration,
+}
+
+/// Names, or labels, or all of them: one of the three.
+#[derive(Args, Debug, Default)]
+#[group(id = "selection", required = true, multiple = false)]
+pub(crate) struct SelectionArgs {
+    /// Names
+    pub(crate) names: Vec<String>,
+    /// All with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) selector: Option<String>,
+    /// All in the namespace
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// A duration as Go writes it.
-pub fn duration(text: &str) -> Result<GoDuration, String> {
+pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
     let duration = GoDuration::from_str(text).map_err(|error| error.to_string())?;
     if duration.as_std().is_zero() && !duration.is_zero() {
         return Err(format!("{text:?} is negative"));
@@ -282,8 +341,7 @@ pub fn duration(text: &str) -> Result<GoDuration, String> {
     Ok(duration)
 }
 
-/// `key=value`, for labels.
-pub fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected key=value".to_owned()),
@@ -292,8 +350,6 @@ pub fn key_value(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -5,41 +5,69 @@ use std::{fmt::Debug, future::Future, path::PathBuf, time::Duration};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
-    api::ListParams,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    core::{DeserializeGuard, PartialObjectMeta},
 };
-
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{
     Terminal,
     cli::{GlobalArgs, Token},
-    error::{About, Problem, causes},
+    error::{About, Problem, ProblemKind, causes},
 };
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Objects in one page of a list.
-pub const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
+
+/// Who writes, for the managed fields of objects.
+pub(crate) const FIELD_MANAGER: &str = "kubectl-backup";
+
+/// A kind of the API whose objects are in namespaces.
+pub(crate) trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + 'static
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static
+{
+}
 
 /// A connection to a cluster and the installation in it.
 #[derive(Clone)]
-pub struct Session {
+pub(crate) struct Session {
     /// The client; it does not retry by itself.
-    pub client: Client,
+    pub(crate) client: Client,
     /// Namespace of the installation.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// URL of the API server, for messages.
-    pub server: String,
+    pub(crate) server: String,
     /// How long a single request may take.
-    pub request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
 }
 
 impl Session {
     /// Reads the configuration. Nothing is sent yet.
-    pub async fn connect(flags: &GlobalArgs, terminal: &Terminal) -> Result<Self, Problem> {
-        let mut config = read_config(flags, terminal).await?;
+    pub(crate) async fn connect(terminal: &Terminal) -> Result<Self, Problem> {
+        let flags = &terminal.flags;
+        let mut config = read_config(terminal).await?;
         if let Some(server) = &flags.server {
             config.cluster_url = parse_server(server)?;
         }
@@ -54,16 +82,17 @@ impl Session {
         };
         config.connect_timeout = Some(request_timeout.min(REQUEST_TIMEOUT));
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| Problem::Kubeconfig {
-            message: format!("cannot set up the connection to {server}: {}", causes(&error)),
-            remedy: "Check the certificates, keys and proxy of this cluster and user in the kubeconfig."
-                .to_owned(),
+        let client = Client::try_from(config).map_err(|error| {
+            Problem::other(format!("cannot set up the connection to {server}: {}", causes(&error)))
+                .with_remedy(
+                    "Check the certificates, keys and proxy of this cluster and user in the kubeconfig.",
+                )
         })?;
-        Ok(Self { client, namespace: installation_namespace(flags, terminal), server, request_timeout })
+        Ok(Self { client, namespace: installation_namespace(terminal), server, request_timeout })
     }
 
     /// The installation's objects of a kind.
-    pub fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
@@ -71,21 +100,76 @@ impl Session {
     }
 
     /// Sends one request, with the deadline, and explains what goes wrong.
-    pub async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         about: About<'_>,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Problem> {
         match tokio::time::timeout(self.request_timeout, request).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(about.explain(error, &self.server, &self.namespace)),
+            Ok(Err(error)) => Err(self.explain(&about, error)),
             Err(_) => Err(about.slow(&self.server, self.request_timeout)),
         }
     }
 
+    /// Explains an error of the client.
+    pub(crate) fn explain(&self, about: &About<'_>, error: kube::Error) -> Problem {
+        about.explain(error, &self.server, &self.namespace)
+    }
+
+    pub(crate) async fn get<K: Namespaced>(&self, name: &str) -> Result<K, Problem> {
+        self.call(About::of::<K>("get", name), self.api::<K>().get(name)).await
+    }
+
+    /// The metadata only: that of an object that cannot be decoded, too.
+    pub(crate) async fn get_metadata<K: Namespaced>(
+        &self,
+        name: &str,
+    ) -> Result<PartialObjectMeta<K>, Problem> {
+        self.call(About::of::<K>("get", name), self.api::<K>().get_metadata(name)).await
+    }
+
+    pub(crate) async fn create<K: Namespaced>(&self, object: &K, params: &PostParams) -> Result<K, Problem> {
+        let name = object.meta().name.clone().unwrap_or_default();
+        self.call(About::of::<K>("create", &name), self.api::<K>().create(params, object)).await
+    }
+
+    /// Merges a patch into the object of this uid alone: the API server refuses a patch with another one.
+    pub(crate) async fn patch<K: Namespaced>(
+        &self,
+        name: &str,
+        uid: Option<&String>,
+        mut patch: Value,
+    ) -> Result<PartialObjectMeta<K>, Problem> {
+        patch["metadata"]["uid"] = uid.cloned().into();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let (api, patch) = (self.api::<K>(), Patch::Merge(patch));
+        self.call(About::of::<K>("patch", name), api.patch_metadata(name, &params, &patch)).await
+    }
+
+    /// Deletes the object that these preconditions name. One that is gone already is no error.
+    pub(crate) async fn delete<K: Namespaced>(
+        &self,
+        name: &str,
+        preconditions: Preconditions,
+    ) -> Result<(), Problem> {
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.call(About::of::<K>("delete", name), self.api::<K>().delete(name, &params)).await {
+            Err(problem) if !problem.is_not_found() => Err(problem),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first page of a list, without objects that cannot be decoded.
+    pub(crate) async fn page<K: Namespaced>(&self, params: &ListParams) -> Result<Vec<K>, Problem> {
+        let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let page = self.call(About::of::<K>("list", ""), api.list(params)).await?;
+        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
+    }
+
     /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole objects is in memory.
-    /// A list that expires between two pages (410) is read anew, once.
-    pub async fn list<K, T>(
+    /// A list that expires between two pages (410) is read again, once.
+    pub(crate) async fn list<K, T>(
         &self,
         about: About<'_>,
         api: &Api<K>,
@@ -98,8 +182,10 @@ impl Session {
         let mut params = params.limit(PAGE);
         let (mut kept, mut is_second) = (Vec::new(), false);
         loop {
-            let page = match self.call(about, api.list(&params)).await {
-                Err(Problem::Api { code: 410, .. }) if params.continue_token.is_some() && !is_second => {
+            let page = match self.call(about.clone(), api.list(&params)).await {
+                Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. })
+                    if params.continue_token.is_some() && !is_second =>
+                {
                     (params.continue_token, is_second) = (None, true);
                     kept.clear();
                     continue;
@@ -115,7 +201,7 @@ impl Session {
     }
 }
 
-/// What the flags say of the API server's certificate goes over what the kubeconfig says of it.
+/// Flags about the API server's certificate go over the kubeconfig.
 fn check_server_by(config: &mut Config, flags: &GlobalArgs) {
     if flags.insecure_skip_tls_verify {
         config.accept_invalid_certs = true;
@@ -129,7 +215,7 @@ fn check_server_by(config: &mut Config, flags: &GlobalArgs) {
     }
 }
 
-/// Who the flags say goes over who the kubeconfig says. A token counts alone: a certificate beside it would win.
+/// Flags about the user go over the kubeconfig. A token counts alone: a certificate beside it would win.
 fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
     if let Some(Token(token)) = &flags.token {
         *who = AuthInfo {
@@ -159,7 +245,8 @@ fn act_as(who: &mut AuthInfo, flags: &GlobalArgs) {
 
 /// As velero's own command resolves it (Velero `pkg/client/factory.go`): flag, then `~/.config/velero/config.json`,
 /// then `$VELERO_NAMESPACE`, then `velero`.
-pub fn installation_namespace(flags: &GlobalArgs, terminal: &Terminal) -> String {
+pub(crate) fn installation_namespace(terminal: &Terminal) -> String {
+    let flags = &terminal.flags;
     flags
         .namespace
         .clone()
@@ -172,23 +259,24 @@ pub fn installation_namespace(flags: &GlobalArgs, terminal: &Terminal) -> String
         .unwrap_or_else(|| "velero".to_owned())
 }
 
-async fn read_config(flags: &GlobalArgs, terminal: &Terminal) -> Result<Config, Problem> {
-    let Some((kubeconfig, source)) = read_kubeconfig(flags, terminal)? else {
+async fn read_config(terminal: &Terminal) -> Result<Config, Problem> {
+    let flags = &terminal.flags;
+    let Some((kubeconfig, source)) = read_kubeconfig(terminal)? else {
         if let Some(server) = &flags.server {
             return Ok(Config::new(parse_server(server)?));
         }
         if terminal.has_var("KUBERNETES_SERVICE_HOST") {
-            return Config::incluster().map_err(|error| Problem::Kubeconfig {
-                message: format!("cannot use the service account of this pod: {}", causes(&error)),
-                remedy: "Mount a service account token into the pod, or name a file with --kubeconfig."
-                    .to_owned(),
+            return Config::incluster().map_err(|error| {
+                Problem::other(format!("cannot use the service account of this pod: {}", causes(&error)))
+                    .with_remedy(
+                        "Mount a service account token into the pod, or name a file with --kubeconfig.",
+                    )
             });
         }
-        return Err(Problem::Kubeconfig {
-            message: "there is no kubeconfig: --kubeconfig and $KUBECONFIG name none, and ~/.kube/config does not exist"
-                .to_owned(),
-            remedy: "Name one with --kubeconfig FILE.".to_owned(),
-        });
+        return Err(Problem::other(
+            "there is no kubeconfig: --kubeconfig and $KUBECONFIG name none, and ~/.kube/config does not exist",
+        )
+        .with_remedy("Name one with --kubeconfig FILE."));
     };
     let options = KubeConfigOptions {
         context: flags.context.clone(),
@@ -199,10 +287,8 @@ async fn read_config(flags: &GlobalArgs, terminal: &Terminal) -> Result<Config, 
     let known_user =
         flags.user.as_ref().is_none_or(|user| kubeconfig.auth_infos.iter().any(|known| known.name == *user));
     if let (false, Some(user)) = (known_user, &flags.user) {
-        return Err(Problem::Kubeconfig {
-            message: format!("{source} has no user {user:?}"),
-            remedy: "`kubectl config get-users` lists them.".to_owned(),
-        });
+        return Err(Problem::other(format!("{source} has no user {user:?}"))
+            .with_remedy("`kubectl config get-users` lists them."));
     }
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     if let (Err(KubeconfigError::CurrentContextNotSet), Some(server)) = (&read, &flags.server) {
@@ -212,17 +298,17 @@ async fn read_config(flags: &GlobalArgs, terminal: &Terminal) -> Result<Config, 
 }
 
 /// The kubeconfig that the flags choose, if there is one that can be read.
-pub fn kubeconfig(flags: &GlobalArgs, terminal: &Terminal) -> Option<Kubeconfig> {
-    read_kubeconfig(flags, terminal).ok().flatten().map(|(kubeconfig, _)| kubeconfig)
+pub(crate) fn kubeconfig(terminal: &Terminal) -> Option<Kubeconfig> {
+    read_kubeconfig(terminal).ok().flatten().map(|(kubeconfig, _)| kubeconfig)
 }
 
 /// The kubeconfig and where it comes from, as kubectl finds it: the flag's file; every file of `$KUBECONFIG` that
 /// exists, merged; `~/.kube/config`.
-fn read_kubeconfig(flags: &GlobalArgs, terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, Problem> {
+fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, Problem> {
     let read = |path: &PathBuf| {
         Kubeconfig::read_from(path).map_err(|error| unreadable(&error, &path.display().to_string()))
     };
-    if let Some(path) = &flags.kubeconfig {
+    if let Some(path) = &terminal.flags.kubeconfig {
         return Ok(Some((read(path)?, path.display().to_string())));
     }
     if let Some(list) = terminal.var("KUBECONFIG") {
@@ -230,10 +316,8 @@ fn read_kubeconfig(flags: &GlobalArgs, terminal: &Terminal) -> Result<Option<(Ku
             .filter(|path| !path.as_os_str().is_empty() && path.exists())
             .collect();
         if files.is_empty() {
-            return Err(Problem::Kubeconfig {
-                message: format!("$KUBECONFIG names {list}, which does not exist"),
-                remedy: "Correct or unset it, or name a file with --kubeconfig.".to_owned(),
-            });
+            return Err(Problem::other(format!("$KUBECONFIG names {list}, which does not exist"))
+                .with_remedy("Correct or unset it, or name a file with --kubeconfig."));
         }
         let mut merged = Kubeconfig::default();
         for file in &files {
@@ -266,7 +350,7 @@ fn unreadable(error: &KubeconfigError, path: &str) -> Problem {
             "Correct the file, or name another with --kubeconfig.",
         ),
     };
-    Problem::Kubeconfig { message, remedy: remedy.to_owned() }
+    Problem::other(message).with_remedy(remedy)
 }
 
 fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) -> Problem {
@@ -295,13 +379,13 @@ fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) ->
             "Correct the file, or name another with --kubeconfig.".to_owned(),
         ),
     };
-    Problem::Kubeconfig { message, remedy }
+    Problem::other(message).with_remedy(remedy)
 }
 
 fn parse_server(server: &str) -> Result<http::Uri, Problem> {
     let with_scheme = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
-    with_scheme.parse().map_err(|error| Problem::Usage {
-        message: format!("--server {server:?} is not a URL: {error}"),
-        remedy: Some("It looks like https://host:6443.".to_owned()),
+    with_scheme.parse().map_err(|error| {
+        Problem::usage(format!("--server {server:?} is not a URL: {error}"))
+            .with_remedy("It looks like https://host:6443.")
     })
 }

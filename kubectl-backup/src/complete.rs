@@ -1,22 +1,30 @@
 //! Completion in shells. kubectl runs `kubectl_complete-backup WORD...` and reads what cobra would print (kubectl
 //! `pkg/cmd/plugin/plugin_completion.go`): a candidate a line, with a tab before its description, and a last line
-//! `:DIRECTIVE`. Our scripts for bash, zsh and fish read the same. What can't be found out in time is left out in silence.
+//! `:DIRECTIVE`. Our scripts for bash, zsh and fish read the same. Names that cannot be read in time are left out in silence.
 
-mod live;
 mod question;
 
-use std::{ffi::OsString, fmt::Write as _};
+use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
-use clap::CommandFactory as _;
+use backup_core::api::{Backup, BackupStorageLocation, Restore, Schedule, VolumeSnapshotLocation};
+use clap::FromArgMatches as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Resource,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 
+use self::question::Noun;
 use crate::{
     Terminal,
-    cli::{Cli, Shell},
+    cli::{self, GlobalArgs, Shell},
+    client::{Session, kubeconfig},
     error::Exit,
+    view::table_kind::order,
 };
 
 /// The hidden first word under which completions are asked for.
-pub const WORD: &str = "__complete";
+pub(crate) const WORD: &str = "__complete";
 
 /// cobra's directives (`completions.go`): files may be offered, or not; no space after the word.
 const FILES: u8 = 0;
@@ -24,14 +32,14 @@ const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 
 /// Prints what could stand in place of the last word.
-pub async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
+pub(crate) async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = built();
     let question = question::ask(&command, &words);
     let mut directive = if question.files { FILES } else { NO_FILES };
     let mut all = question.fixed;
     if let Some(noun) = question.noun {
-        let names = live::names(noun, &words, terminal).await;
+        let names = names(noun, &words, terminal).await;
         all.extend(names.into_iter().map(|name| (name, String::new())));
     }
     all.retain(|(candidate, _)| {
@@ -51,19 +59,62 @@ pub async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
     terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done)
 }
 
-/// The commands with everything that clap adds to them.
 fn built() -> clap::Command {
-    let mut command = Cli::command();
+    let mut command = cli::command();
     command.build();
     command
 }
 
-/// The script for a shell.
-pub const fn script(shell: Shell) -> &'static str {
+pub(crate) const fn script(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => include_str!("complete/bash.sh"),
         Shell::Zsh => include_str!("complete/zsh.sh"),
         Shell::Fish => include_str!("complete/fish.fish"),
         Shell::Kubectl => include_str!("complete/kubectl.sh"),
     }
+}
+
+const PATIENCE: Duration = Duration::from_millis(1500);
+const MOST: u32 = 500;
+
+/// The names; none where they cannot be read in time.
+async fn names(noun: Noun, words: &[String], terminal: &mut Terminal) -> Vec<String> {
+    terminal.flags = flags(words);
+    if matches!(noun, Noun::Context | Noun::Cluster | Noun::User) {
+        let Some(config) = kubeconfig(terminal) else { return Vec::new() };
+        return match noun {
+            Noun::Context => config.contexts.into_iter().map(|one| one.name).collect(),
+            Noun::Cluster => config.clusters.into_iter().map(|one| one.name).collect(),
+            _ => config.auth_infos.into_iter().map(|one| one.name).collect(),
+        };
+    }
+    tokio::time::timeout(PATIENCE, from_cluster(noun, terminal)).await.ok().flatten().unwrap_or_default()
+}
+
+/// The connection that the words so far choose; what is wrong with the others is not asked here.
+fn flags(words: &[String]) -> GlobalArgs {
+    let typed = words.split_last().map_or(&[][..], |(_, before)| before);
+    let all = std::iter::once("kubectl-backup").chain(typed.iter().map(String::as_str));
+    let matches = built().ignore_errors(true).try_get_matches_from(all);
+    matches.ok().and_then(|matches| GlobalArgs::from_arg_matches(&matches).ok()).unwrap_or_default()
+}
+
+async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<String>> {
+    let session = Session::connect(terminal).await.ok()?;
+    let api = match noun {
+        Noun::Backup => ours::<Backup>(&session),
+        Noun::Restore => ours::<Restore>(&session),
+        Noun::Schedule => ours::<Schedule>(&session),
+        Noun::Location => ours::<BackupStorageLocation>(&session),
+        Noun::SnapshotLocation => ours::<VolumeSnapshotLocation>(&session),
+        _ => Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&())),
+    };
+    let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;
+    let mut names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
+    names.sort_by(|a, b| order(a, b));
+    Some(names)
+}
+
+fn ours<K: Resource<DynamicType = ()>>(session: &Session) -> Api<DynamicObject> {
+    Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<K>(&()))
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Steps from one value to others: `.metadata.name`, `[0]`, `[*]`, `['a.b/c']`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Path {
+pub(crate) struct Path {
     /// `$`, or where the path begins within no `range`.
     from_root: bool,
     steps: Vec<Step>,
@@ -45,9 +45,8 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// What `-o jsonpath=` takes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template(Vec<Piece>);
+pub(crate) struct Template(Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
@@ -58,7 +57,7 @@ enum Piece {
 
 impl Path {
     /// Reads one path, in braces or not, with or without the first dot, as kubectl takes it for `--sort-by` and columns.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let inner = text.trim();
         let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner).trim();
         let dotted =
@@ -67,14 +66,14 @@ impl Path {
     }
 
     /// All values that it leads to; none where something is missing.
-    pub fn find<'value>(&self, value: &'value Value) -> Vec<&'value Value> {
+    pub(crate) fn find<'value>(&self, value: &'value Value) -> Vec<&'value Value> {
         find::path(self, value, value)
     }
 }
 
 impl Template {
     /// Reads a template; a path without braces is one, too.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("it is empty; it looks like {.items[*].metadata.name}".to_owned());
         }
@@ -85,7 +84,7 @@ impl Template {
     }
 
     /// What it makes of a value. Several values of one path are separated by a space, as kubectl does.
-    pub fn fill(&self, value: &Value) -> String {
+    pub(crate) fn fill(&self, value: &Value) -> String {
         let mut text = String::new();
         fill(&self.0, value, value, &mut text);
         text
@@ -110,7 +109,7 @@ fn fill(pieces: &[Piece], root: &Value, current: &Value, text: &mut String) {
 }
 
 /// A text as it is, anything else as JSON.
-pub fn show(value: &Value) -> String {
+pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -119,7 +118,7 @@ pub fn show(value: &Value) -> String {
 }
 
 /// Which of two values comes first. What is not there does, as with kubectl; numbers go by size, all else as text.
-pub fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     match (a, b) {
         (Some(Value::Number(a)), Some(Value::Number(b))) => {
             a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
@@ -131,14 +130,13 @@ pub fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
 }
 
 /// Sorts what is printed by one of its fields. What is equal stays in its order.
-pub fn sort<T: Serialize>(all: &mut [T], by: &Path) {
+pub(crate) fn sort<T: Serialize>(all: &mut [T], by: &Path) {
     all.sort_by_cached_key(|one| {
         let value = serde_json::to_value(one).unwrap_or_default();
         Key(by.find(&value).first().copied().cloned())
     });
 }
 
-/// A value that is sorted by.
 #[derive(PartialEq, Eq)]
 struct Key(Option<Value>);
 

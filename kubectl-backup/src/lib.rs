@@ -3,23 +3,32 @@
 //! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and gives the [`Exit`], so that tests see
 //! exactly what a person sees. Data goes to stdout, talk to stderr.
 
-pub mod cli;
-pub mod client;
-pub mod commands;
-pub mod complete;
-pub mod error;
-pub mod jsonpath;
-pub mod print;
-pub mod stored;
-pub mod terminal;
-pub mod view;
+mod backoff;
+mod cli;
+mod client;
+mod commands;
+mod complete;
+mod error;
+mod fetched;
+mod jsonpath;
+mod print;
+mod stored;
+mod terminal;
+mod view;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches as _;
 
-pub use error::{Exit, Problem};
+use error::{Problem, ProblemKind};
+
+pub use error::Exit;
 pub use terminal::Terminal;
+
+/// The command line, for those who look at all commands.
+pub fn command() -> clap::Command {
+    cli::command()
+}
 
 /// Parses the arguments and runs the command on a runtime of its own. Help is printed without one.
 pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> Exit {
@@ -29,9 +38,7 @@ pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Term
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(Box::pin(perform(task, &mut terminal))),
-        Err(error) => {
-            report(&Problem::Other { message: format!("cannot start: {error}"), remedy: None }, &mut terminal)
-        }
+        Err(error) => report(&Problem::other(format!("cannot start: {error}")), &mut terminal),
     }
 }
 
@@ -45,7 +52,6 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Termin
 
 /// What the arguments ask for.
 enum Task {
-    /// A command.
     Command(Box<cli::Cli>),
     /// What could be typed next: words that are no command yet.
     Complete(Vec<OsString>),
@@ -68,7 +74,7 @@ async fn perform(task: Task, terminal: &mut Terminal) -> Exit {
 
 /// Help and version go to stdout (done); a mistake in the arguments goes to stderr (usage).
 fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
-    let mut command = cli::Cli::command();
+    let mut command = cli::command();
     if let Some(width) = terminal.width {
         command = command.term_width(width);
     }
@@ -99,8 +105,8 @@ fn restore_tip(args: &[OsString]) -> Option<String> {
 }
 
 async fn execute(cli: cli::Cli, terminal: &mut Terminal) -> Exit {
-    terminal.choose_colour(cli.global.color);
-    match Box::pin(commands::dispatch(cli, terminal)).await {
+    terminal.flags = cli.global;
+    match Box::pin(commands::dispatch(cli.command, terminal)).await {
         Ok(exit) => exit,
         Err(problem) => report(&problem, terminal),
     }
@@ -108,12 +114,12 @@ async fn execute(cli: cli::Cli, terminal: &mut Terminal) -> Exit {
 
 /// One sentence, then the remedy.
 fn report(problem: &Problem, terminal: &mut Terminal) -> Exit {
-    if matches!(problem, Problem::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe) {
-        return Exit::Failed; // the reader has gone: there is nobody to tell
+    if problem.kind == ProblemKind::Output(std::io::ErrorKind::BrokenPipe) {
+        return Exit::Failed; // the reader has gone
     }
     let label = terminal.err_style().bad("error:");
     terminal.say(&format!("{label} {problem}"));
-    if let Some(remedy) = problem.remedy() {
+    if let Some(remedy) = &problem.remedy {
         terminal.say(&format!("  {remedy}"));
     }
     problem.exit()

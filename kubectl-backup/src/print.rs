@@ -1,16 +1,11 @@
 //! How things are shown: columns, the describe screen, ages, JSON and YAML, colour.
 
-pub mod age;
-pub mod describe;
-pub mod form;
-pub mod guarded;
-pub mod json;
-pub mod locks;
-pub mod operations;
-pub mod profiles;
-pub mod progress;
-pub mod schedule;
-pub mod style;
-pub mod sync;
-pub mod table;
-pub mod verify;
+mod age;
+pub(crate) mod describe;
+pub(crate) mod json;
+mod style;
+mod table;
+
+pub(crate) use age::{ago, human, seconds, since, took, until};
+pub(crate) use style::{Style, Tone};
+pub(crate) use table::{plain, table};

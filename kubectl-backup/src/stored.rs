@@ -2,14 +2,13 @@
 //!
 //! A DownloadRequest asks for the file and names the hash of a key that is made here and sent along only when the file is
 //! fetched ([`backup_core::reading`]). A Velero server, which knows nothing of keys, answers with a URL of the bucket; that is
-//! followed, as its own command does. A connection that breaks is gone on with where it broke; a key that is used up or over by
+//! followed, as its own command does. A connection that breaks is continued where it broke; a key that is used up or over by
 //! then is replaced by a new one.
 
 mod document;
 mod pipe;
-mod url;
 
-use std::{cell::Cell, time::Duration};
+use std::time::Duration;
 
 use backup_core::{
     api::{
@@ -26,6 +25,7 @@ use http::{
 };
 use http_body_util::{BodyExt as _, Limited, combinators::UnsyncBoxBody};
 use kube::{
+    ResourceExt as _,
     api::{ObjectMeta, PostParams},
     client::Body,
     core::Status,
@@ -33,94 +33,104 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    backoff::backoff,
     client::Session,
-    commands::pause::pause,
-    error::{About, Problem, causes},
-    print::table::plain,
+    error::{About, Problem, ProblemKind, causes, slow},
+    print::plain,
 };
 
-pub use document::{document, sized};
-pub use pipe::piped;
+pub(crate) use document::{document, sized};
+pub(crate) use pipe::piped;
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How long the controller gets to answer a request.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Pauses between tries.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 /// The longest message of an error that is read (bytes).
 const MAX_STATUS: usize = 64 * 1024;
 
-/// A file.
+/// A file of a backup or restore.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
-    /// Which one.
-    pub kind: DownloadTargetKind,
+pub(crate) struct StoredFile<'a> {
+    kind: DownloadTargetKind,
     /// Name of the backup or restore.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Its uid: another one of the name is not what is meant.
-    pub uid: &'a str,
+    uid: &'a str,
+}
+
+impl<'a> StoredFile<'a> {
+    /// A file of the backup or restore with this metadata.
+    pub(crate) fn of(kind: DownloadTargetKind, meta: &'a ObjectMeta) -> Self {
+        let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
+        Self { kind, name: name.unwrap_or_default(), uid: uid.unwrap_or_default() }
+    }
+
+    fn title(&self) -> String {
+        format!("{} of {}", self.kind.as_str(), self.name)
+    }
 }
 
 /// Reads a file as it is stored; gives its length (bytes). `sink` gets the bytes in order, each once; `talk` what a person should
 /// know meanwhile.
-pub async fn read(
+pub(crate) async fn read(
     session: &Session,
-    wanted: &Wanted<'_>,
+    file: &StoredFile<'_>,
     mut sink: impl FnMut(&[u8]) -> Result<(), Problem>,
     mut talk: impl FnMut(&str),
 ) -> Result<u64, Problem> {
-    let mut reading = Reading { session, wanted, grant: None, offset: 0, size: None, version: None };
-    let (mut since, mut tries) = (Instant::now(), 0);
+    let mut reading = FileReader { session, file, grant: None, offset: 0, size: None, version: None };
+    let (mut since, mut pauses, mut is_first) = (Instant::now(), pauses(), true);
     loop {
         let before = reading.offset;
         let problem = match reading.attempt(&mut sink).await {
             Ok(()) => return Ok(reading.offset),
-            Err(Trouble::Final(problem)) => return Err(problem),
-            Err(Trouble::Passing(problem)) => problem,
+            Err(ReadError::Final(problem)) => return Err(problem),
+            Err(ReadError::Retryable(problem)) => problem,
         };
         if reading.offset > before {
-            (since, tries) = (Instant::now(), 0);
+            (since, pauses, is_first) = (Instant::now(), self::pauses(), true);
         }
         if since.elapsed() > PATIENCE {
             return Err(problem);
         }
-        if tries == 0 {
+        if std::mem::take(&mut is_first) {
             talk(&format!("{problem}; trying again"));
         }
-        sleep(pause(tries, PAUSES.0, PAUSES.1)).await;
-        tries += 1;
+        sleep(pauses.next().unwrap_or(PATIENCE)).await;
     }
 }
 
-/// A file on its way, from either of both.
+fn pauses() -> impl Iterator<Item = Duration> {
+    backoff(Duration::from_millis(200), Duration::from_secs(2))
+}
+
+/// A file on its way, from the controller or from the store.
 type Bytes = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Whether trying again may help.
-enum Trouble {
-    Passing(Problem),
+enum ReadError {
+    Retryable(Problem),
     Final(Problem),
 }
 
-impl From<Problem> for Trouble {
+impl From<Problem> for ReadError {
     fn from(problem: Problem) -> Self {
-        if problem.is_transient() { Self::Passing(problem) } else { Self::Final(problem) }
+        if problem.is_transient() { Self::Retryable(problem) } else { Self::Final(problem) }
     }
 }
 
-/// What the server gave.
 enum Grant {
     /// The controller: where, by way of the API server, and with which key.
     Path { path: String, key: Key },
-    /// A Velero server: a URL of the bucket that opens the file to whoever has it. The key is not for that.
+    /// A Velero server: a URL of the bucket that opens the file to everyone who has it. The key is not for that.
     Url(String),
 }
 
-struct Reading<'a> {
+struct FileReader<'a> {
     session: &'a Session,
-    wanted: &'a Wanted<'a>,
+    file: &'a StoredFile<'a>,
     grant: Option<Grant>,
-    /// Bytes that came.
     offset: u64,
     /// Of the whole, once that is known.
     size: Option<u64>,
@@ -128,11 +138,14 @@ struct Reading<'a> {
     version: Option<String>,
 }
 
-impl Reading<'_> {
-    async fn attempt(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), Problem>) -> Result<(), Trouble> {
+impl FileReader<'_> {
+    async fn attempt(
+        &mut self,
+        sink: &mut impl FnMut(&[u8]) -> Result<(), Problem>,
+    ) -> Result<(), ReadError> {
         let grant = match self.grant.take() {
             Some(grant) => grant,
-            None => ask(self.session, self.wanted).await?,
+            None => ask(self.session, self.file).await?,
         };
         let sent = timeout(self.session.request_timeout, self.send(&grant)).await;
         let of_store = matches!(grant, Grant::Url(_));
@@ -150,23 +163,25 @@ impl Reading<'_> {
             let frame = timeout(self.session.request_timeout, body.frame()).await;
             let frame = match frame.map_err(|_| self.slow())? {
                 Some(Ok(frame)) => frame,
-                Some(Err(error)) => return Err(Trouble::Passing(self.broken(&causes(&*error)))),
+                Some(Err(error)) => return Err(ReadError::Retryable(self.broken(&causes(&*error)))),
                 None => break,
             };
             let Ok(mut bytes) = frame.into_data() else { continue };
             let known = skip.min(bytes.len() as u64);
             skip -= known;
             let _ = bytes.split_to(usize::try_from(known).unwrap_or(bytes.len()));
-            sink(&bytes).map_err(Trouble::Final)?;
+            sink(&bytes).map_err(ReadError::Final)?;
             self.offset += bytes.len() as u64;
         }
         match self.size {
-            Some(size) if size != self.offset => Err(Trouble::Passing(self.broken("the connection ended"))),
+            Some(size) if size != self.offset => {
+                Err(ReadError::Retryable(self.broken("the connection ended")))
+            }
             _ => Ok(()),
         }
     }
 
-    async fn send(&self, grant: &Grant) -> Result<Response<Bytes>, Trouble> {
+    async fn send(&self, grant: &Grant) -> Result<Response<Bytes>, ReadError> {
         match grant {
             Grant::Path { path, key } => {
                 let request = self.request(Request::get(path).header(KEY_HEADER, key.as_str()))?;
@@ -175,7 +190,7 @@ impl Reading<'_> {
             }
             Grant::Url(url) => {
                 let request = self.request(Request::get(url))?;
-                url::send(request).await.map_err(|why| Trouble::Passing(self.other(why)))
+                send_to_store(request).await.map_err(|why| ReadError::Retryable(self.other(why)))
             }
         }
     }
@@ -191,13 +206,12 @@ impl Reading<'_> {
     }
 
     /// How many bytes of the answer are known already; none if it is no file.
-    fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, Trouble> {
+    fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, ReadError> {
         let (headers, code) = (response.headers(), response.status());
         let version = text(headers, &ETAG);
         let changed = || {
-            let why = format!("{} has changed while it was read", self.title());
-            let remedy = Some("Try again.".to_owned());
-            Trouble::Final(Problem::Other { message: why, remedy })
+            let why = format!("{} has changed while it was read", self.file.title());
+            ReadError::Final(Problem::other(why).with_remedy("Try again."))
         };
         let other_version = self.offset > 0 && version != self.version;
         match code {
@@ -216,7 +230,7 @@ impl Reading<'_> {
                 if number(begin) != Some(self.offset) {
                     let why =
                         format!("bytes from {} on were asked for, and the answer has {range:?}", self.offset);
-                    return Err(Trouble::Final(self.other(why)));
+                    return Err(ReadError::Final(self.other(why)));
                 }
                 Ok(Some(0))
             }
@@ -226,20 +240,20 @@ impl Reading<'_> {
     }
 
     /// The store's refusal: a URL is good for ten minutes, and is given also where there is no file.
-    fn refused_by_store(&mut self, response: &Response<Bytes>) -> Trouble {
+    fn refused_by_store(&mut self, response: &Response<Bytes>) -> ReadError {
         let code = response.status();
         if code == StatusCode::NOT_FOUND {
-            let message = format!("there is no {} in the store", self.title());
-            return Trouble::Final(Problem::NoFile { message });
+            let message = format!("there is no {} in the store", self.file.title());
+            return ReadError::Final(Problem::new(ProblemKind::NoFile, message));
         }
         if code == StatusCode::FORBIDDEN {
             self.grant = None;
         }
-        Trouble::Passing(self.other(format!("the store answers {code}")))
+        ReadError::Retryable(self.other(format!("the store answers {code}")))
     }
 
     /// The controller's refusal, or the API server's.
-    async fn refused(&mut self, response: Response<Bytes>) -> Result<(), Trouble> {
+    async fn refused(&mut self, response: Response<Bytes>) -> Result<(), ReadError> {
         let code = response.status();
         let body = Limited::new(response.into_body(), MAX_STATUS).collect();
         let body = timeout(self.session.request_timeout, body).await.map_err(|_| self.slow())?;
@@ -252,37 +266,32 @@ impl Reading<'_> {
         if details.is_none_or(|details| details.kind != STATUS_KIND) {
             // The proxy does not reach the controller, or the API server does not let us through.
             if code == StatusCode::NOT_FOUND {
-                let message = format!(
-                    "the API server does not lead to the controller's files: {}",
-                    plain(&status.message)
-                );
-                let remedy = Some("Install the Service backup-controller from deploy/base.".to_owned());
-                return Err(Trouble::Final(Problem::Other { message, remedy }));
+                let why = plain(&status.message);
+                let problem =
+                    Problem::other(format!("the API server does not lead to the controller's files: {why}"))
+                        .with_remedy("Install the Service backup-controller from deploy/base.");
+                return Err(ReadError::Final(problem));
             }
             return Err(self.explain(kube::Error::Api(Box::new(status))).into());
         }
-        let problem = self.other(plain(&status.message));
-        match code {
-            StatusCode::FORBIDDEN => {
-                self.grant = None;
-                Err(Trouble::Passing(problem))
+        let message = plain(&status.message);
+        let problem = match code {
+            StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE => {
+                if code == StatusCode::FORBIDDEN {
+                    self.grant = None;
+                }
+                return Err(ReadError::Retryable(self.other(message)));
             }
-            StatusCode::SERVICE_UNAVAILABLE => Err(Trouble::Passing(problem)),
-            StatusCode::NOT_FOUND => Err(Trouble::Final(Problem::NoFile { message: plain(&status.message) })),
-            StatusCode::UNPROCESSABLE_ENTITY => {
-                Err(Trouble::Final(Problem::BadFile { message: plain(&status.message) }))
-            }
-            _ => Err(Trouble::Final(Problem::NotGiven { message: plain(&status.message) })),
-        }
-    }
-
-    fn title(&self) -> String {
-        title(self.wanted)
+            StatusCode::NOT_FOUND => Problem::new(ProblemKind::NoFile, message),
+            StatusCode::UNPROCESSABLE_ENTITY => Problem::bad_file(message),
+            _ => Problem::new(ProblemKind::NotGiven, message),
+        };
+        Err(ReadError::Final(problem))
     }
 
     fn other(&self, why: String) -> Problem {
-        let doing = format!("cannot read {}", self.title());
-        Problem::Api { doing, code: 0, retry_after: None, message: why }
+        let kind = ProblemKind::Api { code: 0, retry_after: None };
+        Problem { doing: format!("cannot read {}", self.file.title()), ..Problem::new(kind, why) }
     }
 
     fn broken(&self, why: &str) -> Problem {
@@ -290,18 +299,13 @@ impl Reading<'_> {
     }
 
     fn explain(&self, error: kube::Error) -> Problem {
-        let about = About { verb: "read", kind: "file", plural: "services/proxy", name: &self.title() };
-        about.explain(error, &self.session.server, &self.session.namespace)
+        self.session.explain(&About::called("read", "file", "services/proxy", &self.file.title()), error)
     }
 
     fn slow(&self) -> Problem {
-        let doing = format!("cannot read {}", self.title());
-        Problem::Slow { doing, server: self.session.server.clone(), after: self.session.request_timeout }
+        let doing = format!("cannot read {}", self.file.title());
+        slow(&doing, &self.session.server, self.session.request_timeout)
     }
-}
-
-fn title(wanted: &Wanted<'_>) -> String {
-    format!("{} of {}", wanted.kind.as_str(), wanted.name)
 }
 
 fn text(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
@@ -313,24 +317,15 @@ fn number(text: Option<&str>) -> Option<u64> {
 }
 
 /// Asks the controller, and waits for its answer. It removes the request itself, once it is used up or over.
-async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
+async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadError> {
     let mut random = [0; KEY_LENGTH];
-    rustls::crypto::ring::default_provider().secure_random.fill(&mut random).map_err(|_| {
-        Trouble::Final(Problem::Other {
-            message: "this machine gives no random numbers".to_owned(),
-            remedy: None,
-        })
-    })?;
+    let random_source = rustls::crypto::ring::default_provider().secure_random;
+    random_source.fill(&mut random).map_err(|_| Problem::other("this machine gives no random numbers"))?;
     let key = Key::new(random);
-    let annotations = [
-        (READ_KEY_ANNOTATION.to_owned(), key.hash()),
-        (READ_UID_ANNOTATION.to_owned(), wanted.uid.to_owned()),
-    ];
-    let target = DownloadTarget {
-        kind: wanted.kind.clone(),
-        name: wanted.name.to_owned(),
-        ..DownloadTarget::default()
-    };
+    let annotations =
+        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (READ_UID_ANNOTATION.to_owned(), file.uid.to_owned())];
+    let target =
+        DownloadTarget { kind: file.kind.clone(), name: file.name.to_owned(), ..DownloadTarget::default() };
     let mut request =
         DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
     request.metadata = ObjectMeta {
@@ -338,39 +333,52 @@ async fn ask(session: &Session, wanted: &Wanted<'_>) -> Result<Grant, Trouble> {
         annotations: Some(annotations.into()),
         ..ObjectMeta::default()
     };
-    let api = session.api::<DownloadRequest>();
-    let about = |verb, name| About { verb, kind: "downloadrequest", plural: "downloadrequests", name };
-    let created = session.call(about("create", ""), api.create(&PostParams::default(), &request)).await?;
-    let name = created.metadata.name.unwrap_or_default();
-    let (end, looks) = (Instant::now() + ANSWER.min(session.request_timeout), Cell::new(0));
-    loop {
-        let status = session.call(about("get", &name), api.get(&name)).await?.status;
+    let name = session.create(&request, &PostParams::default()).await?.name_any();
+    let end = Instant::now() + ANSWER.min(session.request_timeout);
+    for pause in backoff(Duration::from_millis(30), Duration::from_millis(500)) {
+        let status = session.get::<DownloadRequest>(&name).await?.status;
         match status.phase {
             Some(DownloadRequestPhase::Processed) => {
                 let url = status.download_url.unwrap_or_default();
                 if is_path(&url, &session.namespace, &name) {
                     return Ok(Grant::Path { path: url, key });
                 }
-                if url::is_one(&url) {
+                if ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)) {
                     return Ok(Grant::Url(url));
                 }
-                let message =
-                    format!("the server gives {} by {:?}, which is no URL", title(wanted), plain(&url));
-                return Err(Trouble::Final(Problem::Other { message, remedy: None }));
+                let (title, url) = (file.title(), plain(&url));
+                let message = format!("the server gives {title} by {url:?}, which is no URL");
+                return Err(ReadError::Final(Problem::other(message)));
             }
             Some(DownloadRequestPhase::Failed) => {
                 let message = plain(&status.message.unwrap_or_default());
-                return Err(Trouble::Final(Problem::NotGiven { message }));
+                return Err(ReadError::Final(Problem::new(ProblemKind::NotGiven, message)));
             }
             _ => {}
         }
         if Instant::now() >= end {
-            let namespace = session.namespace.clone();
-            return Err(Trouble::Final(Problem::Unanswered { request: name, namespace, after: ANSWER }));
+            break;
         }
-        sleep(pause(looks.replace(looks.get() + 1), Duration::from_millis(30), Duration::from_millis(500)))
-            .await;
+        sleep(pause).await;
     }
+    let message = format!("the controller has not answered downloadrequest {name:?} within {ANSWER:?}");
+    let remedy = format!(
+        "Check that it runs: kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller",
+        session.namespace
+    );
+    Err(ReadError::Final(Problem::new(ProblemKind::Unanswered, message).with_remedy(remedy)))
+}
+
+/// Sends a request to the URL of a bucket, as a Velero server gives it: without anything that the API server knows of us. The
+/// error is a sentence, without the URL: that opens the file.
+async fn send_to_store(request: Request<Body>) -> Result<Response<Bytes>, String> {
+    let explain =
+        |error: reqwest::Error| format!("the store cannot be reached: {}", causes(&error.without_url()));
+    let (parts, _) = request.into_parts();
+    let client = reqwest::Client::builder().build().map_err(explain)?;
+    let sent = client.get(parts.uri.to_string()).headers(parts.headers).send().await.map_err(explain)?;
+    Ok(Response::<reqwest::Body>::from(sent)
+        .map(|body| body.map_err(|error| error.without_url().into()).boxed_unsync()))
 }
 
 /// Whether this is a path to the file of this request, by some Service of the installation. The key goes nowhere else.

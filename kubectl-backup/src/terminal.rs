@@ -4,12 +4,15 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use jiff::Timestamp;
 
-use crate::{cli::Colour, print::style::Style};
+use crate::{
+    cli::{Colour, GlobalArgs},
+    print::Style,
+};
 
 /// Gives an environment variable's value.
 pub type Variables = Box<dyn Fn(&str) -> Option<String>>;
 
-/// Streams, environment and clock of one run. Tests bring their own.
+/// Streams, environment, clock and global flags of one run. Tests bring their own.
 pub struct Terminal {
     /// Where data goes.
     pub out: Box<dyn Write>,
@@ -29,11 +32,12 @@ pub struct Terminal {
     pub var: Variables,
     /// The time, for display and for names made from it.
     pub now: Box<dyn Fn() -> Timestamp>,
-    colour: Colour,
+    /// The flags of every command.
+    pub(crate) flags: GlobalArgs,
 }
 
 impl Terminal {
-    /// The process's own.
+    /// Streams, environment and clock of the process.
     pub fn standard() -> Self {
         Self {
             out: Box::new(std::io::stdout()),
@@ -45,7 +49,7 @@ impl Terminal {
             width: None,
             var: Box::new(|name| std::env::var(name).ok()),
             now: Box::new(Timestamp::now),
-            colour: Colour::Auto,
+            flags: GlobalArgs::default(),
         }
     }
 
@@ -61,43 +65,38 @@ impl Terminal {
             width: Some(100),
             var: Box::new(|_| None),
             now: Box::new(move || now),
-            colour: Colour::Auto,
+            flags: GlobalArgs::default(),
         }
     }
 
     /// The time.
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         (self.now)()
     }
 
     /// An environment variable, unless it is unset or empty.
-    pub fn var(&self, name: &str) -> Option<String> {
+    pub(crate) fn var(&self, name: &str) -> Option<String> {
         (self.var)(name).filter(|value| !value.is_empty())
     }
 
     /// Whether a variable is set to something.
-    pub fn has_var(&self, name: &str) -> bool {
+    pub(crate) fn has_var(&self, name: &str) -> bool {
         self.var(name).is_some()
     }
 
-    /// What `--color` says.
-    pub fn choose_colour(&mut self, colour: Colour) {
-        self.colour = colour;
-    }
-
     /// How to paint data.
-    pub fn out_style(&self) -> Style {
+    pub(crate) fn out_style(&self) -> Style {
         self.style(self.out_is_terminal)
     }
 
     /// How to paint talk.
-    pub fn err_style(&self) -> Style {
+    pub(crate) fn err_style(&self) -> Style {
         self.style(self.err_is_terminal)
     }
 
     /// `--color` first, then `NO_COLOR` (any value but empty; no-color.org), then whether a person reads.
     fn style(&self, is_terminal: bool) -> Style {
-        Style::new(match self.colour {
+        Style::new(match self.flags.color {
             Colour::Always => true,
             Colour::Never => false,
             Colour::Auto => {
@@ -107,29 +106,29 @@ impl Terminal {
     }
 
     /// Writes data to stdout, as it is.
-    pub fn data(&mut self, text: &str) -> std::io::Result<()> {
+    pub(crate) fn data(&mut self, text: &str) -> std::io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 
     /// Writes a line of talk to stderr. A closed stderr is no reason to stop.
-    pub fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         self.talk_raw(&format!("{line}\n"));
     }
 
     /// Writes to stderr without a line end.
-    pub fn talk_raw(&mut self, text: &str) {
+    pub(crate) fn talk_raw(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes());
         let _ = self.err.flush();
     }
 
-    /// Whether somebody can be asked.
-    pub fn can_ask(&self) -> bool {
+    /// Whether a person can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
         self.in_is_terminal && self.err_is_terminal
     }
 
-    /// Asks for a yes on the terminal; `None` where nobody can answer.
-    pub fn confirm(&mut self, question: &str) -> Option<bool> {
+    /// Asks for a yes on the terminal; `None` where no person can answer.
+    pub(crate) fn confirm(&mut self, question: &str) -> Option<bool> {
         if !self.can_ask() {
             return None;
         }

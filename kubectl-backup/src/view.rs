@@ -1,21 +1,27 @@
-//! What is shown, as data: pure functions from objects of the API and the time.
+//! What is shown: the documents as data, made by pure functions from objects of the API and the time, and their screens.
 
-pub mod backup;
-pub mod deletion;
-pub mod description;
-pub mod doctor;
-pub mod guarded;
-pub mod list;
-pub mod location;
-pub mod locks;
-pub mod next;
-pub mod part;
-pub mod profiles;
-pub mod progress;
-pub mod restore;
-pub mod schedule;
-pub mod snapshot_location;
-pub mod stored;
-pub mod sync;
-pub mod verify;
-pub mod version;
+pub(crate) mod backup;
+pub(crate) mod description;
+pub(crate) mod doctor;
+pub(crate) mod guarded;
+pub(crate) mod location;
+pub(crate) mod locks;
+pub(crate) mod profiles;
+pub(crate) mod progress;
+pub(crate) mod related;
+pub(crate) mod restore;
+pub(crate) mod schedule;
+pub(crate) mod stored;
+pub(crate) mod sync;
+pub(crate) mod table_kind;
+pub(crate) mod verify;
+pub(crate) mod version;
+pub(crate) mod workload;
+
+pub(crate) use description::{
+    API_VERSION, Attempts, Count, Description, Fact, Moment, Restorable, Verdict, counted, troubles,
+};
+pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
+pub(crate) use stored::{Contents, Message, Messages, ResourceList, Stored};
+pub(crate) use table_kind::{Columns, KindTable, TableKind, full_name, unreadable_warning};
+pub(crate) use workload::{WorkStatus, Workload, WorkloadFacts, verdict};

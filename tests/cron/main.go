@@ -1,5 +1,5 @@
 // Asks the two libraries that Velero has read cron expressions with, and writes what they say as JSON: the golden vectors of
-// core/src/cron (see README.md).
+// crates/core/src/cron (see README.md).
 package main
 
 import (

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::wait::{eventually, when};
+use crate::wait::{eventually, gone, when};
 
 /// An application in three namespaces.
 #[derive(Clone, Debug)]
@@ -292,15 +292,4 @@ pub async fn create_all(client: &Client, objects: Vec<(ApiResource, Value)>) -> 
         .buffer_unordered(CONNECTIONS)
         .try_collect()
         .await
-}
-
-/// Waits until an object is gone.
-pub async fn gone<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    eventually(&format!("{name} gone"), Duration::from_mins(2), async || {
-        Ok::<_, kube::Error>(when(api.get_metadata_opt(name).await?.is_none(), "still there"))
-    })
-    .await
 }

@@ -1,8 +1,10 @@
 //! Where the programs are: ours from cargo's target folder, the control plane's built once from the Go module.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, bail};
@@ -33,6 +35,9 @@ pub fn cargo() -> Command {
     command
 }
 
+/// The variable with a folder of programs to take in place of those that cargo builds.
+pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
+
 /// The three programs of the project, built with this profile (`dev` or `release`).
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -45,21 +50,37 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them (cargo does nothing when they are fresh) and says where they are. With `BACKUP_TESTS_PROGRAMS` it
+    /// Builds them once (cargo does nothing when they are fresh) and says where they are. With `BACKUP_TESTS_PROGRAMS` it
     /// takes those in that folder instead: an older build to compare with, or what a release ships.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
-        if let Some(folder) = std::env::var_os("BACKUP_TESTS_PROGRAMS") {
+        // Worlds that start side by side wait here for the first one.
+        static BUILT: Mutex<BTreeMap<String, Programs>> = Mutex::new(BTreeMap::new());
+        if let Some(folder) = std::env::var_os(PROGRAMS) {
             return Ok(Self::in_folder(Path::new(&folder)));
         }
-        let status = cargo()
-            // All of the workspace, so that features are the same as in every other build and nothing is built twice.
-            .args(["build", "--workspace", "--bins", "--profile", profile])
-            .status()
-            .context("run cargo")?;
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(programs) = built.get(profile) {
+            return Ok(programs.clone());
+        }
+        let mut command = cargo();
+        // All of the workspace, so that features are the same as in every other build and nothing is built twice.
+        command.args(["build", "--workspace", "--bins", "--profile", profile]);
+        if profile != "dev" {
+            // Measured programs are optimised by the compiler as it is, and not by the one that lints.
+            command.env_remove("RUSTC_WORKSPACE_WRAPPER");
+        }
+        let status = command.status().context("run cargo")?;
         if !status.success() {
             bail!("cargo build failed ({status})");
         }
-        Ok(Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile })))
+        let programs = Self::in_folder(&target().join(if profile == "dev" { "debug" } else { profile }));
+        built.insert(profile.to_owned(), programs.clone());
+        Ok(programs)
+    }
+
+    /// Where they are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.controller.parent().unwrap_or(&self.controller)
     }
 
     fn in_folder(folder: &Path) -> Self {
@@ -146,6 +167,9 @@ pub fn go_available() -> bool {
 
 /// Builds a package of a module in `tests`, unless this very source was built before.
 fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
+    // Worlds that start side by side wait here for the first one.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let source = root().join("tests").join(module);
     let binary = target().join(module).join(checksum(&source)?).join(name);
     if binary.exists() {

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use backup_core::api::Backup;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::plugin::Ran;
+use crate::{install::NAMESPACE, plugin::Ran};
 
 /// kubectl and the client-go program, with the kubeconfig that they use.
 #[derive(Clone, Debug)]
@@ -84,4 +85,13 @@ impl Kubectl {
         command.env("KUBECACHEDIR", self.folder.join("cache")).env("HOME", &self.folder);
         command
     }
+}
+
+/// A Backup with its kind and its namespace, as it stands in a file.
+pub fn with_kind(backup: &Backup) -> Value {
+    let mut object = serde_json::to_value(backup).unwrap_or_default();
+    object["apiVersion"] = "velero.io/v1".into();
+    object["kind"] = "Backup".into();
+    object["metadata"]["namespace"] = NAMESPACE.into();
+    object
 }

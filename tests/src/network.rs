@@ -13,7 +13,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    binaries::{PlanePrograms, Programs, build_control_plane, build_plugins, go_available, s3_available},
+    binaries::{
+        PROGRAMS, PlanePrograms, Programs, build_control_plane, build_plugins, go_available, s3_available,
+    },
     snapshots,
 };
 
@@ -54,7 +56,7 @@ pub fn free_address() -> anyhow::Result<SocketAddr> {
 /// [`NoNetwork`] where none can be made; programs that can't be built.
 pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
     // What has to be fetched is fetched here: inside there is no way out.
-    Programs::build("dev")?;
+    let programs = Programs::build("dev")?;
     PlanePrograms::find()?;
     if s3_available() {
         build_control_plane()?;
@@ -74,6 +76,7 @@ pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Res
     }
     command.args(["sh", "-c", make, &ADDRESS.to_string()]);
     command.arg(std::env::current_exe()?).args(arguments).env(INSIDE, "yes");
+    command.env(PROGRAMS, programs.folder());
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| NoNetwork(error.to_string()))?;
     let output = child.stdout.take().context("no output")?;
     let mut lines = 0;

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use object_store::{
     ObjectStore as _,
     aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential},
@@ -233,6 +234,16 @@ impl S3 {
     pub async fn read(&self, bucket: &str, key: &str) -> anyhow::Result<Bytes> {
         use object_store::ObjectStoreExt as _;
         Ok(self.bucket(bucket)?.get(&key.into()).await?.bytes().await?)
+    }
+
+    /// The text in a stored object that is compressed.
+    pub async fn text(&self, bucket: &str, key: &str) -> anyhow::Result<String> {
+        Ok(std::io::read_to_string(MultiGzDecoder::new(self.read(bucket, key).await?.as_ref()))?)
+    }
+
+    /// The document in a stored object that is compressed.
+    pub async fn document(&self, bucket: &str, key: &str) -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.text(bucket, key).await?)?)
     }
 
     /// A credentials file in the form that locations expect.

@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::install;
+use crate::{binaries::go_available, install, skip::Skip};
 
 /// Where the definitions come from: the Go module that their authors publish.
 const MODULE: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.4.0";
@@ -42,11 +42,6 @@ pub enum Behaviour {
     Held,
 }
 
-/// Whether Go is there, and with it the definitions.
-pub fn available() -> bool {
-    Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
-}
-
 /// The definitions of the published module, fetched if they were not before.
 pub fn definitions() -> anyhow::Result<PathBuf> {
     let output = Command::new("go")
@@ -60,7 +55,7 @@ pub fn definitions() -> anyhow::Result<PathBuf> {
 }
 
 /// Applies the definitions, and waits until they are served.
-pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
+async fn install_definitions(client: &Client) -> anyhow::Result<()> {
     let folder = definitions()?;
     let files = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
     let files = files.map(|plural| folder.join(format!("snapshot.storage.k8s.io_{plural}.yaml")));
@@ -180,8 +175,12 @@ pub struct SnapshotController {
 type Storage = Arc<Mutex<BTreeSet<String>>>;
 
 impl SnapshotController {
-    /// Starts it.
-    pub fn start(client: &Client) -> Self {
+    /// Installs the definitions and starts it; a test is skipped where there is no Go to fetch them.
+    pub async fn start(client: &Client) -> anyhow::Result<Self> {
+        if !go_available() {
+            return Err(Skip("the definitions of snapshots come from a Go module").into());
+        }
+        install_definitions(client).await?;
         let storage = Storage::default();
         let play = Play { client: client.clone(), storage: Arc::clone(&storage) };
         let task = tokio::spawn(async move {
@@ -191,7 +190,7 @@ impl SnapshotController {
                 tokio::time::sleep(PERIOD).await;
             }
         });
-        Self { task, storage }
+        Ok(Self { task, storage })
     }
 
     /// Puts a snapshot into the storage system, as another cluster would have.

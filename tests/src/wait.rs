@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use anyhow::bail;
+use kube::Api;
 use tokio::time::Instant;
 
 /// What a probe has found.
@@ -41,4 +42,15 @@ pub async fn eventually<T, E: fmt::Display>(
 /// `Ready` when the condition holds.
 pub fn when(condition: bool, seen: impl Into<String>) -> Probe<()> {
     if condition { Probe::Ready(()) } else { Probe::NotYet(seen.into()) }
+}
+
+/// Waits until an object is gone.
+pub async fn gone<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
+where
+    K: Clone + fmt::Debug + serde::de::DeserializeOwned,
+{
+    eventually(&format!("{name} is gone"), Duration::from_mins(2), async || {
+        Ok::<_, kube::Error>(when(api.get_metadata_opt(name).await?.is_none(), "it is still there"))
+    })
+    .await
 }

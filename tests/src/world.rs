@@ -1,22 +1,30 @@
 //! Everything a test needs at once: control plane, object store, the project installed, its programs running under
 //! their own ServiceAccounts.
 
+pub mod backups;
+mod builder;
+pub mod controllers;
+pub mod downloads;
+pub mod lock;
+mod namespaces;
+pub mod other_cluster;
+pub mod scripted;
+pub mod stored;
+
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupStorageLocation, LocationPhase, Restore, VeleroKind};
-use k8s_openapi::api::coordination::v1::Lease;
+use anyhow::Context as _;
+use backup_core::api::LocationPhase;
+pub use builder::WorldBuilder;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -34,174 +42,13 @@ use crate::{
     process::{Process, Spec},
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
+    skip::Skip,
     wait::{Probe, eventually, when},
 };
 
 /// The bucket of the default location.
 pub const BUCKET: &str = "backups";
 const START: Duration = Duration::from_mins(1);
-const ENDED: Duration = Duration::from_mins(5);
-/// The last words of a controller that ends because it may not lead any more.
-const LEASE_LOST: &str = "this replica ends and starts again";
-
-/// What to start.
-#[derive(Clone, Debug)]
-pub struct WorldBuilder {
-    api_servers: usize,
-    api_server_args: Vec<String>,
-    webhooks: usize,
-    controllers: usize,
-    naive: bool,
-    profile: String,
-    controller_args: Vec<String>,
-    webhook_args: Vec<String>,
-    peers: bool,
-    plugins: bool,
-    files: bool,
-}
-
-impl Default for WorldBuilder {
-    fn default() -> Self {
-        Self {
-            api_servers: 1,
-            api_server_args: Vec::new(),
-            webhooks: 2,
-            controllers: 1,
-            naive: false,
-            profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
-            controller_args: Vec::new(),
-            webhook_args: Vec::new(),
-            peers: false,
-            plugins: false,
-            files: false,
-        }
-    }
-}
-
-impl WorldBuilder {
-    /// How many API servers share the one etcd.
-    #[must_use]
-    pub fn api_servers(mut self, count: usize) -> Self {
-        self.api_servers = count;
-        self
-    }
-
-    /// Flags added to the API servers'.
-    #[must_use]
-    pub fn api_server_args(mut self, args: &[&str]) -> Self {
-        self.api_server_args = args.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// How many webhook replicas run; with none, the webhook is not registered.
-    #[must_use]
-    pub fn webhooks(mut self, count: usize) -> Self {
-        self.webhooks = count;
-        self
-    }
-
-    /// How many controller replicas run.
-    #[must_use]
-    pub fn controllers(mut self, count: usize) -> Self {
-        self.controllers = count;
-        self
-    }
-
-    /// Flags added to the controller's.
-    #[must_use]
-    pub fn controller_args(mut self, args: &[&str]) -> Self {
-        self.controller_args = args.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// Flags added to the webhook's.
-    #[must_use]
-    pub fn webhook_args(mut self, args: &[&str]) -> Self {
-        self.webhook_args = args.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// Webhook replicas know one another, so that one of them does all the writing of one ledger. Without, they get in
-    /// each other's way, which is what most tests want.
-    #[must_use]
-    pub fn peers(mut self) -> Self {
-        self.peers = true;
-        self
-    }
-
-    /// Puts plugins of Velero's kind into the controllers' plugin folder, where there is a Go to build them.
-    #[must_use]
-    pub fn plugins(mut self) -> Self {
-        self.plugins = true;
-        self
-    }
-
-    /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
-    /// ([`crate::network`]).
-    #[must_use]
-    pub fn files(mut self) -> Self {
-        self.files = true;
-        self
-    }
-
-    /// Whether it can only start in a network of its own.
-    pub fn needs_network(&self) -> bool {
-        self.files
-    }
-
-    /// The control: a webhook that looks and then allows takes the place of ours.
-    #[must_use]
-    pub fn naive_webhook(mut self) -> Self {
-        self.naive = true;
-        self
-    }
-
-    /// The cargo profile of the programs under test: `dev` or `release`.
-    #[must_use]
-    pub fn profile(mut self, profile: &str) -> Self {
-        profile.clone_into(&mut self.profile);
-        self
-    }
-
-    /// Starts all of it. What was started is ended when the world is dropped, also after an error.
-    pub async fn start(self) -> anyhow::Result<World> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let programs = Programs::build(&self.profile)?;
-        let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
-        let plane = ControlPlane::start(folder.path(), self.api_servers, &self.api_server_args).await?;
-        let client = plane.admin().await?;
-        install::install(&client).await?;
-        let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };
-        let mut world = World {
-            builder: self.clone(),
-            programs,
-            client,
-            plane,
-            s3,
-            webhooks: Vec::new(),
-            webhook_health: Vec::new(),
-            webhook_front: None,
-            webhook_ca: String::new(),
-            naive: None,
-            controllers: Vec::new(),
-            controller_health: Vec::new(),
-            plugins: None,
-            folder,
-        };
-        if self.plugins {
-            world.plugins = Plugins::install(world.folder(), world.plane.admin_kubeconfig())?;
-        }
-        world.start_webhooks().await?;
-        world.start_location().await?;
-        for number in 0..self.controllers {
-            world.start_controller(number).await?;
-        }
-        if self.controllers > 0 {
-            world.location_available("default").await?;
-        }
-        Ok(world)
-    }
-}
 
 /// A running world.
 pub struct World {
@@ -265,8 +112,12 @@ impl World {
         self.plane.service_account_kubeconfig(NAMESPACE, name).await
     }
 
-    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules when first asked for.
+    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules when first asked for; a test is
+    /// skipped where they cannot be.
     pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
+        if !s3_available() {
+            return Err(Skip("there is no kubectl of ours without Go").into());
+        }
         Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
     }
 
@@ -294,20 +145,6 @@ impl World {
         }
         self.controllers_run().await?;
         if self.controllers.is_empty() { Ok(()) } else { self.location_available("default").await }
-    }
-
-    /// Starts controllers that lost their lease again, as a Deployment does: who is paused for long has lost it, and how
-    /// long a test pauses one depends on the machine. Errors: one has ended for another reason.
-    pub async fn controllers_run(&mut self) -> anyhow::Result<()> {
-        for controller in &mut self.controllers {
-            if !controller.has_ended() {
-                continue;
-            }
-            let last = controller.tail(1);
-            ensure!(last.contains(LEASE_LOST), "{} ended by itself: {last}", controller.name());
-            controller.restart().await?;
-        }
-        Ok(())
     }
 
     /// The end of every process's log, for a test that failed.
@@ -423,46 +260,19 @@ impl World {
 
     /// Writes a BackupStorageLocation.
     pub async fn apply_location(&self, name: &str, spec: serde_json::Value) -> anyhow::Result<()> {
-        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
             "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec });
-        api.patch(name, &PatchParams::apply("backup-tests").force(), &Patch::Apply(&object)).await?;
+        let parameters = PatchParams::apply("backup-tests").force();
+        self.locations().patch(name, &parameters, &Patch::Apply(&object)).await?;
         Ok(())
     }
 
     /// Waits until a location has been found to be usable.
     pub async fn location_available(&self, name: &str) -> anyhow::Result<()> {
-        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually("location available", START, async || {
-            let status = api.get(name).await?.status;
+        eventually(&format!("location {name} is available"), START, async || {
+            let status = self.locations().get(name).await?.status;
             let seen = format!("{:?} {:?}", status.phase, status.message);
             Ok::<_, kube::Error>(when(status.phase == Some(LocationPhase::Available), seen))
-        })
-        .await
-        .map_err(|error| error.context(self.logs(15)))
-    }
-
-    /// Waits until a backup has ended, one way or another.
-    pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
-        self.ended(name, |backup: &Backup| (backup.phase().is_terminal(), backup.phase().to_string())).await
-    }
-
-    /// Waits until a restore has ended, one way or another.
-    pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
-        self.ended(name, |restore: &Restore| (restore.phase().is_terminal(), restore.phase().to_string()))
-            .await
-    }
-
-    async fn ended<K: VeleroKind + Clone + Debug + DeserializeOwned>(
-        &self,
-        name: &str,
-        seen: impl Fn(&K) -> (bool, String),
-    ) -> anyhow::Result<K> {
-        let api: Api<K> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually(&format!("{} {name} ended", K::kind(&())), ENDED, async || {
-            let object = api.get(name).await?;
-            let (terminal, phase) = seen(&object);
-            Ok::<_, kube::Error>(if terminal { Probe::Ready(object) } else { Probe::NotYet(phase) })
         })
         .await
         .map_err(|error| error.context(self.logs(15)))
@@ -501,23 +311,6 @@ impl World {
             answers(process, *health, "/readyz").await?;
         }
         Ok(())
-    }
-
-    /// Ends a controller as an upgrade does, starts it again, and waits until it leads.
-    pub async fn renew_controller(&mut self, number: usize) -> anyhow::Result<()> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let holder = async || {
-            let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
-            Ok::<_, kube::Error>(spec.holder_identity.unwrap_or_default())
-        };
-        let before = holder().await?;
-        self.controllers[number].stop(START).await?;
-        self.controllers[number].restart().await?;
-        eventually("the new controller leads", START, async || {
-            let now = holder().await?;
-            Ok::<_, kube::Error>(when(!now.is_empty() && now != before, now))
-        })
-        .await
     }
 
     fn start_program(

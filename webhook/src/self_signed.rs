@@ -152,7 +152,7 @@ fn made_of(secret: Secret) -> anyhow::Result<Made> {
 #[cfg(test)]
 mod tests {
     use axum_server::tls_rustls::RustlsConfig;
-    use backup_lock::fake_api::FakeApi;
+    use backup_testkit::FakeApi;
     use serde_json::json;
 
     use super::*;

@@ -11,11 +11,8 @@ use axum::{
     http::{Request, StatusCode},
 };
 use backup_core::profile::{Mode, OnConflict, Profile};
-use backup_lock::{
-    Guard, LedgerStore, ObjectKey, State, VELERO_SCOPE, activate,
-    admission::REFUSAL_MEMORY,
-    fake_api::{FakeApi, LEDGER_PATH},
-};
+use backup_lock::{Guard, LedgerStore, ObjectKey, State, VELERO_SCOPE, activate, admission::REFUSAL_MEMORY};
+use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -173,7 +170,7 @@ async fn the_ledger_is_read_again_to_refuse_unless_the_one_in_the_way_is_at_work
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
     api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
-    api.set_gone_for(LEDGER_PATH);
+    api.fail(|request| request.path == LEDGER_PATH);
     assert_eq!(replica.create("Backup", "b", "3", backup_spec()).await["status"]["code"], 403);
     api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
     assert_eq!(replica.create("Backup", "b", "4", backup_spec()).await["status"]["code"], 503);
@@ -385,9 +382,9 @@ async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
         let api = FakeApi::new();
         let replica = Replica::over(&api);
         if hung {
-            api.set_hung(true);
+            api.fault(|_, _| Some(Fault::Hang));
         } else {
-            api.set_gone(true);
+            api.fail(|_| true);
         }
         for dry in [false, true] {
             let mut request = creation("Backup", "b", "1", backup_spec());
@@ -409,7 +406,7 @@ async fn nothing_is_granted_but_by_a_write_that_succeeded() {
     let api = FakeApi::new();
     let (first, fresh) = (Replica::over(&api), Replica::over(&api));
     assert!(allowed(&first.create("Backup", "b1", "1", backup_spec()).await));
-    api.set_read_only(true);
+    api.fail(ApiRequest::is_write);
     // From memory, and from a fresh read.
     for replica in [first, fresh] {
         let refused = replica.create("Backup", "b2", "2", backup_spec()).await;
@@ -422,9 +419,9 @@ async fn a_replica_works_again_after_an_outage() {
     let api = FakeApi::new();
     let replica = Replica::over(&api);
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
-    api.set_gone(true);
+    api.fail(|_| true);
     assert!(!allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
-    api.set_gone(false);
+    api.recover();
     assert!(allowed(&replica.create("Backup", "b3", "3", backup_spec()).await));
 }
 

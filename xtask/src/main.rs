@@ -59,6 +59,9 @@ enum Task {
 }
 
 fn main() -> anyhow::Result<()> {
+    if test::is_rustdoc() {
+        return test::rustdoc();
+    }
     match Args::parse().task {
         Task::Demo { keep, controller_arg } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),

@@ -1,12 +1,14 @@
 //! Every check, in the order in which a failure is found soonest.
 
 use std::{
-    process::Command,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
-use backup_tests::binaries::root;
+use anyhow::{Context as _, bail, ensure};
+use backup_tests::binaries::{root, target};
+use serde_json::Value;
 
 /// Runs everything, or with a name only the end-to-end tests that contain it.
 pub fn run(only: Option<&str>) -> anyhow::Result<()> {
@@ -15,13 +17,10 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         return step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e", "--", name]));
     }
     step("format", cargo(&["fmt", "--all", "--check"]))?;
-    println!("==> generated files");
-    crate::generate::run(true)?;
-    step("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
-    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    docs.env("RUSTDOCFLAGS", "-D warnings");
-    step("documentation", docs)?;
-    one_tls_provider()?;
+    timed("build and lints", build)?;
+    timed("generated files", || crate::generate::run(true))?;
+    step("documentation", documentation()?)?;
+    timed("one TLS provider", one_tls_provider)?;
     if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", cargo(&["deny", "check", "bans", "licenses", "sources"]))?;
     } else {
@@ -47,20 +46,75 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Builds everything that is run below. A warning is an error; those of crates that were built before are repeated.
+fn build() -> anyhow::Result<()> {
+    let mut command = cargo(&["build", "--workspace", "--all-targets", "--message-format=json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo")?;
+    let mut warnings = 0;
+    for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
+        let message: Value = serde_json::from_str(&line?)?;
+        if let Some(text) = message["message"]["rendered"].as_str() {
+            warnings += 1;
+            eprint!("{text}");
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success() && warnings == 0, "{warnings} warnings and errors ({status})");
+    Ok(())
+}
+
+/// The documentation of the libraries, by the command that tests their examples: it hands rustdoc the crates as they were built
+/// above, where `cargo doc` would check all of them once more. This program stands in for rustdoc ([`rustdoc`]).
+fn documentation() -> anyhow::Result<Command> {
+    let mut command = cargo(&["test", "--workspace", "--doc", "--quiet"]);
+    command.env("RUSTDOC", std::env::current_exe()?).env(AS_RUSTDOC, "yes");
+    Ok(command)
+}
+
+/// Set where this program is run in the place of rustdoc.
+const AS_RUSTDOC: &str = "XTASK_AS_RUSTDOC";
+
+/// Whether this program is run in the place of rustdoc.
+pub fn is_rustdoc() -> bool {
+    std::env::var_os(AS_RUSTDOC).is_some()
+}
+
+/// Has rustdoc write the documentation of a crate that it was to test. A warning is an error.
+pub fn rustdoc() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut command = Command::new("rustdoc");
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--test" => {}
+            "--test-run-directory" => drop(arguments.next()),
+            _ => {
+                command.arg(argument);
+            }
+        }
+    }
+    let status = command.args(["-D", "warnings", "--out-dir"]).arg(target().join("doc")).status()?;
+    ensure!(status.success(), "rustdoc: {status}");
+    Ok(())
+}
+
 fn step(name: &str, mut command: Command) -> anyhow::Result<()> {
+    timed(name, || {
+        let status = command.status().with_context(|| format!("run {}", command.get_program().display()))?;
+        ensure!(status.success(), "{name}: failed ({status})");
+        Ok(())
+    })
+}
+
+fn timed(name: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     println!("==> {name}");
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("run {}", command.get_program().display()))?;
-    if !status.success() {
-        bail!("{name}: failed ({status})");
-    }
+    step()?;
     println!("    {name}: {}", seconds(start.elapsed()));
     Ok(())
 }
 
 /// Two TLS providers in one program make rustls panic at the first handshake.
 fn one_tls_provider() -> anyhow::Result<()> {
-    println!("==> one TLS provider");
     let tree = cargo(&["tree", "--workspace", "--prefix", "none", "--format", "{p}"]).output()?;
     let text = String::from_utf8_lossy(&tree.stdout);
     if let Some(line) =

@@ -5,19 +5,22 @@ use std::{
     future::Future,
 };
 
+use backup_actions::{ItemId, backup::BackupActionOutput};
 use backup_core::{
     api::Backup, resource_policy::ResourcePolicy, resources::ResourceFilter, selection::LabelFilter,
+};
+use backup_runtime::{
+    page::Listing,
+    walk::{self, Patience, Step},
 };
 use backup_store::{BackupWriter, ItemPath, ResourceList, Scope as Area, StoreError};
 use kube::Client;
 
 use super::{
-    action::{Executed, ItemId},
-    actions::Actions,
+    actions::BackupActions,
     halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
     natives::Natives,
-    page::Listing,
     progress::Progress,
     report::Report,
 };
@@ -41,7 +44,6 @@ mod seen;
 mod snapshot;
 mod take;
 mod tell;
-pub mod walk;
 mod wishes;
 
 use along::Kinds;
@@ -53,8 +55,6 @@ pub use renew::renew;
 use scope::Scope;
 use seen::Seen;
 use take::Way;
-pub use tell::name_of;
-use walk::{Patience, Step};
 
 /// Why a list has no end.
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
@@ -121,10 +121,10 @@ pub struct Given<'a, S> {
     pub backup: &'a Backup,
     /// What is to be collected.
     pub order: &'a Order,
-    /// Actions on items.
-    pub actions: &'a Actions,
+    /// BackupActions on items.
+    pub actions: &'a BackupActions,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations<Executed>,
+    pub operations: &'a mut dyn Operations<BackupActionOutput>,
     /// Runs commands in pods; none where they have been run.
     pub hooks: Option<&'a Hooks>,
     /// Has plugins take snapshots of volumes; none where they have been taken.
@@ -171,8 +171,8 @@ struct Collector<'a, S> {
     client: &'a Client,
     backup: &'a Backup,
     order: &'a Order,
-    actions: &'a Actions,
-    operations: &'a mut dyn Operations<Executed>,
+    actions: &'a BackupActions,
+    operations: &'a mut dyn Operations<BackupActionOutput>,
     hooks: Option<&'a Hooks>,
     natives: Option<&'a mut Natives>,
     sink: &'a mut S,
@@ -255,7 +255,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             );
             self.report.warn(Area::Velero, message);
         }
-        for problem in &self.actions.unusable {
+        for problem in self.actions.unusable() {
             self.report.error(Area::Velero, problem.clone());
         }
         self.take_lists().await?;

@@ -6,6 +6,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Footprint;
+use backup_runtime::{
+    backoff::Backoff,
+    retry::{self, PatchOutcome},
+    watch::{Undecodable, WatchEvent},
+};
 use kube::ResourceExt as _;
 use tokio::{
     sync::Semaphore,
@@ -26,11 +31,6 @@ use crate::{
     context::Context,
     metrics::stored::StoredBackups,
     operations::{self, following::Means},
-    runtime::{
-        queue::backoff::{Steps, jitter},
-        retry::{self, Outcome},
-        watch::{Touched, Undecodable},
-    },
 };
 
 mod entry;
@@ -38,7 +38,7 @@ mod entry;
 use entry::Entry;
 
 /// Before a job that failed is given again.
-const RETRY: Steps = Steps { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
+const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
 
 /// Gives jobs.
 pub struct Dispatcher {
@@ -96,22 +96,22 @@ impl Dispatcher {
     }
 
     /// Something was seen in the watch.
-    pub fn touched(&mut self, event: Touched<Backup>) {
+    pub fn touched(&mut self, event: WatchEvent<Backup>) {
         let metrics = &self.ctx.metrics;
         match &event {
-            Touched::Applied(backup) => self.stored.applied(backup, metrics),
-            Touched::Deleted(key) => self.stored.gone(&key.name, metrics),
-            Touched::Undecodable(bad) => self.stored.gone(&bad.name, metrics),
-            Touched::Listed => self.stored.listed(metrics),
+            WatchEvent::Applied(backup) => self.stored.applied(backup, metrics),
+            WatchEvent::Deleted(key) => self.stored.gone(&key.name, metrics),
+            WatchEvent::Undecodable(bad) => self.stored.gone(&bad.name, metrics),
+            WatchEvent::Listed => self.stored.listed(metrics),
         }
         match event {
-            Touched::Applied(backup) => self.applied(backup),
-            Touched::Deleted(key) => {
+            WatchEvent::Applied(backup) => self.applied(backup),
+            WatchEvent::Deleted(key) => {
                 self.pull_reins(&key.name, None);
                 self.entries.remove(&key.name);
             }
-            Touched::Undecodable(bad) => self.refuse(bad),
-            Touched::Listed => {
+            WatchEvent::Undecodable(bad) => self.refuse(bad),
+            WatchEvent::Listed => {
                 // The list delivered all that exist: an entry that it did not touch is gone, with a deletion that was
                 // missed while the watch was down.
                 let gone: Vec<String> = self
@@ -165,7 +165,7 @@ impl Dispatcher {
                  wrote the phase, has to go on with it"
             );
             tracing::warn!(backup = backup.name_any(), phase, "{note}");
-            self.ctx.events.warning(backup, "UnknownPhase", &note);
+            self.ctx.cluster.events.warning(backup, "UnknownPhase", &note);
         }
     }
 
@@ -207,7 +207,7 @@ impl Dispatcher {
             }
             End::Failed => {
                 entry.failures += 1;
-                entry.not_before = Some(Instant::now() + RETRY.delay(entry.failures, jitter()));
+                entry.not_before = Some(Instant::now() + RETRY.delay(entry.failures));
             }
         }
         Some(())
@@ -266,11 +266,11 @@ impl Dispatcher {
         let Some(entry) = self.entries.get(name) else { return };
         let (ctx, backup, uid) = (self.ctx.clone(), Arc::clone(&entry.backup), entry.uid().to_owned());
         let handle = self.jobs.spawn(async move {
-            match retry::status_patch(&ctx, &*backup, |now| patches::turn(now, turn)).await {
-                Ok(Outcome::Written(backup)) => End::Done(Some(Box::new(backup))),
-                Ok(Outcome::Gone) => End::Gone,
+            match retry::status_patch(&ctx.cluster, &*backup, |now| patches::turn(now, turn)).await {
+                Ok(PatchOutcome::Written(backup)) => End::Done(Some(Box::new(backup))),
+                Ok(PatchOutcome::Gone) => End::Gone,
                 // The watch will show what it has become.
-                Ok(Outcome::Stale) => End::Failed,
+                Ok(PatchOutcome::Stale) => End::Failed,
                 Err(error) => {
                     tracing::warn!(backup = backup.name_any(), %error, "a turn in the queue could not be written");
                     End::Failed
@@ -294,7 +294,7 @@ impl Dispatcher {
                 failures += 1;
                 tracing::warn!(name = bad.name, %error, "a Backup that can not be read could not be refused");
                 tokio::select! {
-                    () = tokio::time::sleep(RETRY.delay(failures, jitter())) => {}
+                    () = tokio::time::sleep(RETRY.delay(failures)) => {}
                     () = ctx.stop.cancelled() => break,
                 }
             }

@@ -1,35 +1,28 @@
 //! What the actions of one backup have started, by the notes about them (`operations::executing`).
 
+use backup_actions::backup::BackupActionOutput;
 use backup_core::{api::Backup, operation::BackupOperation};
 use serde_json::Value;
 
-use super::{
-    action::Executed,
-    collect::operations::{Done, StartedOperation},
-};
+use super::collect::operations::{Done, StartedOperation};
 use crate::operations::{
-    executing::{self, Earlier, Execution, Outcome},
+    executing::{self, Earlier, Execution},
     kept,
 };
 
-impl Outcome for Executed {
-    fn operation(&self) -> Option<&str> {
-        self.operation.as_deref()
-    }
-}
-
 /// The notes of one backup.
-pub type Executions = executing::Executions<Executed>;
+pub type Executions = executing::Executions<BackupActionOutput>;
 
 /// Operations that were started, by notes: for a backup that comes to nothing.
 ///
 /// # Errors
 /// As of [`executing::read`].
 pub fn started(backup: &Backup, notes: &[Value]) -> Result<Vec<BackupOperation>, serde_json::Error> {
-    let started = executing::read::<Executed>(notes)?.into_iter().filter_map(|(of, earlier)| match earlier {
-        Earlier::Unknown => None,
-        Earlier::Started(done) => operation(of, *done),
-    });
+    let started =
+        executing::read::<BackupActionOutput>(notes)?.into_iter().filter_map(|(of, earlier)| match earlier {
+            Earlier::Unknown => None,
+            Earlier::Started(done) => operation(of, *done),
+        });
     Ok(kept::begun(backup, &started.collect::<Vec<_>>()))
 }
 

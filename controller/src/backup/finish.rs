@@ -1,6 +1,7 @@
 //! The end of a backup, in the one order that keeps what is published true: the decision, contents, side files, metadata,
 //! and only then the resource. Every step can be done again.
 
+use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, backup::BackupProgress},
     labels::BLOCKED_ANNOTATION,
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{decide, finalizer, prepare::whole_seconds};
+use super::{decide, finalizer};
 use crate::operations::kept;
 
 /// A backup that has only its end to be written.

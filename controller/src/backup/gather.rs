@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use backup_actions::{
+    ActionSet,
+    backup::{self, BackupActionOutput, BackupVolumes, VolumeDecision, VolumePolicy},
+};
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
@@ -11,14 +15,7 @@ use backup_store::{Location, Scope, StoreError};
 use serde_json::Value;
 
 use super::{
-    action::Executed,
-    actions::{
-        self, Actions, blocks,
-        csi::{
-            Volumes,
-            volumes::{Decision, Policy},
-        },
-    },
+    actions::BackupActions,
     collect::{CollectError, Collected, Given, Sink, collect},
     halt::Reins,
     hooks::{Hooks, InCluster, Notes},
@@ -67,8 +64,8 @@ pub async fn noted(
 ) -> Result<Noted, StoreError> {
     let (journal, mut notes) = location.journal(backup).await?;
     notes.retain(|note| note[BACKUP] == *uid);
-    let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.leadership.clone()));
-    let notebook = Arc::new(Notebook::new(journal, ctx.leadership.clone()).stamped(BACKUP, uid));
+    let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.cluster.leadership.clone()));
+    let notebook = Arc::new(Notebook::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid));
     Ok(Noted { hooks: Hooks::new(executor, notebook.clone(), progress.clone()), notebook, notes })
 }
 
@@ -77,7 +74,7 @@ pub struct Into<'a, S> {
     /// Takes the items.
     pub sink: &'a mut S,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations<Executed>,
+    pub operations: &'a mut dyn Operations<BackupActionOutput>,
     /// What is noted of snapshots that plugins take.
     pub snapshots: NotedSnapshots,
     /// Told of what could not be had.
@@ -91,7 +88,7 @@ pub struct Gathered {
     /// Items and operations.
     pub collected: Collected,
     /// What became of volumes.
-    pub volumes: Arc<Volumes>,
+    pub volumes: Arc<BackupVolumes>,
     /// Snapshots that plugins have taken.
     pub snapshots: Vec<VolumeSnapshot>,
 }
@@ -105,11 +102,12 @@ pub async fn gather<S: Sink>(
     into: Into<'_, S>,
 ) -> Result<Gathered, GatherError> {
     let Into { sink, operations, snapshots, report, progress } = into;
-    let client = &ctx.client;
+    let client = &ctx.cluster.client;
     let selection = observe::selection(ctx, &backup.spec).await?;
     tell_what_is_missing(report, &selection);
     let order = &selection.order;
-    let volumes = Arc::new(Volumes::with_policy(volume_policy(backup.spec.clone(), order.policy.clone())));
+    let volumes =
+        Arc::new(BackupVolumes::with_policy(volume_policy(backup.spec.clone(), order.policy.clone())));
     let actions = actions(ctx, &selection, &volumes).await;
     // Whatever its phase is: it is collected from the start.
     let mut shown = backup.clone();
@@ -136,39 +134,41 @@ pub async fn gather<S: Sink>(
     Ok(Gathered { collected, volumes, snapshots })
 }
 
-/// The actions of a backup; those on CSI volumes note in `volumes` what they do.
-pub async fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<Volumes>) -> Actions {
-    let (built_in, log) = (actions::all(ctx, volumes), PluginLog::default());
+/// The actions of a backup; those on CSI volumes record in `volumes` what they do.
+pub async fn actions(ctx: &Context, selection: &Selection, volumes: &Arc<BackupVolumes>) -> BackupActions {
+    let (built_in, log) = (backup::built_in(&ctx.cluster, ctx.args.csi(), volumes), PluginLog::default());
     let names = built_in.iter().map(|action| action.name().to_owned()).collect();
     let plugins = ctx.plugins.backup_item_actions(&names, &log).await;
     let resolve = |name: &str| selection.order.served.resolve(name);
-    let built_in_blocks = blocks::all(&ctx.client);
+    let built_in_blocks = backup::built_in_blocks(&ctx.cluster.client);
     let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
     let block_plugins = ctx.plugins.item_block_actions(&names, &log).await;
-    let mut actions = Actions::of(built_in, plugins.usable, &resolve).with_blocks(
-        built_in_blocks,
-        block_plugins.usable,
-        &resolve,
-    );
     // A binary that does not run is a problem of every kind that is asked for.
-    for problem in plugins.problems.into_iter().chain(block_plugins.problems) {
-        if !actions.unusable.contains(&problem) {
-            actions.unusable.push(problem);
+    let mut problems = plugins.problems;
+    for problem in block_plugins.problems {
+        if !problems.contains(&problem) {
+            problems.push(problem);
         }
     }
-    actions.log = log;
-    actions
+    let blocks = built_in_blocks.into_iter().chain(block_plugins.usable);
+    BackupActions {
+        items: backup::ordered(built_in, plugins.usable, &resolve),
+        blocks: ActionSet::new("block action", blocks, &resolve),
+        problems,
+        log,
+    }
 }
 
 /// What spec and resource policy say about the volume of a claim.
-fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<Policy> {
+fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<VolumePolicy> {
     Box::new(move |claim, volume| {
         // That it is not done is an error of the claim, whether snapshots are taken or not: `collect::wishes`.
-        let other =
-            |what: &str| Decision::Skip(format!("the resource policy asks for {what}, which is not done"));
+        let other = |what: &str| {
+            VolumeDecision::Skip(format!("the resource policy asks for {what}, which is not done"))
+        };
         match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
-            VolumePlan::Snapshot => Decision::Snapshot,
-            VolumePlan::Skip { reason } => Decision::Skip(reason),
+            VolumePlan::Snapshot => VolumeDecision::Snapshot,
+            VolumePlan::Skip { reason } => VolumeDecision::Skip(reason),
             VolumePlan::FsBackup => other("a copy of its files"),
             VolumePlan::Custom { .. } => other("an action of its own"),
         }

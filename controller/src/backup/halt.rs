@@ -1,11 +1,9 @@
 //! Why a worker leaves off: checked between pages, and before everything that is written.
 
+use backup_runtime::leader::{Leadership, NotLeader};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    context::Context,
-    runtime::leader::{Leadership, NotLeader},
-};
+use crate::context::Context;
 
 /// Why work must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +34,7 @@ pub struct Reins {
 impl Reins {
     /// For a worker of this process.
     pub fn new(ctx: &Context) -> Self {
-        Self::of(ctx.leadership.clone(), ctx.stop.clone())
+        Self::of(ctx.cluster.leadership.clone(), ctx.stop.clone())
     }
 
     /// From its parts.

@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use backup_actions::{
+    backup::{BackupVolumes, ClaimVolume, VolumeDecision},
+    json::text,
+};
 use backup_core::{
     api::Backup,
     snapshot::{VolumeSnapshot, VolumeSnapshotSpec},
@@ -11,16 +15,7 @@ use backup_store::{Scope, StoreError, crash};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{
-    actions::{
-        csi::{
-            Volumes,
-            volumes::{Decision, Volume},
-        },
-        json::text,
-    },
-    report::Report,
-};
+use super::report::Report;
 use crate::{
     context::Context,
     plugins::{PluginLog, error::PluginError, snapshotter::VolumeSnapshotter},
@@ -49,7 +44,7 @@ pub struct Natives {
     noted: Noted,
     /// Volumes of CSI drivers are the business of their own actions.
     csi: bool,
-    volumes: Arc<Volumes>,
+    volumes: Arc<BackupVolumes>,
     taken: Vec<VolumeSnapshot>,
 }
 
@@ -61,7 +56,7 @@ pub async fn open(
     ctx: &Context,
     backup: &Backup,
     noted: Noted,
-    volumes: &Arc<Volumes>,
+    volumes: &Arc<BackupVolumes>,
     (report, log): (&mut Report, &PluginLog),
 ) -> Result<Natives, kube::Error> {
     let mut places = Vec::new();
@@ -69,7 +64,7 @@ pub async fn open(
         match snapshots::open(ctx, name, Some(log)).await {
             Ok(by) => places.push(Place { name: name.clone(), by }),
             Err(snapshots::LocationError::Api { source, .. })
-                if crate::runtime::retry::is_transient(&source) =>
+                if backup_runtime::errors::is_transient(&source) =>
             {
                 return Err(source);
             }
@@ -81,7 +76,7 @@ pub async fn open(
 
 impl Natives {
     /// Takes none yet.
-    pub fn new(places: Vec<Place>, noted: Noted, csi: bool, volumes: Arc<Volumes>) -> Self {
+    pub fn new(places: Vec<Place>, noted: Noted, csi: bool, volumes: Arc<BackupVolumes>) -> Self {
         Self { places, noted, csi, volumes, taken: Vec::new() }
     }
 
@@ -105,11 +100,11 @@ impl Natives {
         let Some(name) = text(volume, "/metadata/name").filter(|_| !csi && !self.is_idle()) else {
             return Ok(Vec::new());
         };
-        let seen = Volume::of_volume(volume);
+        let seen = ClaimVolume::of_volume(volume);
         if let Some(earlier) = self.noted.earlier.remove(name) {
             return Ok(self.again(seen, earlier));
         }
-        if let Decision::Skip(reason) = self.volumes.decide(claim, volume, backup) {
+        if let VolumeDecision::Skip(reason) = self.volumes.decide(claim, volume, backup) {
             self.volumes.skipped(seen, &reason);
             return Ok(Vec::new());
         }
@@ -201,13 +196,13 @@ impl Natives {
     }
 
     /// What an earlier try of the backup has begun.
-    fn again(&mut self, seen: Volume, earlier: VolumeSnapshot) -> Vec<String> {
+    fn again(&mut self, seen: ClaimVolume, earlier: VolumeSnapshot) -> Vec<String> {
         let (snapshot, problems) = judged(earlier);
         self.keep(seen, snapshot);
         problems
     }
 
-    fn keep(&mut self, seen: Volume, snapshot: VolumeSnapshot) {
+    fn keep(&mut self, seen: ClaimVolume, snapshot: VolumeSnapshot) {
         self.volumes.native(seen, snapshot.clone());
         self.taken.push(snapshot);
     }

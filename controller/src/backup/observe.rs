@@ -9,27 +9,24 @@ use backup_core::{
     resources::{ResourceFilter, ResourceType},
     selection::{LabelFilter, is_glob},
 };
+use backup_runtime::walk::Patience;
+use backup_runtime::{errors::found, list, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::ListParams};
 
 use super::{
-    collect::{Order, order::Types, ordered::Ordered, scope::Scope, walk::Patience},
+    collect::{Order, order::Types, ordered::Ordered, scope::Scope},
     hooks::Rules,
     prepare::{self, ClusterVersion, Facts},
 };
-use crate::{
-    context::Context,
-    discovery::ServedTypes,
-    runtime::{errors::found, list, retry},
-    snapshots,
-};
+use crate::{context::Context, discovery::ServedTypes, snapshots};
 
 /// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The Backup as it is now; none if it is gone.
 pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
-    let api = ctx.api::<Backup>();
+    let api = ctx.cluster.api::<Backup>();
     found(retry::read(BUDGET, || api.get(name)).await, name)
 }
 
@@ -37,11 +34,11 @@ pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::E
 pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
     let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
-    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(ctx, decode).await?;
-    let version = retry::read(BUDGET, || ctx.client.apiserver_version()).await?;
+    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(&ctx.cluster, decode).await?;
+    let version = retry::read(BUDGET, || ctx.cluster.client.apiserver_version()).await?;
     Ok(Facts {
         locations,
-        excluded_namespaces: excluded_namespaces(&ctx.client).await?,
+        excluded_namespaces: excluded_namespaces(&ctx.cluster.client).await?,
         version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
         policy: policy(ctx, spec).await?,
         snapshots: snapshots::location::facts(ctx).await?,
@@ -57,7 +54,7 @@ async fn policy(ctx: &Context, spec: &BackupSpec) -> Result<Option<BTreeMap<Stri
     if !is_object_name(name) {
         return Ok(None);
     }
-    let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let api: Api<ConfigMap> = Api::namespaced(ctx.cluster.client.clone(), &ctx.cluster.namespace);
     let map = retry::read(BUDGET, || api.get_opt(name)).await?;
     Ok(map.map(|map| map.data.unwrap_or_default()))
 }
@@ -98,7 +95,7 @@ pub struct Selection {
 
 /// Resolves a spec against what the cluster serves now.
 pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, kube::Error> {
-    let client = &ctx.client;
+    let client = &ctx.cluster.client;
     let served = ServedTypes::load(client).await?;
     let live = if Scope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);

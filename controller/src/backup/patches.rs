@@ -1,6 +1,7 @@
 //! What is written to a Backup on its way. Every patch is a merge patch that is sent with the resourceVersion of the
 //! object it was made from (`runtime::retry`), and none is made from a phase it does not follow. Pure.
 
+use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase},
     labels::BLOCKED_ANNOTATION,
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     decide, finalizer,
     finish::ended_metadata,
-    prepare::{Facts, Settings, prepare, whole_seconds},
+    prepare::{Facts, Settings, prepare},
     progress::Progress,
     queue::Turn,
 };

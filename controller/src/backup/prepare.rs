@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration},
     labels,
+    time::whole_seconds,
     validate::{self, Finding},
 };
 use backup_store::tarball::FORMAT_VERSION;
@@ -156,11 +157,6 @@ fn annotate(annotations: &mut BTreeMap<String, String>, version: &ClusterVersion
     ] {
         annotations.insert(key.to_owned(), value);
     }
-}
-
-/// Kubernetes times have whole seconds.
-pub fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 impl Prepared {

@@ -6,21 +6,18 @@ use backup_core::{
     validate,
 };
 use backup_lock::ObjectKey;
+use backup_runtime::{
+    errors::{is_gone, plain},
+    retry::{self, PatchOutcome, WriteError},
+    watch::Undecodable,
+};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
 
-use crate::{
-    context::Context,
-    metrics,
-    runtime::{
-        errors::plain,
-        retry::{self, Outcome, WriteError},
-        watch::Undecodable,
-    },
-};
+use crate::{context::Context, metrics};
 
 /// Why a refusal did not get through.
 #[derive(Debug, thiserror::Error)]
@@ -36,28 +33,30 @@ pub enum RefuseError {
 /// Ends a Backup that can't be decoded. Whether something was written.
 pub async fn refuse(ctx: &Context, bad: &Undecodable) -> Result<bool, RefuseError> {
     let resource = ApiResource::erase::<Backup>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &resource);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &resource);
     let object = match api.get(&bad.name).await {
         Ok(object) if object.metadata.uid.as_deref() == Some(&bad.uid) => object,
         Ok(_) => return Ok(false),
-        Err(error) if retry::is_gone(&error, &bad.name) => return Ok(false),
+        Err(error) if is_gone(&error, &bad.name) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
     let budget = ctx.args.resource_timeout.as_std();
     // Carries the resourceVersion.
-    match retry::status_patch_in(&api, &ctx.leadership, budget, &object, |now| patch(now, &bad.error)).await?
+    match retry::status_patch_in(&api, &ctx.cluster.leadership, budget, &object, |now| patch(now, &bad.error))
+        .await?
     {
-        Outcome::Written(_) => {
+        PatchOutcome::Written(_) => {
             tracing::warn!(name = bad.name, error = bad.error, "a Backup that can not be read was refused");
-            ctx.events.warning_on(bad.object_ref(), "FailedValidation", &bad.to_string());
+            ctx.cluster.events.warning_on(bad.object_ref(), "FailedValidation", &bad.to_string());
             ctx.metrics.backup(metrics::Outcome::ValidationFailure, "");
-            let key = ObjectKey::backup(&ctx.namespace, &bad.name);
+            let key = ObjectKey::backup(&ctx.cluster.namespace, &bad.name);
             if let Err(error) = backup_lock::release(&ctx.ledger, &key, &bad.uid).await {
                 tracing::debug!(%key, %error, "claim not released; the collector of claims finds it");
             }
             Ok(true)
         }
-        Outcome::Gone | Outcome::Stale => Ok(false),
+        PatchOutcome::Gone | PatchOutcome::Stale => Ok(false),
     }
 }
 

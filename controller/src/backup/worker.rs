@@ -7,6 +7,10 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::{ActivateError, ObjectKey, Token};
+use backup_runtime::{
+    backoff::Backoff,
+    retry::{self, PatchOutcome},
+};
 use backup_store::{Decided, Found, Location};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -19,14 +23,7 @@ use super::{
     observe, patches,
     prepare::{Facts, Settings, prepare},
 };
-use crate::{
-    context::Context,
-    operations::following::Means,
-    runtime::{
-        queue::backoff::{Steps, jitter},
-        retry::{self, Outcome},
-    },
-};
+use crate::{context::Context, operations::following::Means};
 
 mod blocked;
 mod collecting;
@@ -40,7 +37,7 @@ use blocked::Waiting;
 use trouble::{Next, Trouble};
 
 /// Between looks at the ledger while it can't be read.
-const LEDGER_STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 
 /// Works on one Backup.
 pub struct Worker {
@@ -69,7 +66,7 @@ impl Worker {
         permits: Arc<Semaphore>,
         means: Means,
     ) -> Self {
-        let key = ObjectKey::backup(&ctx.namespace, name);
+        let key = ObjectKey::backup(&ctx.cluster.namespace, name);
         Self {
             ctx,
             name: name.to_owned(),
@@ -248,7 +245,7 @@ impl Worker {
         };
         let begun = self.publish(backup, patch).await?;
         self.ctx.metrics.backup(crate::metrics::Outcome::Attempt, begun.schedule().unwrap_or_default());
-        self.ctx.events.normal(&begun, "Started", "the backup collects items");
+        self.ctx.cluster.events.normal(&begun, "Started", "the backup collects items");
         Ok(begun)
     }
 
@@ -300,7 +297,7 @@ impl Worker {
                 return Err(Trouble::Blocked { reason: error.to_string(), passing: error.is_transient() });
             }
             tries += 1;
-            tokio::time::sleep(LEDGER_STEPS.delay(tries, jitter())).await;
+            tokio::time::sleep(LEDGER_STEPS.delay(tries)).await;
         }
     }
 
@@ -310,9 +307,9 @@ impl Worker {
         backup: &Backup,
         patch: impl Fn(&Backup) -> Option<Value> + Send + Sync,
     ) -> Result<Backup, Trouble> {
-        match retry::status_patch(&self.ctx, backup, patch).await? {
-            Outcome::Written(backup) => Ok(backup),
-            Outcome::Gone | Outcome::Stale => Err(Trouble::Changed),
+        match retry::status_patch(&self.ctx.cluster, backup, patch).await? {
+            PatchOutcome::Written(backup) => Ok(backup),
+            PatchOutcome::Gone | PatchOutcome::Stale => Err(Trouble::Changed),
         }
     }
 

@@ -94,7 +94,7 @@ impl Unclaimed {
         }
         tracing::warn!(key = %seen.key, uid = seen.uid, reason, note);
         if let Some(object) = backup_lock::observe::reference(&guard.profile, &seen.key, &seen.uid) {
-            ctx.events.warning_on(object, reason, note);
+            ctx.cluster.events.warning_on(object, reason, note);
         }
     }
 }

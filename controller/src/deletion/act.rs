@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::runtime::errors::plain;
+use backup_actions::csi;
 use backup_core::{
     api::{
         Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase as Phase,
@@ -12,7 +12,14 @@ use backup_core::{
     labels,
 };
 use backup_lock::{ActivateError, ObjectKey, ObjectKind};
-use backup_store::{Location, Rest, StoreError};
+use backup_runtime::errors::plain;
+use backup_runtime::{
+    delete,
+    leader::NotLeader,
+    queue::Action,
+    retry::{self, PatchOutcome, WriteError},
+};
+use backup_store::{DeletedBackup, Location, RetainedVersions, StoreError};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -21,18 +28,7 @@ use super::{
     decide::{has_files, owns_files, waits},
     items, locked, observe, snapshots,
 };
-use crate::{
-    backup::actions::csi,
-    context::Context,
-    location::LocationError,
-    metrics,
-    runtime::{
-        delete,
-        leader::NotLeader,
-        queue::Action,
-        retry::{self, Outcome, WriteError},
-    },
-};
+use crate::{context::Context, location::LocationError, metrics};
 
 /// How long the drivers of volumes get to delete the snapshots of one backup, before the request says that they have not.
 const DRIVER_PATIENCE: Duration = Duration::from_mins(1);
@@ -67,13 +63,13 @@ pub(super) async fn begin(
         labels::BACKUP_UID: backup.uid(),
     });
     // Conditional on the resourceVersion, only from New.
-    let outcome = retry::status_patch(ctx, request, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, request, |current| {
         matches!(current.status.phase, None | Some(Phase::New)).then(|| {
             json!({"metadata": {"labels": labels}, "status": {"phase": Phase::InProgress, "errors": null}})
         })
     })
     .await?;
-    let Outcome::Written(request) = outcome else { return Ok(AT_ONCE) };
+    let PatchOutcome::Written(request) = outcome else { return Ok(AT_ONCE) };
     ctx.metrics.deletion(metrics::Outcome::Attempt, backup.schedule().unwrap_or_default());
     tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
     delete(ctx, &request, backup).await
@@ -91,12 +87,12 @@ pub(super) async fn delete(
     }
     if backup.phase() != BackupPhase::Deleting {
         // Conditional on the resourceVersion, only from a terminal phase. From here on no restore begins from it.
-        let outcome = retry::status_patch(ctx, backup, |current| {
+        let outcome = retry::status_patch(&ctx.cluster, backup, |current| {
             let ended = current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
             ended.then(|| json!({"status": {"phase": BackupPhase::Deleting}}))
         })
         .await?;
-        if !matches!(outcome, Outcome::Written(_)) {
+        if !matches!(outcome, PatchOutcome::Written(_)) {
             return Ok(AT_ONCE);
         }
     }
@@ -116,7 +112,7 @@ pub(super) async fn delete(
     {
         delete_outside(ctx, backup, &place.store, &mut errors).await?;
     }
-    let mut rest = Rest::default();
+    let mut rest = RetainedVersions::default();
     let mut owner = String::new();
     if let Some(place) = &place
         && errors.is_empty()
@@ -143,22 +139,22 @@ pub(super) async fn delete(
     if let (Some(place), Some(why)) = (&place, &rest.refused) {
         locked::tell(ctx, backup, &place.location, rest.kept, why);
     }
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     ctx.deletions.note(&backup.name_any());
-    delete::delete(ctx, backup).await?;
+    delete::delete(&ctx.cluster, backup).await?;
     end(ctx, request, Some(backup), errors).await
 }
 
 /// Takes the right to delete, before anything is destroyed: no restore from the backup has its place then, nor gets one.
 /// Some: somebody is in the way.
 async fn claim(ctx: &Context, request: &DeleteBackupRequest) -> Result<Option<Action>, Error> {
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     let uid = request.uid().unwrap_or_default();
     match backup_lock::activate(&ctx.ledger, &key_of(request), &uid).await {
         Ok(_) => Ok(None),
         Err(error @ (ActivateError::Conflict(_) | ActivateError::Waiting(_) | ActivateError::Full(_))) => {
             tracing::info!(backup = request.spec.backup_name, %error, "the deletion waits");
-            ctx.events.normal(request, "Waiting", &error.to_string());
+            ctx.cluster.events.normal(request, "Waiting", &error.to_string());
             Ok(Some(Action::RequeueAfter(LOOK_AGAIN)))
         }
         Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(AT_ONCE)),
@@ -225,13 +221,13 @@ async fn delete_outside(
     let by_csi = backup.status.csi_volume_snapshots_attempted > 0 && ctx.args.csi();
     let actions = items::actions(ctx, errors).await?;
     if errors.is_empty() && (by_csi || !actions.is_empty()) {
-        ctx.leadership.check()?;
+        ctx.cluster.leadership.check()?;
         let name = backup.name_any();
         match store.read_contents(&name).await {
             Ok(contents) => {
                 items::execute(ctx, backup, &contents, &actions, errors).await?;
                 if by_csi && errors.is_empty() {
-                    let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
+                    let api = csi::SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
                     errors
                         .append(&mut csi::delete::snapshots(&api, backup, &contents, DRIVER_PATIENCE).await);
                 }
@@ -244,8 +240,8 @@ async fn delete_outside(
     }
     if errors.is_empty() {
         // Contents that came with a backup of Velero up to 1.16.
-        ctx.leadership.check()?;
-        let api = csi::SnapshotApi::new(&ctx.client, &ctx.leadership);
+        ctx.cluster.leadership.check()?;
+        let api = csi::SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
         errors.append(&mut csi::delete::synced(&api, backup, DRIVER_PATIENCE).await?);
     }
     if errors.is_empty() {
@@ -261,12 +257,12 @@ async fn delete_files(
     place: &Place,
     waits: Option<&Waits>,
     errors: &mut Vec<String>,
-) -> Result<Rest, Error> {
+) -> Result<RetainedVersions, Error> {
     let (name, store) = (backup.name_any(), &place.store);
     if let Some(waits) = waits {
-        ctx.leadership.check()?;
+        ctx.cluster.leadership.check()?;
         let deleted = store.delete_backup_and_versions(&name, Some(&waits.owner)).await;
-        return Ok(final_or_retry(deleted, errors)?.map(|(_, rest)| rest).unwrap_or_default());
+        return Ok(final_or_retry(deleted, errors)?.unwrap_or_default().retained);
     }
     let failed = backup.status.failure_reason.is_some();
     // Metadata that can not be read is no one else's, unless the backup failed because the name was taken: what is under
@@ -275,30 +271,30 @@ async fn delete_files(
         Err(StoreError::Corrupt { .. }) if !failed => None,
         other => match final_or_retry(other, errors)? {
             Some(stored) => stored,
-            None => return Ok(Rest::default()),
+            None => return Ok(RetainedVersions::default()),
         },
     };
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     let taken = if failed && stored.is_none() {
         final_or_retry(is_taken(store, backup).await, errors)?
     } else {
         Some(!owns_files(backup, stored.as_ref()))
     };
-    let Some(taken) = taken else { return Ok(Rest::default()) };
+    let Some(taken) = taken else { return Ok(RetainedVersions::default()) };
     if taken {
         tracing::info!(backup = name, "the files under this name belong to another backup and stay");
-        return Ok(Rest::default());
+        return Ok(RetainedVersions::default());
     }
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     // Idempotent: metadata first, then what is left.
     let deleted = if place.keeps_versions {
         store.delete_backup_and_versions(&name, None).await
     } else {
-        store.delete_backup(&name).await.map(|keys| (keys, Rest::default()))
+        store.delete_backup(&name).await.map(|keys| DeletedBackup { keys, ..DeletedBackup::default() })
     };
-    let Some((keys, rest)) = final_or_retry(deleted, errors)? else { return Ok(Rest::default()) };
-    tracing::info!(backup = name, keys, "files deleted");
-    Ok(rest)
+    let Some(deleted) = final_or_retry(deleted, errors)? else { return Ok(RetainedVersions::default()) };
+    tracing::info!(backup = name, keys = deleted.keys, "files deleted");
+    Ok(deleted.retained)
 }
 
 /// Whether the unfinished files under the name of a failed backup are another's, perhaps one that is being stored by
@@ -314,17 +310,17 @@ async fn delete_restores(
     backup: &Backup,
     place: Option<&Place>,
     hidden: bool,
-    mut rest: Rest,
+    mut rest: RetainedVersions,
     errors: &mut Vec<String>,
-) -> Result<Rest, Error> {
+) -> Result<RetainedVersions, Error> {
     for restore in observe::ended_restores(ctx, backup).await? {
-        ctx.leadership.check()?;
+        ctx.cluster.leadership.check()?;
         let name = restore.name_any();
         if let Some(Place { store, keeps_versions, .. }) = place {
             let deleted = if *keeps_versions {
                 store.delete_restore_and_versions(&name, hidden).await
             } else {
-                store.delete_restore(&name).await.map(|_| Rest::default())
+                store.delete_restore(&name).await.map(|_| RetainedVersions::default())
             };
             let Some(kept) = final_or_retry(deleted, errors)? else { continue };
             let is_locked = kept.is_locked();
@@ -333,7 +329,7 @@ async fn delete_restores(
                 continue;
             }
         }
-        delete::delete(ctx, &restore).await?;
+        delete::delete(&ctx.cluster, &restore).await?;
     }
     Ok(rest)
 }
@@ -358,12 +354,12 @@ pub(super) async fn end(
     errors: Vec<String>,
 ) -> Result<Action, Error> {
     // Conditional on the resourceVersion; an answer is never changed.
-    let outcome = retry::status_patch(ctx, request, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, request, |current| {
         (current.status.phase != Some(Phase::Processed))
             .then(|| json!({"status": {"phase": Phase::Processed, "errors": errors}}))
     })
     .await?;
-    let Outcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
+    let PatchOutcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
     release(ctx, &request).await;
     if errors.is_empty() {
         ctx.metrics
@@ -374,9 +370,9 @@ pub(super) async fn end(
     ctx.metrics.deletion(metrics::Outcome::Failure, backup.and_then(Backup::schedule).unwrap_or_default());
     let text = errors.join("; ");
     tracing::warn!(backup = request.spec.backup_name, error = text, "backup not deleted");
-    ctx.events.warning(&request, "NotDeleted", &text);
+    ctx.cluster.events.warning(&request, "NotDeleted", &text);
     if let Some(backup) = backup {
-        ctx.events.warning(backup, "NotDeleted", &text);
+        ctx.cluster.events.warning(backup, "NotDeleted", &text);
     }
     Ok(Action::AwaitChange)
 }
@@ -386,12 +382,12 @@ pub(super) async fn sweep(ctx: &Context, request: &DeleteBackupRequest) -> Resul
     let uid = request.labels().get(labels::BACKUP_UID).map(String::as_str);
     for other in observe::requests_for(ctx, &request.spec.backup_name, uid).await? {
         if other.uid() != request.uid() {
-            ctx.leadership.check()?;
-            delete::delete(ctx, &other).await?;
+            ctx.cluster.leadership.check()?;
+            delete::delete(&ctx.cluster, &other).await?;
         }
     }
-    ctx.leadership.check()?;
-    delete::delete(ctx, request).await?;
+    ctx.cluster.leadership.check()?;
+    delete::delete(&ctx.cluster, request).await?;
     Ok(Action::AwaitChange)
 }
 

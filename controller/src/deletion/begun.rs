@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::runtime::clock::Clock;
+use backup_runtime::clock::Clock;
 
 /// For how long it is known; whoever has read something acts on it sooner.
 const KEPT: Duration = Duration::from_hours(24);

@@ -10,7 +10,8 @@ use backup_core::{
     deletion::Waits,
     labels::{DELETION_RESTS_ANNOTATION, DELETION_WAITS_ANNOTATION},
 };
-use backup_store::Rest;
+use backup_runtime::retry::{self, PatchOutcome};
+use backup_store::RetainedVersions;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -19,10 +20,7 @@ use super::{
     act::{self, Error},
     decide,
 };
-use crate::{
-    context::Context,
-    runtime::retry::{self, Outcome},
-};
+use crate::context::Context;
 
 /// Says what the deletion waits for; how long. None: the Backup is another one by now.
 pub(super) async fn wait(
@@ -30,28 +28,28 @@ pub(super) async fn wait(
     request: &DeleteBackupRequest,
     backup: &Backup,
     before: Option<Waits>,
-    rest: Rest,
+    rest: RetainedVersions,
     owner: String,
 ) -> Result<Option<Duration>, Error> {
     let now = Timestamp::now();
-    let Rest { kept, until, held, refused } = rest;
+    let RetainedVersions { kept, until, held, refused } = rest;
     let since = before.as_ref().map_or(now, |before| before.since);
     let mut waits = Waits { since, again: now, kept, until, held, refused, owner };
     waits.plan(now);
     // Conditional on the resourceVersion.
-    let outcome = retry::status_patch(ctx, backup, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, backup, |current| {
         (current.phase() == BackupPhase::Deleting)
             .then(|| json!({"metadata": {"annotations": {DELETION_WAITS_ANNOTATION: waits.annotation()}}}))
     })
     .await?;
-    if !matches!(outcome, Outcome::Written(_)) {
+    if !matches!(outcome, PatchOutcome::Written(_)) {
         return Ok(None);
     }
     tracing::info!(backup = backup.name_any(), again = %waits.again, "{waits}");
     if before.is_none_or(|before| before.to_string() != waits.to_string()) {
         let note = waits.to_string();
-        ctx.events.normal(backup, "ObjectLock", &note);
-        ctx.events.normal(request, "ObjectLock", &note);
+        ctx.cluster.events.normal(backup, "ObjectLock", &note);
+        ctx.cluster.events.normal(request, "ObjectLock", &note);
     }
     Ok(Some(decide::left(&waits, now).unwrap_or_default()))
 }
@@ -60,12 +58,12 @@ pub(super) async fn wait(
 /// repeat.
 pub(super) async fn rest(ctx: &Context, request: &DeleteBackupRequest) -> Result<(), Error> {
     // Conditional on the resourceVersion.
-    let outcome = retry::status_patch(ctx, request, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, request, |current| {
         (current.status.phase == Some(Phase::InProgress) && !rests(current))
             .then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: "true"}}}))
     })
     .await?;
-    if let Outcome::Written(request) = outcome {
+    if let PatchOutcome::Written(request) = outcome {
         act::release(ctx, &request).await;
     }
     Ok(())
@@ -80,11 +78,11 @@ pub(super) async fn wake(
         return Ok(Some(request.clone()));
     }
     // Conditional on the resourceVersion.
-    let outcome = retry::status_patch(ctx, request, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, request, |current| {
         rests(current).then(|| json!({"metadata": {"annotations": {DELETION_RESTS_ANNOTATION: null}}}))
     })
     .await?;
-    Ok(if let Outcome::Written(request) = outcome { Some(request) } else { None })
+    Ok(if let PatchOutcome::Written(request) = outcome { Some(request) } else { None })
 }
 
 fn rests(request: &DeleteBackupRequest) -> bool {
@@ -98,6 +96,6 @@ pub(super) fn tell(ctx: &Context, backup: &Backup, location: &BackupStorageLocat
     let note =
         format!("{versions} of the files of backup {name}, which is deleted, stay in the bucket: {why}");
     tracing::warn!(backup = name, location = location.name_any(), "{note}");
-    ctx.events.warning(location, "VersionsStay", &note);
-    ctx.events.warning(backup, "VersionsStay", &note);
+    ctx.cluster.events.warning(location, "VersionsStay", &note);
+    ctx.cluster.events.warning(backup, "VersionsStay", &note);
 }

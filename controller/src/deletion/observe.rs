@@ -7,6 +7,7 @@ use backup_core::{
     },
     labels,
 };
+use backup_runtime::{errors::found, list};
 use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt, api::DynamicObject};
 use serde::de::DeserializeOwned;
@@ -15,16 +16,15 @@ use super::decide::{Facts, Store, has_files};
 use crate::{
     context::Context,
     location::{is_available, is_read_only},
-    runtime::{errors::found, list},
 };
 
 pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DeleteBackupRequest>, kube::Error> {
-    get(ctx.api(), name).await
+    get(ctx.cluster.api(), name).await
 }
 
 pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Result<Facts, kube::Error> {
     let name = &request.spec.backup_name;
-    let backup = if name.is_empty() { None } else { get::<Backup>(ctx.api(), name).await? };
+    let backup = if name.is_empty() { None } else { get::<Backup>(ctx.cluster.api(), name).await? };
     let (users, store) = match &backup {
         Some(backup) => (users(ctx, backup).await?, store(ctx, backup).await),
         None => (Vec::new(), Store::Ready),
@@ -36,7 +36,7 @@ pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Resul
 pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
     let schedule = backup.schedule();
-    list::raw::<Restore, _>(ctx, |restore| {
+    list::raw::<Restore, _>(&ctx.cluster, |restore| {
         let from = restore.data["spec"]["backupName"].as_str().filter(|name| !name.is_empty());
         let follows = restore.data["spec"]["scheduleName"].as_str().map(labels::valid_value);
         let uses =
@@ -50,7 +50,7 @@ pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>,
 /// Restores from the backup that have ended.
 pub(super) async fn ended_restores(ctx: &Context, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
     let name = backup.name_any();
-    list::raw::<Restore, _>(ctx, |restore| {
+    list::raw::<Restore, _>(&ctx.cluster, |restore| {
         let uses = restore.data["spec"]["backupName"].as_str() == Some(&name);
         (uses && phase_of(&restore).is_terminal()).then(|| {
             // Enough to delete it: name and uid.
@@ -69,7 +69,7 @@ pub(super) async fn requests_for(
     backup: &str,
     uid: Option<&str>,
 ) -> Result<Vec<DeleteBackupRequest>, kube::Error> {
-    list::raw::<DeleteBackupRequest, _>(ctx, |request| {
+    list::raw::<DeleteBackupRequest, _>(&ctx.cluster, |request| {
         let label = request.labels().get(labels::BACKUP_UID).map(String::as_str);
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());

@@ -7,7 +7,14 @@ use backup_core::{
     },
     reading::{self, Asked},
 };
-use backup_store::download::is_log;
+use backup_runtime::{
+    delete,
+    errors::plain,
+    leader::NotLeader,
+    queue::Action,
+    retry::{self, WriteError},
+};
+use backup_store::is_log;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -17,16 +24,7 @@ use super::{
     decide::{self, Plan, TTL},
     observe::{self, Desk, Subject, Unanswered},
 };
-use crate::{
-    context::Context,
-    runtime::{
-        delete,
-        errors::plain,
-        leader::NotLeader,
-        queue::Action,
-        retry::{self, WriteError},
-    },
-};
+use crate::context::Context;
 
 /// Why a request was not dealt with. It is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +52,7 @@ pub(super) async fn answer(desk: &Desk, request: &DownloadRequest) -> Result<Act
         }
     };
     // Conditional on the resourceVersion, only for a request that nobody has answered.
-    retry::status_patch(&desk.ctx, request, |current| {
+    retry::status_patch(&desk.ctx.cluster, request, |current| {
         matches!(current.status.phase, None | Some(Phase::New)).then(|| patch(&status))
     })
     .await?;
@@ -86,8 +84,8 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
     if (wanted.of.waits || is_growing(target, &wanted.of)) && !wanted.read_only {
         let permit = desk.so_far.acquire().await;
         // A private key is written.
-        desk.ctx.leadership.check()?;
-        let so_far = wanted.store.signed_url_so_far(target, &wanted.of.uid, TTL).await;
+        desk.ctx.cluster.leadership.check()?;
+        let so_far = wanted.store.signed_url_of_snapshot(target, &wanted.of.uid, TTL).await;
         drop(permit);
         match so_far {
             Ok(Some(url)) => return Ok(Ok(url)),
@@ -117,7 +115,7 @@ async fn path(desk: &Desk, request: &DownloadRequest, asked: &Asked) -> Result<S
     let target = &request.spec.target;
     let wanted = desk.wanted_of(&asked.uid, target).await?;
     look(desk, target, &wanted.of).await;
-    Ok(reading::path(&desk.ctx.namespace, &desk.ctx.args.files_service, &request.name_any()))
+    Ok(reading::path(&desk.ctx.cluster.namespace, &desk.ctx.args.files_service, &request.name_any()))
 }
 
 /// Removes a request whose time is over, if that is so now.
@@ -125,9 +123,9 @@ pub(super) async fn remove(ctx: &Context, name: &str) -> Result<Action, Error> {
     let Some(request) = observe::request(ctx, name).await? else { return Ok(Action::AwaitChange) };
     match decide::decide(&request, Timestamp::now()) {
         Plan::Remove => {
-            ctx.leadership.check()?;
+            ctx.cluster.leadership.check()?;
             // By uid and resourceVersion: one that changes now is looked at again.
-            delete::as_seen(ctx, &request).await?;
+            delete::delete_unchanged(&ctx.cluster, &request).await?;
             Ok(Action::AwaitChange)
         }
         Plan::Keep(time) => Ok(Action::RequeueAfter(time)),

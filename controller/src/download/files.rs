@@ -28,7 +28,8 @@ use backup_core::{
     api::DownloadRequest,
     reading::{FOLDER, KEY_HEADER, STATUS_KIND},
 };
-use backup_store::{Of, Sought, StoreError, StoredFile};
+use backup_runtime::{delete, errors::plain};
+use backup_store::{FileIdentity, LookupResult, StoreError, StoredFile};
 use http::{
     HeaderMap, Method, StatusCode,
     header::{
@@ -41,10 +42,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::observe::{self, Desk, Subject, Unanswered, Wanted};
-use crate::{
-    context::Context,
-    runtime::{delete, errors::plain},
-};
+use crate::context::Context;
 use decide::{Part, Refusal};
 use seats::{READERS, Seats};
 
@@ -144,11 +142,11 @@ async fn seek(request: &DownloadRequest, wanted: &Wanted) -> Result<StoredFile, 
         );
         return Err((StatusCode::NOT_FOUND, why));
     }
-    let of = Of { uid: &subject.uid, started: subject.started, ended: subject.over };
-    match wanted.store.seek(target, of).await {
-        Ok(Sought::Found(file)) => Ok(file),
-        Ok(Sought::Nothing) => Err((StatusCode::NOT_FOUND, nothing(request, subject))),
-        Ok(Sought::OfAnother) => {
+    let of = FileIdentity { uid: &subject.uid, started: subject.started, ended: subject.over };
+    match wanted.store.look_up(target, of).await {
+        Ok(LookupResult::Found(file)) => Ok(file),
+        Ok(LookupResult::Nothing) => Err((StatusCode::NOT_FOUND, nothing(request, subject))),
+        Ok(LookupResult::OfAnother) => {
             let name = &target.name;
             let why = format!(
                 "what is stored as {name} is of another backup of this name: it has another uid, and began at another time"
@@ -220,7 +218,7 @@ async fn answer(
         if !to_the_end {
             return Ok(());
         }
-        match delete::as_first(&desk.ctx, &request).await {
+        match delete::delete(&desk.ctx.cluster, &request).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the request is used up".to_owned()),
             Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),

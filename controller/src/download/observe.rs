@@ -3,10 +3,8 @@
 use std::{fmt::Debug, time::Duration};
 
 use backup_core::api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget};
-use backup_store::{
-    Location, StoreError,
-    download::{self, Owner},
-};
+use backup_runtime::errors::{found, plain};
+use backup_store::{FileOwner, Location, StoreError};
 use jiff::Timestamp;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -16,7 +14,6 @@ use super::recent::Recent;
 use crate::{
     context::Context,
     location::{LocationError, is_read_only},
-    runtime::errors::{found, plain},
 };
 
 /// How old what is known of a backup, a restore or a location may be.
@@ -96,7 +93,7 @@ impl Unanswered {
 }
 
 pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DownloadRequest>, kube::Error> {
-    get(ctx.api(), name).await
+    get(ctx.cluster.api(), name).await
 }
 
 impl Desk {
@@ -124,17 +121,17 @@ impl Desk {
 
     /// What a target is.
     pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
-        let Some(owner) = download::owner(&target.kind) else {
+        let Some(owner) = FileOwner::of(&target.kind) else {
             let kind = target.kind.as_str();
             return Err(Unanswered::Nothing(format!("spec.target.kind {kind:?} is not known")));
         };
         self.wanted(owner, target).await
     }
 
-    async fn wanted(&self, owner: Owner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+    async fn wanted(&self, owner: FileOwner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
         let (backup, of) = match owner {
-            Owner::Backup => (target.name.clone(), None),
-            Owner::Restore => {
+            FileOwner::Backup => (target.name.clone(), None),
+            FileOwner::Restore => {
                 let (restore, backup) = self.restore(&target.name).await?;
                 (backup, Some(restore))
             }
@@ -144,7 +141,7 @@ impl Desk {
             let of = of.map(|_| format!(", which restore {} is from", target.name)).unwrap_or_default();
             return Err(Unanswered::Nothing(format!(
                 "backup {backup}{of} not found in namespace {}: check the name with kubectl get backups.velero.io",
-                self.ctx.namespace
+                self.ctx.cluster.namespace
             )));
         };
         let location = match &found.location {
@@ -164,13 +161,13 @@ impl Desk {
             Some(found) => Ok(found),
             None => Err(Unanswered::Nothing(format!(
                 "restore {name} not found in namespace {}: check the name with kubectl get restores.velero.io",
-                self.ctx.namespace
+                self.ctx.cluster.namespace
             ))),
         }
     }
 
     async fn read_restore(&self, name: &str) -> Result<Option<(Subject, String)>, kube::Error> {
-        let restore: Option<Restore> = get(self.ctx.api(), name).await?;
+        let restore: Option<Restore> = get(self.ctx.cluster.api(), name).await?;
         let found = restore.map(|restore| {
             let backup = restore.spec.backup_name.clone().unwrap_or_default();
             (of_restore(&restore), backup)
@@ -179,7 +176,7 @@ impl Desk {
     }
 
     async fn read_backup(&self, name: &str) -> Result<Option<Subject>, kube::Error> {
-        let backup: Option<Backup> = get(self.ctx.api(), name).await?;
+        let backup: Option<Backup> = get(self.ctx.cluster.api(), name).await?;
         Ok(backup.map(|backup| of_backup(&backup)))
     }
 

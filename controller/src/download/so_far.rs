@@ -2,11 +2,12 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use backup_store::{Location, LogFile, download::Owner};
+use backup_runtime::leader::Leadership;
+use backup_store::{FileOwner, Location, LogFile};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use crate::{context::Context, operations::looks::Seat, runtime::leader::Leadership};
+use crate::{context::Context, operations::looks::Seat};
 
 /// What was kept within this time is good enough.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -17,7 +18,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Which of the two.
-    pub owner: Owner,
+    pub owner: FileOwner,
     /// Its name.
     pub name: &'a str,
     /// Its uid.
@@ -29,8 +30,8 @@ pub struct Subject<'a> {
 pub async fn keep_log(ctx: &Context, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
     let seat = ctx.looks.seat(of.uid);
     let log = &log;
-    when_somebody_looks(seat, &ctx.leadership, || async move {
-        let kept = location.keep_log_so_far(of.owner, (of.name, of.uid), log, Timestamp::now());
+    when_somebody_looks(seat, &ctx.cluster.leadership, || async move {
+        let kept = location.keep_log_snapshot(of.owner, of.name, of.uid, log, Timestamp::now());
         match timeout(BUDGET, kept).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(?of, %error, "the log so far is not kept"),

@@ -7,19 +7,17 @@ use backup_core::{
     bucket::Facts,
     labels::BUCKET_ANNOTATION,
 };
+use backup_runtime::{
+    errors::plain,
+    retry::{self, PatchOutcome, WriteError},
+};
 use backup_store::StoreError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{LocationError, decide::Last, is_read_only, observe, secrets::Used};
-use crate::{
-    context::Context,
-    runtime::{
-        errors::plain,
-        retry::{self, Outcome, WriteError},
-    },
-};
+use crate::context::Context;
 
 /// A store that has not answered by then is unavailable.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -102,7 +100,7 @@ async fn check(
     if !closely {
         return Ok(None);
     }
-    store.look_closely(!is_read_only(location)).await.map(Some).map_err(failed)
+    store.probe(!is_read_only(location)).await.map(Some).map_err(failed)
 }
 
 /// `annotation` is what is known of the bucket from now on, if that may have changed.
@@ -115,7 +113,7 @@ async fn publish(
     let phase = if message.is_none() { LocationPhase::Available } else { LocationPhase::Unavailable };
     let time = Time(jiff::Timestamp::now());
     // Conditional on the resourceVersion; what was found is about this spec and no other.
-    let outcome = retry::status_patch(ctx, location, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, location, |current| {
         (current.spec == location.spec).then(|| {
             let status = json!({"phase": phase, "message": message, "lastValidationTime": time});
             let mut patch = json!({"status": status});
@@ -127,14 +125,14 @@ async fn publish(
     })
     .await?;
     match outcome {
-        Outcome::Gone => return Ok(()),
-        Outcome::Stale => return Err(Error::Changed(location.name_any())),
-        Outcome::Written(_) => {}
+        PatchOutcome::Gone => return Ok(()),
+        PatchOutcome::Stale => return Err(Error::Changed(location.name_any())),
+        PatchOutcome::Written(_) => {}
     }
     if location.status.phase.as_ref() != Some(&phase) {
         match message {
-            Some(message) => ctx.events.warning(location, "Unavailable", message),
-            None => ctx.events.normal(location, "Available", "backups can be stored here"),
+            Some(message) => ctx.cluster.events.warning(location, "Unavailable", message),
+            None => ctx.cluster.events.normal(location, "Available", "backups can be stored here"),
         }
         tracing::info!(location = location.name_any(), %phase, reason = message, "location changed");
     }
@@ -149,13 +147,13 @@ fn tell(ctx: &Context, location: &BackupStorageLocation, now: &Facts) {
         let note = format!(
             "backups can be stored here, but not deleted: {why}. What has expired stays until that is granted"
         );
-        ctx.events.warning(location, "NotRemovable", &note);
+        ctx.cluster.events.warning(location, "NotRemovable", &note);
     }
     if let Some(lock) = now.lock.as_ref().filter(|lock| lock.enabled && before.lock.as_ref() != Some(lock)) {
         let note = format!(
             "object lock of the bucket is {lock}: what is locked stays until then, also if it is deleted"
         );
-        ctx.events.normal(location, "ObjectLock", &note);
+        ctx.cluster.events.normal(location, "ObjectLock", &note);
     }
 }
 

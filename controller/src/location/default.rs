@@ -2,14 +2,12 @@
 //! (Velero `backup_storage_location_controller.go`, v1.18).
 
 use backup_core::api::BackupStorageLocation;
+use backup_runtime::retry::{self, PatchOutcome};
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{act::Error, choose_default, observe};
-use crate::{
-    context::Context,
-    runtime::retry::{self, Outcome},
-};
+use crate::context::Context;
 
 /// Takes the mark off all but the newest, if this location and another one have it. Whether this one has lost it.
 pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> Result<bool, Error> {
@@ -22,12 +20,12 @@ pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> R
     for other in others {
         // Conditional on the resourceVersion that was listed with the newest: what has changed since is decided anew, when its
         // change wakes us, as the newest may be gone by then.
-        let outcome = retry::status_patch(ctx, other, |current| {
+        let outcome = retry::status_patch(&ctx.cluster, other, |current| {
             (current.resource_version() == other.resource_version())
                 .then(|| json!({"spec": {"default": false}}))
         })
         .await?;
-        if !matches!(outcome, Outcome::Written(_)) {
+        if !matches!(outcome, PatchOutcome::Written(_)) {
             continue;
         }
         let name = other.name_any();
@@ -36,7 +34,7 @@ pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> R
             "{name} and {newest} both had spec.default: true; {newest} is newer and stays the default, spec.default of {name} \
              was set to false. If it is to be the other way round, set that of {newest} to false first"
         );
-        ctx.events.warning(other, "NotDefault", &note);
+        ctx.cluster.events.warning(other, "NotDefault", &note);
         tracing::warn!(location = name, default = newest, "two locations were marked as the default");
     }
     Ok(lost)
@@ -53,7 +51,7 @@ fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorag
 #[cfg(test)]
 mod tests {
     use backup_core::api::BackupStorageLocationSpec;
-    use backup_lock::fake_api::{FakeApi, velero_path};
+    use backup_testkit::{FakeApi, velero_path};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;

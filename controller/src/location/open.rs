@@ -5,22 +5,17 @@ use std::sync::Arc;
 use backup_core::api::{
     BackupStorageLocation, LocationPhase, backup_storage_location::AccessMode, common::SecretKey,
 };
+use backup_runtime::errors::{is_gone, is_transient, plain};
 use backup_store::{Location, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 
 use super::secrets::Used;
-use crate::{
-    plugins::{
-        Host,
-        configured::{Credentials, Settings},
-        host::Missing,
-    },
-    runtime::{
-        errors::plain,
-        retry::{is_gone, is_transient},
-    },
+use crate::plugins::{
+    Host,
+    configured::{Credentials, Settings},
+    host::Missing,
 };
 
 /// The Secret that locations without a credential of their own use, if it exists (Velero `velero install`).

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use backup_actions::{ActionError, backup::BackupItemAction, restore::RestoreItemAction as _};
 use backup_core::{
     api::{Backup, Restore},
     operation::{BackupOperation, Operation, RestoreOperation},
@@ -10,11 +11,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 
 use super::decide::{Answer, Call};
-use crate::{
-    backup::action::{ActionError, BackupItemAction},
-    plugins::{Host, host::Missing},
-    restore::action::RestoreItemAction as _,
-};
+use crate::plugins::{Host, host::Missing};
 
 /// How long an action may take to answer. One that hangs is asked again later.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -110,7 +107,7 @@ pub async fn make<S: Subject>(
 ) -> Answer {
     match tokio::time::timeout(LIMIT, subject.ask(registry, action, operation, call)).await {
         Ok(Ok(Ok(answer))) => answer,
-        Ok(Ok(Err(ActionError::Passing { reason, .. } | ActionError::Unknown { reason, .. }))) => {
+        Ok(Ok(Err(ActionError::Retryable { reason, .. } | ActionError::Unknown { reason, .. }))) => {
             Answer::Passing(reason)
         }
         Ok(Ok(Err(ActionError::Final { reason, .. }))) => Answer::Final(reason),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backup_core::operation::{OperationPhase, OperationStatus};
 use jiff::Timestamp;
 
-use crate::backup::action::OperationProgress;
+use backup_actions::OperationProgress;
 
 /// How fast to ask.
 #[derive(Clone, Copy, Debug)]

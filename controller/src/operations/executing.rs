@@ -10,17 +10,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use backup_actions::{ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput};
 use backup_store::{StoreError, crash};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::backup::{
-    action::{ActionError, ItemId},
-    collect::name_of,
-    hooks::Notes,
-};
+use crate::backup::hooks::Notes;
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
@@ -29,6 +26,18 @@ const ENDED: &str = "actionEnded";
 pub trait Outcome: Clone + Serialize + DeserializeOwned + Send + Sync {
     /// The id of what was started and goes on; none if nothing did.
     fn operation(&self) -> Option<&str>;
+}
+
+impl Outcome for BackupActionOutput {
+    fn operation(&self) -> Option<&str> {
+        self.operation.as_deref()
+    }
+}
+
+impl Outcome for RestoreActionOutput {
+    fn operation(&self) -> Option<&str> {
+        self.operation.as_deref()
+    }
 }
 
 /// What an action has done with an item, and when.
@@ -142,7 +151,7 @@ impl<E: Outcome> Executions<E> {
                     "{}: it was executed on {} by an earlier try that was ended before it had answered; whether it has \
                      started something is not known",
                     of.action,
-                    name_of(&of.item)
+                    of.item
                 )),
             }
         }
@@ -206,14 +215,14 @@ impl<E: Outcome> Operations<E> for &Executions<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::{action::Executed, hooks::fake::Kept};
+    use crate::backup::hooks::fake::Kept;
 
     fn item(name: &str) -> ItemId {
         ItemId { group_resource: "configmaps".into(), namespace: Some("n".into()), name: name.into() }
     }
 
-    fn done() -> Done<Executed> {
-        let executed = Executed {
+    fn done() -> Done<BackupActionOutput> {
+        let executed = BackupActionOutput {
             item: Some(json!({ "metadata": { "name": "started" } })),
             additional: vec![item("along")],
             operation: Some("id\u{0}".into()),
@@ -235,7 +244,7 @@ mod tests {
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
-        let next = Executions::<Executed>::take_over(notes, &found).unwrap();
+        let next = Executions::<BackupActionOutput>::take_over(notes, &found).unwrap();
         let mut next = &next;
         assert_eq!(next.earlier("x/a", &item("started")), Some(Earlier::Started(Box::new(done()))));
         assert_eq!(next.earlier("x/a", &item("unknown")), Some(Earlier::Unknown));
@@ -255,7 +264,7 @@ mod tests {
         for name in ["started", "again"] {
             first.ended("x/a", &item(name), Some(&done())).await.unwrap();
         }
-        let next = Executions::<Executed>::take_over(notes.clone(), &notes.all()).unwrap();
+        let next = Executions::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
         let mut next = &next;
         next.earlier("x/a", &item("again")).unwrap();
         let (started, unknown) = next.left();
@@ -268,7 +277,7 @@ mod tests {
         for note in
             [json!({ BEGUN: 1 }), json!({ ENDED: { "action": "x/a", "item": item("i") }, "started": 1 })]
         {
-            assert!(Executions::<Executed>::take_over(Arc::new(Kept::default()), &[note]).is_err());
+            assert!(Executions::<BackupActionOutput>::take_over(Arc::new(Kept::default()), &[note]).is_err());
         }
     }
 }

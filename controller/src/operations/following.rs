@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_core::operation::{Counts, Operation as _, OperationStatus};
+use backup_runtime::clock::Clock;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -15,7 +16,6 @@ use super::{
     decide::{Answer, Call, Followed, Pace},
     looks::{Looks, Seat},
 };
-use crate::runtime::{clock::Clock, queue::backoff::jitter};
 
 /// The longest sleep: what is due is looked at again then, should the clocks disagree.
 const NAP: Duration = Duration::from_secs(30);
@@ -180,7 +180,7 @@ impl<S: Subject> Following<S> {
         let Some(one) = self.all.get_mut(index) else { return Change::None };
         one.asked = false;
         let before = one.followed.status.clone();
-        one.followed.answered(at, answer, self.means.clock.now(), self.means.pace, jitter());
+        one.followed.answered(at, answer, self.means.clock.now(), self.means.pace, fastrand::f64());
         one.answered = true;
         let change = change(&before, &one.followed.status);
         if self.all.iter().all(|one| one.answered || one.followed.has_ended()) {

@@ -2,6 +2,8 @@
 //!
 //! The outcome of a backup or restore is always derived from here, never from what is remembered or was published.
 
+use backup_actions::ItemId;
+use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase, BackupStatus},
     operation::{
@@ -13,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::backup::{action::ItemId, collect::operations::StartedOperation, prepare::whole_seconds};
+use crate::backup::collect::operations::StartedOperation;
 
 /// Type of VolumeSnapshots, which have counts of their own.
 const SNAPSHOTS: &str = "volumesnapshots";

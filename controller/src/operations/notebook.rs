@@ -1,11 +1,12 @@
 //! Notes in the journal of a backup or restore.
 
+use backup_runtime::leader::Leadership;
 use backup_store::{Journal, StoreError};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::{backup::hooks::Notes, runtime::leader::Leadership};
+use crate::backup::hooks::Notes;
 
 /// How often a note looks for another place.
 const TRIES: usize = 5;

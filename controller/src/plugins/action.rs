@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, OperationProgress,
+    backup::{BackupActionOutput, BackupItemAction},
+};
 use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -14,7 +18,6 @@ use super::{
     offers::{Kind, Offer},
     wire::{self, method},
 };
-use crate::backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress};
 
 /// An action that a plugin binary offers.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl PluginAction {
         })
     }
 
-    async fn executed(&self, item: &Value, backup: &Backup) -> Result<Executed, PluginError> {
+    async fn executed(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, PluginError> {
         let plugin = &self.plugin;
         let sent = plugin.json(item, "Execute")?;
         let question = wire::ExecuteRequest {
@@ -61,7 +64,7 @@ impl PluginAction {
     }
 }
 
-impl BackupItemAction for PluginAction {
+impl ItemAction for PluginAction {
     fn name(&self) -> &str {
         &self.plugin.name
     }
@@ -69,7 +72,9 @@ impl BackupItemAction for PluginAction {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies_to
     }
+}
 
+impl BackupItemAction for PluginAction {
     /// The older kind starts nothing.
     fn is_executed_once(&self) -> bool {
         self.kind == Kind::BackupItemActionV2
@@ -79,7 +84,7 @@ impl BackupItemAction for PluginAction {
         &'a self,
         item: &'a Value,
         backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<Executed, ActionError>> {
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
         Box::pin(async { self.executed(item, backup).await.map_err(|error| self.plugin.told(&error, true)) })
     }
 
@@ -113,10 +118,10 @@ impl BackupItemAction for PluginAction {
 }
 
 /// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
-fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<Executed, String> {
+fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<BackupActionOutput, String> {
     let wire::ExecuteResponse { item: answered, additional_items, operation_id, post_operation_items } =
         answer;
-    Ok(Executed {
+    Ok(BackupActionOutput {
         item: made(sent, &answered)?.map(Value::Object).filter(|made| made != item),
         additional: ids(additional_items)?,
         operation: Some(operation_id).filter(|id| !id.is_empty()),
@@ -128,8 +133,9 @@ fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<Exec
 mod tests {
     use serde_json::json;
 
+    use backup_actions::ItemId;
+
     use super::*;
-    use crate::backup::action::ItemId;
 
     fn id(group: &str, resource: &str, namespace: &str, name: &str) -> wire::ResourceIdentifier {
         wire::ResourceIdentifier {
@@ -153,7 +159,7 @@ mod tests {
             String::new(),
             r#"{ "metadata": { "labels": { "x": "y" }, "name": "a" } }"#.to_owned(),
         ] {
-            assert_eq!(read(&sent, &item, answer(&same)).unwrap(), Executed::default(), "{same}");
+            assert_eq!(read(&sent, &item, answer(&same)).unwrap(), BackupActionOutput::default(), "{same}");
         }
         let changed = read(&sent, &item, answer(r#"{"metadata":{"name":"b"}}"#)).unwrap();
         assert_eq!(changed.item, Some(json!({ "metadata": { "name": "b" } })));

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::{ActionError, ItemId, OperationProgress};
 use backup_core::operation::ResourceIdentifier;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -12,7 +13,6 @@ use super::{
     log::PluginLog,
     wire,
 };
-use crate::backup::action::{ActionError, ItemId, OperationProgress};
 
 /// How long a plugin may take to say how far something is, or to tell it to stop. Who asks waits a little longer, so that a
 /// process that is dead to the world is found out.
@@ -124,7 +124,7 @@ impl Plugin {
         } else if error.is_lasting() {
             ActionError::Final { action, reason }
         } else {
-            ActionError::Passing { action, reason }
+            ActionError::Retryable { action, reason }
         }
     }
 }

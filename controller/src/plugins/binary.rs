@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use backup_actions::AppliesTo;
+use backup_runtime::backoff::Backoff;
 use prost::Message;
 use tokio::sync::watch;
 
@@ -19,13 +21,9 @@ use super::{
     said::{Level, Said},
     wire::{self, method},
 };
-use crate::{
-    backup::action::AppliesTo,
-    runtime::queue::backoff::{Steps, jitter},
-};
 
 /// Between the end of a process and the start of the next.
-const RESTART: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
 /// After so many starts without one answer, calls do not wait for the next one.
 const HOPELESS: u32 = 4;
 /// How long the questions at the start may take, each.
@@ -108,7 +106,7 @@ impl Binary {
                 }
             };
             failures = failures.saturating_add(1);
-            let delay = RESTART.delay(failures, jitter());
+            let delay = RESTART.delay(failures);
             tracing::error!(
                 binary = path,
                 reason,

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use backup_runtime::backoff::Backoff;
 use tempfile::NamedTempFile;
 use tokio::{sync::Mutex, time::Instant};
 
@@ -23,10 +24,9 @@ use super::{
     said::Said,
     store_wire::InitRequest,
 };
-use crate::runtime::queue::backoff::{Steps, jitter};
 
 /// Between the end of a process that was of no use and the start of the next.
-const RESTART: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
+const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
 /// How long a plugin may take to understand its settings; some ask their store.
 const INIT: Duration = Duration::from_secs(30);
 /// Nobody asks a plugin so long after its end.
@@ -224,7 +224,7 @@ impl Configured {
 fn failed(state: &mut State, error: PluginError) {
     let delay = match state.failures {
         0 => Duration::ZERO,
-        before => RESTART.delay(before, jitter()),
+        before => RESTART.delay(before),
     };
     state.running = None;
     state.failures = state.failures.saturating_add(1);

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::{AppliesTo, ItemAction};
 use backup_core::api::Backup;
 use serde_json::Value;
 
@@ -12,7 +13,6 @@ use super::{
     offers::{Kind, Offer},
     wire,
 };
-use crate::backup::action::AppliesTo;
 
 /// An action that a plugin binary offers.
 #[derive(Debug)]
@@ -29,16 +29,6 @@ impl DeleteAction {
         Some(Self { plugin, applies_to: offer.applies_to.ok()?, limit })
     }
 
-    /// Its name, as `domain/name`.
-    pub fn name(&self) -> &str {
-        &self.plugin.name
-    }
-
-    /// Which items it wants to see.
-    pub fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
-    }
-
     /// Has it look at an item, as it is in the backup. May be done again.
     ///
     /// # Errors
@@ -51,5 +41,15 @@ impl DeleteAction {
             backup: plugin.json(backup, name)?,
         };
         plugin.execute((Kind::DeleteItemAction.execute(), name), self.limit, None, question).await
+    }
+}
+
+impl ItemAction for DeleteAction {
+    fn name(&self) -> &str {
+        &self.plugin.name
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies_to
     }
 }

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
+use backup_actions::{
+    ItemAction as _,
+    backup::{BackupItemAction, ItemBlockAction},
+};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -21,11 +25,7 @@ use super::{
     restore_item::RestoreAction,
     snapshotter::{Snapshotter, VolumeSnapshotter},
 };
-use crate::{
-    Args,
-    backup::{action::BackupItemAction, block_action::ItemBlockAction},
-    restore::action::RestoreItemAction as _,
-};
+use crate::Args;
 
 /// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::{ActionError, AppliesTo, ItemAction, ItemId, backup::ItemBlockAction};
 use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -13,10 +14,6 @@ use super::{
     log::PluginLog,
     offers::{Kind, Offer},
     wire,
-};
-use crate::backup::{
-    action::{ActionError, AppliesTo, ItemId},
-    block_action::ItemBlockAction,
 };
 
 /// What belongs to an item. (The question is that of all kinds of actions on backups.)
@@ -56,7 +53,7 @@ impl BlockAction {
     }
 }
 
-impl ItemBlockAction for BlockAction {
+impl ItemAction for BlockAction {
     fn name(&self) -> &str {
         &self.plugin.name
     }
@@ -64,7 +61,9 @@ impl ItemBlockAction for BlockAction {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies_to
     }
+}
 
+impl ItemBlockAction for BlockAction {
     fn related<'a>(
         &'a self,
         item: &'a Value,
@@ -73,7 +72,7 @@ impl ItemBlockAction for BlockAction {
         Box::pin(async {
             let asked = self.ask(item, backup).await;
             // It changes nothing, so nothing is left open by a call without an answer.
-            asked.map_err(|error| ActionError::Passing {
+            asked.map_err(|error| ActionError::Retryable {
                 action: self.plugin.name.clone(),
                 reason: error.to_string(),
             })

@@ -160,7 +160,7 @@ impl ObjectPlugin for PluginBucket {
             self.ask(method::SIGN, "CreateSignedURL", question).await?;
         if answer.url.is_empty() {
             let text = format!("the plugin {} gives no URL", self.plugin.name());
-            return Err(PluginFault { text, fault: Fault::Lasting });
+            return Err(PluginFault { text, fault: Fault::Permanent });
         }
         Ok(answer.url)
     }
@@ -176,6 +176,6 @@ fn pieces(mut bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes, PluginF
 }
 
 fn fault(error: &PluginError) -> PluginFault {
-    let fault = if error.is_lasting() { Fault::Lasting } else { Fault::Passing };
+    let fault = if error.is_lasting() { Fault::Permanent } else { Fault::Retryable };
     PluginFault { text: error.to_string(), fault }
 }

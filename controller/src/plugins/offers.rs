@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backup::action::AppliesTo;
+use backup_actions::AppliesTo;
 
 /// A kind of plugins that is used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
+    restore::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait, json::Object},
+};
 use backup_core::{api::Restore, operation::ResourceIdentifier};
 use futures::future::BoxFuture;
 
@@ -12,13 +16,6 @@ use super::{
     log::PluginLog,
     offers::{Kind, Offer},
     wire::{self, restore as messages},
-};
-use crate::{
-    backup::action::{ActionError, AppliesTo, ItemId, OperationProgress},
-    restore::{
-        action::{Executed, Given, RestoreItemAction, Wait},
-        json::Object,
-    },
 };
 
 /// An action that a plugin binary offers.
@@ -40,7 +37,7 @@ impl RestoreAction {
         Some(Self { plugin, kind: offer.kind, applies_to, limit, log: log.clone() })
     }
 
-    async fn executed(&self, given: Given<'_>) -> Result<Executed, PluginError> {
+    async fn executed(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, PluginError> {
         let plugin = &self.plugin;
         let sent = plugin.json(given.item, "Execute")?;
         let question = messages::ExecuteRequest {
@@ -85,7 +82,7 @@ impl RestoreAction {
     }
 }
 
-impl RestoreItemAction for RestoreAction {
+impl ItemAction for RestoreAction {
     fn name(&self) -> &str {
         &self.plugin.name
     }
@@ -93,17 +90,22 @@ impl RestoreItemAction for RestoreAction {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies_to
     }
+}
 
+impl RestoreItemAction for RestoreAction {
     /// The older kind starts nothing.
     fn is_executed_once(&self) -> bool {
         self.kind == Kind::RestoreItemActionV2
     }
 
-    fn may_bring(&self) -> bool {
+    fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(&'a self, given: Given<'a>) -> BoxFuture<'a, Result<Executed, ActionError>> {
+    fn execute<'a>(
+        &'a self,
+        given: RestoreActionInput<'a>,
+    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
         Box::pin(async move { self.executed(given).await.map_err(|error| self.plugin.told(&error, true)) })
     }
 
@@ -158,16 +160,16 @@ fn read(
     sent: &[u8],
     item: &Object,
     answer: messages::ExecuteResponse,
-) -> Result<Executed, String> {
+) -> Result<RestoreActionOutput, String> {
     let skip = answer.skip_restore.then(|| format!("{plugin} does not want it restored"));
     // What is not restored does not have to make sense.
     let made = if skip.is_some() { None } else { made(sent, &answer.item)?.filter(|made| made != item) };
     let limit = answer.additional_items_ready_timeout.and_then(span);
-    Ok(Executed {
+    Ok(RestoreActionOutput {
         item: made,
         additional: if skip.is_some() { Vec::new() } else { ids(answer.additional_items)? },
         operation: Some(answer.operation_id).filter(|id| !id.is_empty()),
-        wait: answer.wait_for_additional_items.then_some(Wait { limit }),
+        wait: answer.wait_for_additional_items.then_some(RestoreWait { limit }),
         skip,
     })
 }
@@ -198,7 +200,11 @@ mod tests {
         let item = object(r#"{"metadata":{"name":"a","labels":{}}}"#);
         let sent = serde_json::to_vec(&item).unwrap();
         for same in ["", r#"{ "metadata": { "labels": {}, "name": "a" } }"#] {
-            assert_eq!(read("x/p", &sent, &item, answer(same)).unwrap(), Executed::default(), "{same}");
+            assert_eq!(
+                read("x/p", &sent, &item, answer(same)).unwrap(),
+                RestoreActionOutput::default(),
+                "{same}"
+            );
         }
         let id = wire::ResourceIdentifier {
             group: "apps".into(),
@@ -221,12 +227,12 @@ mod tests {
         };
         assert_eq!(
             executed,
-            Executed {
+            RestoreActionOutput {
                 item: json!({ "metadata": { "name": "b" } }).as_object().cloned(),
                 additional: vec![additional],
                 skip: None,
                 operation: Some("an id\u{0}".into()),
-                wait: Some(Wait { limit: Some(Duration::new(3, 5)) }),
+                wait: Some(RestoreWait { limit: Some(Duration::new(3, 5)) }),
             }
         );
         // What an operation was started for may still be left out.

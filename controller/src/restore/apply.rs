@@ -3,12 +3,15 @@
 //! Creation comes first, because most items are not there; only `AlreadyExists` leads to a read (Velero does the same
 //! without its informer cache, `pkg/restore/restore.go`, v1.18).
 
+use backup_actions::restore::{
+    RestoreRules,
+    existing::{self, Existing},
+    json::Object,
+};
+
 use super::{
     calls::{CallError, Calls},
-    existing::{self, Existing},
     halt::Halt,
-    json::Object,
-    transform::Rules,
 };
 
 /// Times an object is read again because it changed before it could be patched.
@@ -86,7 +89,7 @@ pub struct Target<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
     /// The rewriting that the comparison undoes.
-    pub rules: &'a Rules,
+    pub rules: &'a RestoreRules,
     /// Whether existing objects that differ are changed.
     pub update: bool,
     /// `metadata.creationTimestamp` of the Restore.

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use crate::runtime::{errors::plain, path};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use backup_actions::restore::json::Object;
+use backup_runtime::{errors::plain, path};
 use kube::{
     Client,
     core::{
@@ -18,10 +19,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    halt::{Gate, Halt},
-    json::Object,
-};
+use super::halt::{Gate, Halt};
 
 /// Time-outs and retries.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use backup_core::api::Restore;
 use backup_lock::{ActivateError, ObjectKey, Token, activate::holds};
+use backup_runtime::{
+    queue::Action,
+    retry::{self, PatchOutcome},
+};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -11,14 +15,7 @@ use super::{
     reconcile::{StepError, schedule_label},
     status::{self, Counts},
 };
-use crate::{
-    context::Context,
-    metrics,
-    runtime::{
-        queue::Action,
-        retry::{self, Outcome},
-    },
-};
+use crate::{context::Context, metrics};
 
 /// Until a Restore is looked at again that changed while its end was written.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -36,7 +33,7 @@ pub enum Right {
 
 /// Takes the right to work. A Restore that had it before a restart keeps it: its footprint is not judged again.
 pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError> {
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     let uid = restore.uid().unwrap_or_default();
     let error = match backup_lock::activate(&ctx.ledger, &object_key(restore), &uid).await {
         Ok(token) => return Ok(Right::Granted(token)),
@@ -45,7 +42,7 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
             return Ok(Right::Refused(Action::RequeueAfter(Duration::from_millis(500))));
         }
         Err(error @ ActivateError::Waiting(_)) => {
-            ctx.events.normal(restore, "Waiting", &error.to_string());
+            ctx.cluster.events.normal(restore, "Waiting", &error.to_string());
             return Ok(Right::Refused(Action::RequeueAfter(TURN)));
         }
         Err(ActivateError::Ledger(error)) => return Err(StepError::Ledger(error)),
@@ -53,10 +50,11 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
     };
     let why = format!("not started: {error}");
     let (counts, at) = (Counts::default(), Timestamp::now());
-    let written = retry::status_patch(ctx, restore, |now| status::failed(now, &why, &counts, at)).await?;
-    if let Outcome::Written(failed) = &written {
+    let written =
+        retry::status_patch(&ctx.cluster, restore, |now| status::failed(now, &why, &counts, at)).await?;
+    if let PatchOutcome::Written(failed) = &written {
         ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
-        ctx.events.warning(failed, "Refused", &why);
+        ctx.cluster.events.warning(failed, "Refused", &why);
     }
     Ok(Right::Refused(give_back(ctx, restore, &written).await))
 }
@@ -64,15 +62,15 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
 /// Whether the right stands still, asked after the start was published and before the first item: that write may have
 /// taken longer than a lost ledger needs to be rebuilt, from what was stored before it. Then the right has to be taken again.
 pub async fn still_granted(ctx: &Context, restore: &Restore, token: &Token) -> Result<bool, StepError> {
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     let uid = restore.uid().unwrap_or_default();
     Ok(holds(&ctx.ledger, &object_key(restore), &uid, token).await?)
 }
 
 /// After the write of an end: gives the place back. What changed meanwhile so that this is not its end keeps its place,
 /// and is looked at again.
-pub async fn give_back(ctx: &Context, restore: &Restore, written: &Outcome<Restore>) -> Action {
-    if *written == Outcome::Stale {
+pub async fn give_back(ctx: &Context, restore: &Restore, written: &PatchOutcome<Restore>) -> Action {
+    if *written == PatchOutcome::Stale {
         return Action::RequeueAfter(LOOK_AGAIN);
     }
     release(ctx, restore).await;
@@ -90,7 +88,7 @@ pub async fn release(ctx: &Context, restore: &Restore) {
 
 /// As [`release`], by name.
 pub async fn release_key(ctx: &Context, key: &ObjectKey, uid: &str) {
-    if let Err(error) = ctx.leadership.check() {
+    if let Err(error) = ctx.cluster.leadership.check() {
         tracing::debug!(%key, %error, "the claim is left to be collected");
     } else if let Err(error) = backup_lock::release(&ctx.ledger, key, uid).await {
         tracing::warn!(%key, %error, "the claim could not be released; it is collected later");

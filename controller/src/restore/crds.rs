@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use backup_actions::restore::json::{self, Object};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     calls::{CallError, Calls},
     halt::Halt,
-    json::{self, Object},
 };
 
 /// The resource of definitions.

@@ -14,6 +14,8 @@ use axum::{
     http::{Method, StatusCode, Uri},
     response::Response,
 };
+use backup_actions::csi::SnapshotApi;
+use backup_runtime::leader::Leadership;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +23,6 @@ use super::{
     calls::{Calls, Pace},
     halt::Gate,
 };
-use crate::{backup::actions::csi::SnapshotApi, runtime::leader::Leadership};
 
 /// Answers a request instead of the server: method, path, and how often this pair was asked before.
 type Script = Box<dyn Fn(&str, &str, usize) -> Fault + Send + Sync>;

@@ -3,6 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Restore, RestorePhase};
+use backup_runtime::{
+    queue::{Action, Key},
+    retry::{self, PatchOutcome},
+};
 use backup_store::{Location, RestoreFiles, Scope};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -14,14 +18,7 @@ use super::{
     report::Report,
     status::{self, Counts},
 };
-use crate::{
-    context::Context,
-    metrics,
-    runtime::{
-        queue::{Action, Key},
-        retry::{self, Outcome},
-    },
-};
+use crate::{context::Context, metrics};
 
 /// Between tries of storing the results: while the cause may pass, and when it will not by itself.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
@@ -60,25 +57,28 @@ pub async fn finish(
     let (counts, name) = (&pending.counts, restore.name_any());
     let between = decide::finalizing(counts.errors);
     let restore =
-        match retry::status_patch(ctx, restore, |now| status::finalizing(now, &between, counts)).await? {
-            Outcome::Written(restore) => restore,
+        match retry::status_patch(&ctx.cluster, restore, |now| status::finalizing(now, &between, counts))
+            .await?
+        {
+            PatchOutcome::Written(restore) => restore,
             // Already there.
-            Outcome::Stale => restore.clone(),
-            Outcome::Gone => {
+            PatchOutcome::Stale => restore.clone(),
+            PatchOutcome::Gone => {
                 desk.forget(&Key::of(restore));
                 release(ctx, restore).await;
                 return Ok(Action::AwaitChange);
             }
         };
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     if let Err(error) = pending.store.put_restore_files(&name, &pending.files).await {
         let why = format!("the results of the restore could not be stored: {error}");
         return block(ctx, &restore, &why, error.is_transient()).await;
     }
     let end = decide::ended(counts.errors);
     let at = Timestamp::now();
-    let written = retry::status_patch(ctx, &restore, |now| status::ended(now, &end, counts, at)).await?;
-    if let Outcome::Written(restore) = &written {
+    let written =
+        retry::status_patch(&ctx.cluster, &restore, |now| status::ended(now, &end, counts, at)).await?;
+    if let PatchOutcome::Written(restore) = &written {
         let outcome =
             if counts.errors > 0 { metrics::Outcome::PartialFailure } else { metrics::Outcome::Success };
         ctx.metrics.restore(outcome, schedule_label(restore));
@@ -87,12 +87,12 @@ pub async fn finish(
             counts.progress.items_restored, counts.progress.total_items, counts.warnings, counts.errors
         );
         if counts.errors > 0 {
-            ctx.events.warning(restore, end.as_str(), &note);
+            ctx.cluster.events.warning(restore, end.as_str(), &note);
         } else {
-            ctx.events.normal(restore, end.as_str(), &note);
+            ctx.cluster.events.normal(restore, end.as_str(), &note);
         }
     }
-    if written != Outcome::Stale {
+    if written != PatchOutcome::Stale {
         desk.forget(&Key::of(&restore));
         forget_private(&restore, &pending.store).await;
     }
@@ -116,8 +116,10 @@ pub async fn block(ctx: &Context, restore: &Restore, why: &str, passing: bool) -
 /// As [`block`], for who goes on meanwhile; how long to wait before the next try.
 pub async fn tell(ctx: &Context, restore: &Restore, why: &str, passing: bool) -> Result<Duration, StepError> {
     tracing::warn!(restore = restore.name_any(), error = why, "a restore waits for its store");
-    if let Outcome::Written(now) = retry::status_patch(ctx, restore, |now| status::blocked(now, why)).await? {
-        ctx.events.warning(&now, "Blocked", why);
+    if let PatchOutcome::Written(now) =
+        retry::status_patch(&ctx.cluster, restore, |now| status::blocked(now, why)).await?
+    {
+        ctx.cluster.events.warning(&now, "Blocked", why);
     }
     Ok(if passing { AGAIN.0 } else { AGAIN.1 })
 }
@@ -143,19 +145,20 @@ pub async fn fail(
     let progress = restore.status.progress.clone().unwrap_or_default();
     let counts = Counts { errors: 1, progress, ..Counts::default() };
     if let Some(store) = &store {
-        ctx.leadership.check()?;
+        ctx.cluster.leadership.check()?;
         operating::stop(ctx, restore, store).await;
         if let Err(error) = store.put_restore_files(&restore.name_any(), &report.into_files()).await {
             tracing::warn!(restore = restore.name_any(), %error, "the log of a failed restore was not stored");
         }
     }
     let at = Timestamp::now();
-    let written = retry::status_patch(ctx, restore, |now| status::failed(now, why, &counts, at)).await?;
-    if let Outcome::Written(restore) = &written {
+    let written =
+        retry::status_patch(&ctx.cluster, restore, |now| status::failed(now, why, &counts, at)).await?;
+    if let PatchOutcome::Written(restore) = &written {
         ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
-        ctx.events.warning(restore, "Failed", why);
+        ctx.cluster.events.warning(restore, "Failed", why);
     }
-    if let (Some(store), true) = (&store, written != Outcome::Stale) {
+    if let (Some(store), true) = (&store, written != PatchOutcome::Stale) {
         forget_private(restore, store).await;
     }
     Ok(give_back(ctx, restore, &written).await)
@@ -170,15 +173,15 @@ async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Resul
         ..Counts::default()
     };
     let at = Timestamp::now();
-    let written = retry::status_patch(ctx, restore, |now| {
+    let written = retry::status_patch(&ctx.cluster, restore, |now| {
         let mut patch = status::ended(now, &RestorePhase::PartiallyFailed, &counts, at)?;
         patch["status"]["failureReason"] = serde_json::Value::from(why);
         Some(patch)
     })
     .await?;
-    if let Outcome::Written(restore) = &written {
+    if let PatchOutcome::Written(restore) = &written {
         ctx.metrics.restore(metrics::Outcome::PartialFailure, schedule_label(restore));
-        ctx.events.warning(restore, "PartiallyFailed", why);
+        ctx.cluster.events.warning(restore, "PartiallyFailed", why);
     }
     Ok(give_back(ctx, restore, &written).await)
 }
@@ -214,6 +217,6 @@ pub async fn delete_files(ctx: &Context, restore: &Restore) {
     if let Err(error) = result.unwrap_or_else(|_| Err(format!("no answer within {DELETE_BUDGET:?}"))) {
         let note = format!("its files in the object store were left behind: {error}");
         tracing::warn!(restore = restore.name_any(), error = note, "a restore is deleted");
-        ctx.events.warning(restore, "FilesLeft", &note);
+        ctx.cluster.events.warning(restore, "FilesLeft", &note);
     }
 }

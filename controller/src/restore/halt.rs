@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::leader::{Leadership, NotLeader};
+use backup_runtime::leader::{Leadership, NotLeader};
 
 /// The work has to stop at once; nothing is published. Whoever comes next resumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,16 +7,18 @@ use std::{
     time::Duration,
 };
 
+use backup_actions::restore::{
+    RestoreRules, existing,
+    json::{self, Object},
+    transform,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     apply::{Applied, Outcome},
     calls::{CallError, Calls},
-    existing,
     halt::Halt,
-    json::{self, Object},
-    transform::{self, Rules},
 };
 
 const COLLECTION: &str = "/api/v1/namespaces";
@@ -36,7 +38,7 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// `bodies` are Namespace objects of the backup, not yet rewritten.
-    pub fn new(bodies: Vec<Object>, rules: &Rules) -> Self {
+    pub fn new(bodies: Vec<Object>, rules: &RestoreRules) -> Self {
         let mut named = BTreeMap::new();
         for mut body in bodies {
             transform::rewrite(&mut body, "namespaces", None, rules);
@@ -83,7 +85,7 @@ impl Namespaces {
 #[derive(Clone, Copy, Debug)]
 pub struct How<'a> {
     /// For the labels of blank namespaces.
-    pub rules: &'a Rules,
+    pub rules: &'a RestoreRules,
     /// How long a namespace that goes away is waited for.
     pub patience: Duration,
     /// `metadata.creationTimestamp` of the Restore, and whether an earlier run of it may have created namespaces.
@@ -139,7 +141,7 @@ fn not_created(name: &str, why: &str) -> Applied {
     ))
 }
 
-fn blank_namespace(name: &str, rules: &Rules) -> Object {
+fn blank_namespace(name: &str, rules: &RestoreRules) -> Object {
     let mut body = Object::new();
     body.insert("apiVersion".to_owned(), json!("v1"));
     body.insert("kind".to_owned(), json!("Namespace"));

@@ -6,18 +6,15 @@ use backup_core::{
     api::{Backup, Restore},
     validate::Finding,
 };
+use backup_runtime::{
+    errors::{found, plain},
+    list, retry,
+};
 use kube::api::{Api, ApiResource, DynamicObject};
 use serde_json::Value;
 
 use super::validate::{self, Facts};
-use crate::{
-    context::Context,
-    location::LocationError,
-    runtime::{
-        errors::{found, plain},
-        list, retry,
-    },
-};
+use crate::{context::Context, location::LocationError};
 
 /// How long one read is tried for.
 const BUDGET: Duration = Duration::from_secs(10);
@@ -70,7 +67,8 @@ where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
 {
     let kind = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &kind);
     let read = found(retry::read(BUDGET, || api.get(name)).await, name);
     read.map_err(|source| ObserveError::Api { what: format!("{} {name:?}", kind.kind), source })
 }
@@ -88,7 +86,7 @@ pub async fn facts(ctx: &Context, restore: &Restore) -> Result<Facts, ObserveErr
         (None, Some(schedule)) => {
             // Of each only what it is chosen by: there may be many, and large ones.
             let started = |object| validate::started_for(&schedule, &decode(object)?);
-            let started = list::raw::<Backup, _>(ctx, started)
+            let started = list::raw::<Backup, _>(&ctx.cluster, started)
                 .await
                 .map_err(|source| ObserveError::Api { what: "the list of Backups".to_owned(), source })?;
             match started.into_iter().max() {

@@ -6,11 +6,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::restore::RestoreActionOutput;
+use backup_core::time::whole_seconds;
 use backup_core::{
     api::{GoDuration, Restore, RestorePhase, restore::RestoreProgress},
     operation::{
         Counts as Numbers, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
     },
+};
+use backup_runtime::{
+    queue::Action,
+    retry::{self, PatchOutcome},
 };
 use backup_store::{Location, RestoreFiles, Scope, StoreError, WaitingRestore, crash};
 use futures::{StreamExt as _, stream};
@@ -19,16 +25,14 @@ use kube::ResourceExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    action::Executed,
-    decide, finish,
-    finish::Pending,
+    decide,
+    finish::{self, Pending},
     halt::{Gate, Halt},
     reconcile::{Desk, Reins, StepError, halted},
     status::{self, Counts},
     work::Started,
 };
 use crate::{
-    backup::prepare::whole_seconds,
     context::Context,
     operations::{
         self, call,
@@ -37,10 +41,6 @@ use crate::{
         following::Following,
         keeping::{Keeper, Kept, Seen, see_to_the_end},
         kept,
-    },
-    runtime::{
-        queue::Action,
-        retry::{self, Outcome},
     },
 };
 
@@ -97,7 +97,7 @@ pub async fn operate(
             return finish::block(ctx, &restore, &why, false).await;
         }
     };
-    let gate = Gate::new(ctx.leadership.clone(), stop);
+    let gate = Gate::new(ctx.cluster.leadership.clone(), stop);
     let mut keeping = Keeping { ctx, gate: &gate, waiting: &mut waiting, shown: restore };
     if !Numbers::of_all(&operations).all_ended() {
         let followed = follow(&mut keeping, operations, &cancel).await;
@@ -197,10 +197,10 @@ impl Keeper<RestoreOperation> for Keeping<'_> {
             return Ok(());
         }
         let patch = |now: &Restore| status::operating(now, &next, &counts);
-        match retry::status_patch(self.ctx, &self.shown, patch).await? {
-            Outcome::Written(shown) => self.shown = shown,
+        match retry::status_patch(&self.ctx.cluster, &self.shown, patch).await? {
+            PatchOutcome::Written(shown) => self.shown = shown,
             // Somebody has ended it, or says already what is to be said: seen in the next step.
-            Outcome::Gone | Outcome::Stale => return Err(Trouble::Halt(Halt::Stopped)),
+            PatchOutcome::Gone | PatchOutcome::Stale => return Err(Trouble::Halt(Halt::Stopped)),
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
         Ok(Some(waiting)) => kept::decode(&waiting.files().item_operations).unwrap_or_default(),
         Ok(None) if restore.phase() == RestorePhase::InProgress => {
             let notes = store.restore_journal(&name, &uid).await.map(|(_, notes)| notes);
-            let read = executing::read::<Executed>(&notes.unwrap_or_default()).unwrap_or_default();
+            let read = executing::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
             let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
                 Earlier::Started(done) => Some((of, *done)),
                 Earlier::Unknown => None,

@@ -8,6 +8,11 @@ use std::{
 
 use backup_core::api::{Backup, Restore, RestorePhase};
 use backup_lock::{ActivateError, LedgerError, ObjectKey};
+use backup_runtime::{
+    leader::NotLeader,
+    queue::{Action, Key},
+    retry::{self, PatchOutcome, WriteError},
+};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::json;
@@ -25,15 +30,7 @@ use super::{
     status::{self, VELERO_FINALIZER, WORK_FINALIZER},
     validate,
 };
-use crate::{
-    context::Context,
-    metrics,
-    runtime::{
-        leader::NotLeader,
-        queue::{Action, Key},
-        retry::{self, Outcome, WriteError},
-    },
-};
+use crate::{context::Context, metrics};
 
 /// Restores that are worked on at the same time. The lock keeps those apart that overlap.
 const AT_WORK: usize = 2;
@@ -163,7 +160,7 @@ impl Drop for Hired<'_> {
 
 /// Does the next step for the Restore of this key. The queue never calls it twice at once for one key.
 pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action, StepError> {
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     // Before the read: a deletion that comes later than what is read finds somebody to stop.
     let (stop, cancel) = (ctx.stop.child_token(), CancellationToken::new());
     let _hired = desk.hire(&key, (stop.clone(), cancel.clone()));
@@ -242,10 +239,11 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
     let findings: Vec<String> =
         validate::findings(&restore.spec, &facts).iter().map(ToString::to_string).collect();
     let Some(backup) = facts.backup.filter(|_| findings.is_empty()) else {
-        let written = retry::status_patch(ctx, &restore, |now| status::refused(now, &findings)).await?;
-        if matches!(written, Outcome::Written(_)) {
+        let written =
+            retry::status_patch(&ctx.cluster, &restore, |now| status::refused(now, &findings)).await?;
+        if matches!(written, PatchOutcome::Written(_)) {
             ctx.metrics.restore(metrics::Outcome::ValidationFailure, schedule_label(&restore));
-            ctx.events.warning(&restore, "FailedValidation", &findings.join("; "));
+            ctx.cluster.events.warning(&restore, "FailedValidation", &findings.join("; "));
         }
         return Ok(Next::Done(give_back(ctx, &restore, &written).await));
     };
@@ -259,10 +257,14 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
     // A spec that was edited since is neither the one that was claimed nor the one that was checked.
     let unedited = |now: &Restore| now.spec == restore.spec;
     let patch = |now: &Restore| if unedited(now) { status::start(now, &spec, at) } else { None };
-    match retry::status_patch(ctx, &restore, patch).await? {
-        Outcome::Written(started) => {
+    match retry::status_patch(&ctx.cluster, &restore, patch).await? {
+        PatchOutcome::Written(started) => {
             ctx.metrics.restore(metrics::Outcome::Attempt, schedule_label(&started));
-            ctx.events.normal(&started, "Started", &format!("restoring from backup {}", backup.name_any()));
+            ctx.cluster.events.normal(
+                &started,
+                "Started",
+                &format!("restoring from backup {}", backup.name_any()),
+            );
             if !still_granted(ctx, &started, &claimed).await? {
                 return Ok(Next::Done(AT_ONCE));
             }
@@ -270,11 +272,11 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
             let job = Job { restore: started, backup: &backup, claimed, resumed: false };
             Box::pin(runner::run(ctx, desk, reins, job)).await
         }
-        Outcome::Gone => {
+        PatchOutcome::Gone => {
             release(ctx, &restore).await;
             Ok(Next::Done(Action::AwaitChange))
         }
-        Outcome::Stale => Ok(Next::Done(AT_ONCE)),
+        PatchOutcome::Stale => Ok(Next::Done(AT_ONCE)),
     }
 }
 
@@ -287,9 +289,9 @@ async fn resume(ctx: &Context, desk: &Desk, reins: &Reins, mut restore: Restore)
         Right::Refused(action) => return Ok(Next::Done(action)),
     };
     if status::guarded(&restore).is_some() {
-        restore = match retry::status_patch(ctx, &restore, status::guarded).await? {
-            Outcome::Written(restore) => restore,
-            Outcome::Gone | Outcome::Stale => return Ok(Next::Done(AT_ONCE)),
+        restore = match retry::status_patch(&ctx.cluster, &restore, status::guarded).await? {
+            PatchOutcome::Written(restore) => restore,
+            PatchOutcome::Gone | PatchOutcome::Stale => return Ok(Next::Done(AT_ONCE)),
         };
     }
     let facts = observe::facts(ctx, &restore).await?;
@@ -347,7 +349,7 @@ async fn recorded(
 /// The work is over: files of a deleted Restore go, then the claim, then the finalizer.
 async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, StepError> {
     desk.forget(&Key::of(restore));
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     let deleting = restore.metadata.deletion_timestamp.is_some();
     if deleting {
         if !restore.phase().is_terminal() {
@@ -356,10 +358,10 @@ async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, S
         finish::delete_files(ctx, restore).await;
     }
     release(ctx, restore).await;
-    let written = retry::status_patch(ctx, restore, |now| status::freed(now, deleting)).await?;
+    let written = retry::status_patch(&ctx.cluster, restore, |now| status::freed(now, deleting)).await?;
     let works = status::finalizers(restore).any(|name| name == WORK_FINALIZER);
-    if works && restore.phase().is_terminal() && matches!(written, Outcome::Written(_)) {
-        ctx.events.forced_end(restore, restore.phase().as_str());
+    if works && restore.phase().is_terminal() && matches!(written, PatchOutcome::Written(_)) {
+        ctx.cluster.events.forced_end(restore, restore.phase().as_str());
     }
     Ok(Action::AwaitChange)
 }
@@ -367,9 +369,13 @@ async fn free(ctx: &Context, desk: &Desk, restore: &Restore) -> Result<Action, S
 /// Ends a Restore that can not be decoded. Its raw object is patched.
 async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) -> Result<Action, StepError> {
     let kind = kube::api::ApiResource::erase::<Restore>(&());
-    let api = kube::Api::<DynamicObject>::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    let api = kube::Api::<DynamicObject>::namespaced_with(
+        ctx.cluster.client.clone(),
+        &ctx.cluster.namespace,
+        &kind,
+    );
     let budget = ctx.args.resource_timeout.as_std();
-    let written = retry::status_patch_in(&api, &ctx.leadership, budget, object, |now| {
+    let written = retry::status_patch_in(&api, &ctx.cluster.leadership, budget, object, |now| {
         let phase = now.data.pointer("/status/phase").and_then(serde_json::Value::as_str).unwrap_or_default();
         let phase = if phase.is_empty() { RestorePhase::New } else { RestorePhase::from(phase) };
         match phase {
@@ -386,8 +392,8 @@ async fn refuse_raw(ctx: &Context, object: &DynamicObject, findings: &[String]) 
     })
     .await?;
     // What is left alone keeps its place: it may be at work.
-    if !matches!(written, Outcome::Stale) {
-        let key = ObjectKey::restore(&ctx.namespace, &object.name_any());
+    if !matches!(written, PatchOutcome::Stale) {
+        let key = ObjectKey::restore(&ctx.cluster.namespace, &object.name_any());
         release_key(ctx, &key, &object.uid().unwrap_or_default()).await;
     }
     Ok(Action::AwaitChange)

@@ -8,21 +8,22 @@ use std::{
     time::Duration,
 };
 
+use backup_actions::csi::SnapshotApi;
+use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
 use backup_core::{
     api::{Backup, Restore},
     labels,
     resources::ResourceType,
 };
 use backup_lock::Footprint;
-use backup_store::{Contents, Location, RestoreFiles, Scope, StoreError, crash, download::Owner};
+use backup_runtime::retry;
+use backup_store::{Contents, FileOwner, Location, RestoreFiles, Scope, StoreError, crash};
 use kube::{Client, ResourceExt as _};
 
 use super::{
-    action::{Executed, RestoreItemAction},
-    actions,
     calls::{Calls, Pace},
-    decide, existing, finish,
-    finish::Pending,
+    decide,
+    finish::{self, Pending},
     halt::{Gate, Halt},
     operating::{self, Operating},
     reconcile::{CANCELLED_BEFORE, Desk, Next, Reins, StepError, halted},
@@ -30,17 +31,14 @@ use super::{
     select::Served,
     snapshots::{self, Noted, Snapshots},
     status,
-    transform::Rules,
     work::{Acting, Discover, Started, Work, WorkError},
 };
 use crate::{
-    backup::actions::csi::SnapshotApi,
     context::Context,
     discovery::ServedTypes,
     download::so_far::{Subject, keep_log},
     operations::{executing::Executions, kept, notebook::Notebook},
     plugins::PluginLog,
-    runtime::retry,
 };
 
 /// How often progress is shown at most.
@@ -89,7 +87,7 @@ pub async fn run(
     job: Job<'_>,
 ) -> Result<Next, StepError> {
     let Job { restore, backup, .. } = &job;
-    let gate = Gate::new(ctx.leadership.clone(), stop.clone());
+    let gate = Gate::new(ctx.cluster.leadership.clone(), stop.clone());
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let store = match ctx.locations.open(&location).await {
         Ok((_, store)) => store,
@@ -154,7 +152,7 @@ pub async fn run(
         report.warn(Scope::Cluster, message);
     }
     let working = gate.clone().cancelled_by(cancel.clone());
-    let of = Subject { owner: Owner::Restore, name: &restore.name_any(), uid: &uid };
+    let of = Subject { owner: FileOwner::Restore, name: &restore.name_any(), uid: &uid };
     let done = tokio::select! {
         done = work(ctx, &job, (&contents, &report), working, (&executions, log), snapshots) => done,
         never = keep_log(ctx, of, &store, report.log()) => match never {},
@@ -231,13 +229,13 @@ async fn notes(
     store: &Location,
     (restore, uid): (&str, &str),
     resumed: bool,
-) -> Result<(Executions<Executed>, Noted), StoreError> {
+) -> Result<(Executions<RestoreActionOutput>, Noted), StoreError> {
     let (journal, notes) = if resumed {
         store.restore_journal(restore, uid).await?
     } else {
         (store.new_restore_journal(restore, uid)?, Vec::new())
     };
-    let notebook = Arc::new(Notebook::new(journal, ctx.leadership.clone()));
+    let notebook = Arc::new(Notebook::new(journal, ctx.cluster.leadership.clone()));
     Ok((Executions::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))
 }
 
@@ -245,18 +243,18 @@ async fn notes(
 async fn plugins<'a>(
     ctx: &Context,
     report: &Report,
-    executions: &'a Executions<Executed>,
+    executions: &'a Executions<RestoreActionOutput>,
     log: PluginLog,
 ) -> Acting<'a> {
     let built_in =
-        actions::all(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
-    let built_in = built_in.into_iter().chain(actions::csi::NAMES.map(str::to_owned)).collect();
+        restore::built_in(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
+    let built_in = built_in.into_iter().chain(restore::CSI_NAMES.map(str::to_owned)).collect();
     let found = ctx.plugins.restore_item_actions(&built_in, &log).await;
     for problem in found.problems {
         report.error(Scope::Velero, problem);
     }
     let plugins = found.usable.into_iter().map(|action| action as Arc<dyn RestoreItemAction>);
-    let csi = SnapshotApi::new(&ctx.client, &ctx.leadership);
+    let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
     Acting { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), executions, csi }
 }
 
@@ -265,7 +263,7 @@ async fn work(
     job: &Job<'_>,
     (contents, report): (&Contents, &Report),
     gate: Gate,
-    (executions, log): (&Executions<Executed>, PluginLog),
+    (executions, log): (&Executions<RestoreActionOutput>, PluginLog),
     snapshots: Snapshots,
 ) -> Result<Vec<Started>, WorkError> {
     let Job { restore, backup, claimed, resumed } = job;
@@ -274,7 +272,7 @@ async fn work(
         acting = plugins(ctx, report, executions, log) => acting,
         () = gate.stopped() => return Err(Halt::Stopped.into()),
     };
-    let calls = Calls::new(ctx.client.clone(), gate, Pace::with_patience(patience));
+    let calls = Calls::new(ctx.cluster.client.clone(), gate, Pace::with_patience(patience));
     let created = existing::created(restore);
     let work = Work {
         contents,
@@ -282,13 +280,13 @@ async fn work(
         acting,
         calls: &calls,
         report,
-        discover: ByClient(ctx.client.clone()),
-        own: &ctx.namespace,
+        discover: ByClient(ctx.cluster.client.clone()),
+        own: &ctx.cluster.namespace,
         claimed,
         patience,
         created: created.as_deref(),
         resumed: *resumed,
-        rules: Rules {
+        rules: RestoreRules {
             backup_label: labels::valid_value(&backup.name_any()),
             restore_label: labels::valid_value(&restore.name_any()),
             namespaces: restore.spec.namespace_mapping.clone(),
@@ -314,20 +312,21 @@ pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Rep
         if shown.as_ref() == Some(&now) {
             continue;
         }
-        let api = ctx.api::<Restore>();
+        let api = ctx.cluster.api::<Restore>();
         let ended = AtomicBool::new(false);
-        let written = retry::status_patch_in(&api, &ctx.leadership, PROGRESS_BUDGET, &restore, |current| {
-            ended.store(current.phase().is_terminal(), Ordering::Relaxed);
-            status::progress(current, &now)
-        });
+        let written =
+            retry::status_patch_in(&api, &ctx.cluster.leadership, PROGRESS_BUDGET, &restore, |current| {
+                ended.store(current.phase().is_terminal(), Ordering::Relaxed);
+                status::progress(current, &now)
+            });
         match written.await {
-            Ok(retry::Outcome::Written(current)) => {
+            Ok(retry::PatchOutcome::Written(current)) => {
                 restore = current;
                 shown = Some(now);
             }
-            Ok(retry::Outcome::Gone) => return Halt::Stopped,
-            Ok(retry::Outcome::Stale) if ended.load(Ordering::Relaxed) => return Halt::Stopped,
-            Ok(retry::Outcome::Stale) => {}
+            Ok(retry::PatchOutcome::Gone) => return Halt::Stopped,
+            Ok(retry::PatchOutcome::Stale) if ended.load(Ordering::Relaxed) => return Halt::Stopped,
+            Ok(retry::PatchOutcome::Stale) => {}
             Err(error) => tracing::debug!(%error, "progress not shown"),
         }
     }

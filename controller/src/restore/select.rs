@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backup_actions::restore::json::Object;
 use backup_core::{
     api::RestoreSpec,
     resources::{self, NAMESPACES, ResourceFilter, ResourceType},
@@ -12,7 +13,7 @@ use backup_core::{
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
-use super::{crds::DEFINITIONS, guard, json::Object};
+use super::{crds::DEFINITIONS, guard};
 
 /// The filters of a Restore.
 #[derive(Debug)]

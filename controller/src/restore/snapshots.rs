@@ -7,42 +7,39 @@ use std::{
     time::Duration,
 };
 
+use backup_actions::restore::{
+    RestoreRules, RestoredVolumes, existing,
+    json::{self, Object},
+};
 use backup_core::{names, snapshot::VolumeSnapshot};
+use backup_runtime::backoff::Backoff;
 use backup_store::{StoreError, crash};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     calls::{CallError, Calls},
-    existing,
     halt::Halt,
-    json::{self, Object},
-    transform::Rules,
     work::WorkError,
 };
-use crate::{
-    plugins::{
-        error::PluginError,
-        snapshotter::{From, VolumeSnapshotter},
-    },
-    runtime::queue::backoff::Steps,
+use crate::plugins::{
+    error::PluginError,
+    snapshotter::{From, VolumeSnapshotter},
 };
 
 mod load;
 mod noted;
-mod restored;
 #[cfg(test)]
 pub mod tests;
 
 pub use load::load;
 use noted::Earlier;
 pub use noted::Noted;
-pub use restored::Restored;
 
 /// What a volume was called in the backup, if it is called otherwise now.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
 /// Between looks at a volume that is going away.
-const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 
 /// Who takes snapshots in each location; the error says why nobody does.
 pub type Places = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter>, String>>;
@@ -56,14 +53,14 @@ pub struct Snapshots {
     noted: Noted,
     /// Volumes that have another name here, by the name that they have in the backup.
     renamed: Mutex<BTreeMap<String, String>>,
-    restored: Restored,
+    restored: RestoredVolumes,
 }
 
 /// What the restore of a volume depends on.
 #[derive(Clone, Copy)]
 pub struct How<'a> {
     /// How names of namespaces change, and by what our objects are known.
-    pub rules: &'a Rules,
+    pub rules: &'a RestoreRules,
     /// `metadata.creationTimestamp` of the Restore.
     pub created: Option<&'a str>,
     /// How long a volume that is going away is waited for.
@@ -75,7 +72,7 @@ impl Snapshots {
     pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, noted: Noted) -> Self {
         let usable = all.into_iter().filter(|snapshot| snapshot.usable().is_some());
         let by_volume = usable.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect();
-        let restored = Restored::default();
+        let restored = RestoredVolumes::default();
         Self { by_volume, places, uid: uid.to_owned(), noted, renamed: Mutex::default(), restored }
     }
 
@@ -85,7 +82,7 @@ impl Snapshots {
     }
 
     /// What volumes were made of so far.
-    pub fn restored(&self) -> &Restored {
+    pub fn restored(&self) -> &RestoredVolumes {
         &self.restored
     }
 
@@ -210,7 +207,7 @@ impl Snapshots {
                 return Ok(Err(reason));
             }
             looks += 1;
-            calls.gate().wait(STEPS.delay(looks, 1.0)).await?;
+            calls.gate().wait(STEPS.delay(looks)).await?;
         }
     }
 

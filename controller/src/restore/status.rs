@@ -1,6 +1,6 @@
 //! What is written to a Restore, as merge patches. Pure.
 //!
-//! [`crate::runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites what it has not seen.
+//! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites what it has not seen.
 
 use backup_core::{
     api::{Restore, RestorePhase, RestoreSpec, restore::RestoreProgress},

@@ -6,29 +6,22 @@ use std::{
     time::Duration,
 };
 
+use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
+use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, json};
 use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_store::{Contents, Scope, StoreError};
 
 use super::{
-    acting::Actions,
-    action::{Executed, RestoreItemAction},
-    actions,
     apply::Policy,
     calls::Calls,
     halt::Halt,
-    json,
     namespaces::{How, Namespaces},
     report::{About, Report},
     select::{self, Batch, Selection, Served},
     snapshots::Snapshots,
-    transform::Rules,
 };
-use crate::{
-    backup::actions::csi::{SnapshotApi, api::SNAPSHOTS},
-    operations::executing::Executions,
-    plugins::PluginLog,
-};
+use crate::{operations::executing::Executions, plugins::PluginLog};
 pub use pass::Started;
 use pass::{Kind, Pass};
 use turns::Turns;
@@ -70,7 +63,7 @@ pub struct Acting<'a> {
     /// One is at work at a time.
     pub turn: tokio::sync::Mutex<()>,
     /// Notes of what they may start.
-    pub executions: &'a Executions<Executed>,
+    pub executions: &'a Executions<RestoreActionOutput>,
     /// Requests about CSI snapshots.
     pub csi: SnapshotApi,
 }
@@ -100,14 +93,14 @@ pub struct Work<'a, D> {
     /// Whether an earlier run may have created items.
     pub resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
-    pub rules: Rules,
+    pub rules: RestoreRules,
     /// What volumes come back from.
     pub snapshots: Snapshots,
 }
 
 /// What all items have in common.
 struct Common<'a> {
-    rules: Arc<Rules>,
+    rules: Arc<RestoreRules>,
     namespaces: Namespaces,
     turns: Turns,
     started: &'a Mutex<Vec<Started>>,
@@ -167,16 +160,12 @@ impl<D: Discover> Work<'_, D> {
         served: &'p D::Found,
         selection: &'p Selection,
     ) -> Pass<'p, D> {
-        let mut built_in = actions::all(&common.rules);
+        let mut built_in = restore::built_in(&common.rules);
         if !self.contents.items(SNAPSHOTS).is_empty() {
-            built_in.extend(actions::csi::actions(
-                &self.acting.csi,
-                &common.rules,
-                self.snapshots.restored(),
-            ));
+            built_in.extend(restore::csi_actions(&self.acting.csi, &common.rules, self.snapshots.restored()));
         }
-        let actions = Actions::of(built_in, &self.acting.plugins, &|name| served.complete(name));
-        let turns = actions.may_bring().then_some(&common.turns);
+        let actions = restore::ordered(built_in, &self.acting.plugins, &|name| served.complete(name));
+        let turns = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.turns);
         let Common { namespaces, started, .. } = common;
         Pass { work: self, served, selection, actions, namespaces, turns, started }
     }

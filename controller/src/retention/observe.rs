@@ -4,17 +4,17 @@ use backup_core::{
     api::{Backup, DeleteBackupRequest},
     labels, names,
 };
+use backup_runtime::errors::found;
 use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
 use super::decide::{Facts, Failure};
 use crate::{
     context::Context,
     location::{LocationError, is_available, is_read_only},
-    runtime::errors::found,
 };
 
 pub(super) async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
-    let api: Api<Backup> = ctx.api();
+    let api: Api<Backup> = ctx.cluster.api();
     found(api.get(name).await, name)
 }
 
@@ -22,7 +22,7 @@ pub(super) async fn facts(ctx: &Context, backup: &Backup) -> Result<Facts, kube:
     let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
     let selector =
         format!("{}={},{}={uid}", labels::BACKUP_NAME, labels::valid_value(&name), labels::BACKUP_UID);
-    let api: Api<DeserializeGuard<DeleteBackupRequest>> = ctx.api();
+    let api: Api<DeserializeGuard<DeleteBackupRequest>> = ctx.cluster.api();
     let list = api.list(&ListParams::default().labels(&selector)).await?;
     let requests = list.items.into_iter().filter_map(|guard| guard.0.ok()).collect();
     Ok(Facts { failure: failure(ctx, backup).await, requests, ours: ours(backup) })

@@ -7,6 +7,13 @@ use backup_core::{
     cron::{Cron, Reading},
     labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
 };
+use backup_runtime::{
+    ReconcileError,
+    backoff::Backoff,
+    errors::{is_conflict, is_final, is_gone, plain},
+    queue::Action,
+    retry::{self, PatchOutcome},
+};
 use backup_store::crash;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,28 +24,21 @@ use kube::{
 use serde_json::json;
 
 use super::{Desk, Refused, make, sleep_until};
-use crate::{
-    context::Context,
-    runtime::{
-        errors::{is_conflict, is_final, plain},
-        queue::{
-            Action,
-            backoff::{Steps, jitter},
-        },
-        retry::{self, Outcome, is_gone},
-        step::Error,
-    },
-};
+use crate::context::Context;
 
 /// Look again at once, through the queue.
 pub(super) const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 /// Between tries of a backup that is refused.
-const TRIES: Steps = Steps { first: Duration::from_secs(2), cap: Duration::from_mins(1) };
+const TRIES: Backoff = Backoff { first: Duration::from_secs(2), cap: Duration::from_mins(1) };
 /// Slots that are told when a schedule becomes valid.
 const TOLD: usize = 3;
 
 /// Publishes that a schedule is not valid.
-pub(super) async fn refuse(ctx: &Context, schedule: &Schedule, errors: &[String]) -> Result<Action, Error> {
+pub(super) async fn refuse(
+    ctx: &Context,
+    schedule: &Schedule,
+    errors: &[String],
+) -> Result<Action, ReconcileError> {
     let refused = |schedule: &Schedule| {
         schedule.status.phase == Some(Phase::FailedValidation) && schedule.status.validation_errors == errors
     };
@@ -46,13 +46,13 @@ pub(super) async fn refuse(ctx: &Context, schedule: &Schedule, errors: &[String]
         return Ok(Action::AwaitChange);
     }
     // Conditional on the resourceVersion, and for this spec only.
-    let outcome = retry::status_patch(ctx, schedule, |current| {
+    let outcome = retry::status_patch(&ctx.cluster, schedule, |current| {
         (current.spec == schedule.spec && !refused(current))
             .then(|| json!({"status": {"phase": Phase::FailedValidation, "validationErrors": errors}}))
     })
     .await?;
-    if matches!(outcome, Outcome::Written(_)) {
-        ctx.events.warning(schedule, "FailedValidation", &errors.join("; "));
+    if matches!(outcome, PatchOutcome::Written(_)) {
+        ctx.cluster.events.warning(schedule, "FailedValidation", &errors.join("; "));
     }
     Ok(Action::AwaitChange)
 }
@@ -62,13 +62,14 @@ pub(super) async fn refuse_undecodable(
     ctx: &Context,
     object: &DynamicObject,
     errors: &[String],
-) -> Result<Action, Error> {
+) -> Result<Action, ReconcileError> {
     let kind = ApiResource::erase::<Schedule>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &kind);
     let budget = ctx.args.resource_timeout.as_std();
     let wanted = json!({"phase": Phase::FailedValidation, "validationErrors": errors});
     // Conditional on the resourceVersion, and for this spec only.
-    retry::status_patch_in(&api, &ctx.leadership, budget, object, |current| {
+    retry::status_patch_in(&api, &ctx.cluster.leadership, budget, object, |current| {
         let status = &current.data["status"];
         let is_new =
             status["phase"] != wanted["phase"] || status["validationErrors"] != wanted["validationErrors"];
@@ -82,7 +83,11 @@ pub(super) async fn refuse_undecodable(
 ///
 /// As with Velero, `spec.skipImmediately` is set to what the server does where it is not set, and back to false once it was
 /// followed. Nothing is followed while a schedule is paused.
-pub(super) async fn enable(desk: &Desk, schedule: Schedule, cron: &Cron) -> Result<Option<Schedule>, Error> {
+pub(super) async fn enable(
+    desk: &Desk,
+    schedule: Schedule,
+    cron: &Cron,
+) -> Result<Option<Schedule>, ReconcileError> {
     let ctx = &desk.ctx;
     let skip = schedule.spec.skip_immediately.unwrap_or(ctx.args.schedule_skip_immediately);
     let settles = !schedule.spec.paused && (skip || schedule.spec.skip_immediately.is_none());
@@ -104,15 +109,20 @@ pub(super) async fn enable(desk: &Desk, schedule: Schedule, cron: &Cron) -> Resu
         patch["status"]["lastSkipped"] = json!(Time(Timestamp::now()));
     }
     // Conditional on the resourceVersion, and for this spec only.
-    let outcome =
-        retry::status_patch(ctx, &schedule, |current| (current.spec == schedule.spec).then(|| patch.clone()))
-            .await?;
-    let Outcome::Written(schedule) = outcome else { return Ok(None) };
+    let outcome = retry::status_patch(&ctx.cluster, &schedule, |current| {
+        (current.spec == schedule.spec).then(|| patch.clone())
+    })
+    .await?;
+    let PatchOutcome::Written(schedule) = outcome else { return Ok(None) };
     if is_new {
         tell(desk, &schedule, cron);
     }
     if settles && skip {
-        ctx.events.normal(&schedule, "Skipped", "spec.skipImmediately: what was due before now is left out");
+        ctx.cluster.events.normal(
+            &schedule,
+            "Skipped",
+            "spec.skipImmediately: what was due before now is left out",
+        );
     }
     Ok(Some(schedule))
 }
@@ -123,14 +133,14 @@ fn tell(desk: &Desk, schedule: &Schedule, cron: &Cron) {
     let slots: Vec<String> = slots.take(TOLD).map(|slot| slot.to_string()).collect();
     let due =
         if slots.is_empty() { "it is never due".to_owned() } else { format!("due at {}", slots.join(", ")) };
-    desk.ctx.events.normal(schedule, "Enabled", &due);
+    desk.ctx.cluster.events.normal(schedule, "Enabled", &due);
     if cron.is_ambiguous() {
         let note = format!(
             "day of month and day of week are both given: read as {} reads it (--cron-dialect), {due}; with the other one the \
              days are others",
             desk.dialect
         );
-        desk.ctx.events.warning(schedule, "AmbiguousDays", &note);
+        desk.ctx.cluster.events.warning(schedule, "AmbiguousDays", &note);
     }
 }
 
@@ -140,11 +150,11 @@ pub(super) async fn skip(
     schedule: &Schedule,
     slot: Timestamp,
     reason: &str,
-) -> Result<(), Error> {
+) -> Result<(), ReconcileError> {
     let name = schedule.name_any();
     let note = format!("{slot}: {reason}");
     // Conditional on the resourceVersion, and only forwards.
-    let outcome = retry::status_patch(&desk.ctx, schedule, |current| {
+    let outcome = retry::status_patch(&desk.ctx.cluster, schedule, |current| {
         let skipped = current.status.last_skipped.as_ref().map(|time| time.0);
         (skipped < Some(slot)).then(|| {
             json!({"metadata": {"annotations": {SKIPPED_ANNOTATION: note}}, "status": {"lastSkipped": Time(slot)}})
@@ -152,9 +162,9 @@ pub(super) async fn skip(
     })
     .await?;
     desk.remember(&name, None);
-    if matches!(outcome, Outcome::Written(_)) {
+    if matches!(outcome, PatchOutcome::Written(_)) {
         desk.ctx.metrics.schedule_skipped(&name);
-        desk.ctx.events.warning(schedule, "Skipped", &format!("no backup was made for {note}"));
+        desk.ctx.cluster.events.warning(schedule, "Skipped", &format!("no backup was made for {note}"));
         tracing::warn!(schedule = name, %slot, reason, "a scheduled backup was skipped");
     }
     Ok(())
@@ -167,11 +177,11 @@ pub(super) async fn make(
     cron: &Cron,
     slot: Timestamp,
     refused: Option<Refused>,
-) -> Result<Action, Error> {
+) -> Result<Action, ReconcileError> {
     let (ctx, backup) = (&desk.ctx, make::backup(schedule, slot));
     let name = backup.name_any();
-    ctx.leadership.check()?;
-    let api: Api<Backup> = ctx.api();
+    ctx.cluster.leadership.check()?;
+    let api: Api<Backup> = ctx.cluster.api();
     let Err(error) = api.create(&PostParams::default(), &backup).await else {
         return made(desk, schedule, &name, slot, true).await;
     };
@@ -196,7 +206,7 @@ pub(super) async fn make(
     }
     let tries = refused.as_ref().map_or(0, |refused| refused.tries).saturating_add(1);
     if tries == 1 {
-        ctx.events.warning(
+        ctx.cluster.events.warning(
             schedule,
             "Refused",
             &format!("backup {name} is tried again until the next one is due: {reason}"),
@@ -208,7 +218,7 @@ pub(super) async fn make(
     let now = Timestamp::now();
     let until_next =
         cron.next(slot).map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
-    let delay = TRIES.delay(tries, jitter());
+    let delay = TRIES.delay(tries);
     Ok(Action::RequeueAfter(until_next.map_or(delay, |left| delay.min(left))))
 }
 
@@ -219,15 +229,15 @@ async fn made(
     backup: &str,
     slot: Timestamp,
     now: bool,
-) -> Result<Action, Error> {
+) -> Result<Action, ReconcileError> {
     let name = schedule.name_any();
     if now {
         tracing::info!(schedule = name, backup, "a scheduled backup is made");
-        desk.ctx.events.normal(schedule, "BackupCreated", &format!("backup {backup}"));
+        desk.ctx.cluster.events.normal(schedule, "BackupCreated", &format!("backup {backup}"));
     }
     crash::point(crash::SCHEDULE_POINT);
     // Conditional on the resourceVersion, and only forwards.
-    retry::status_patch(&desk.ctx, schedule, |current| {
+    retry::status_patch(&desk.ctx.cluster, schedule, |current| {
         let last = current.status.last_backup.as_ref().map(|time| time.0);
         (last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
     })

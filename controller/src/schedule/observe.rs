@@ -4,6 +4,7 @@ use backup_core::{
     api::{Backup, BackupPhase, Schedule},
     labels, validate,
 };
+use backup_runtime::{errors::is_gone, list};
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -11,10 +12,7 @@ use kube::{
 use serde_json::json;
 
 use super::decide::in_template;
-use crate::{
-    context::Context,
-    runtime::{list, retry::is_gone},
-};
+use crate::context::Context;
 
 /// The schedule as it is now.
 pub(super) enum Found {
@@ -28,7 +26,8 @@ pub(super) enum Found {
 
 pub(super) async fn schedule(ctx: &Context, name: &str) -> Result<Found, kube::Error> {
     let kind = ApiResource::erase::<Schedule>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &ctx.namespace, &kind);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &kind);
     let object = match api.get(name).await {
         Ok(object) => object,
         Err(error) if is_gone(&error, name) => return Ok(Found::Nothing),
@@ -50,7 +49,7 @@ pub(super) async fn schedule(ctx: &Context, name: &str) -> Result<Found, kube::E
 /// The name and phase of a backup of the schedule that has not ended, if there is one. A phase that is not known counts.
 pub(super) async fn unfinished(ctx: &Context, schedule: &Schedule) -> Result<Option<String>, kube::Error> {
     let label = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_value(&schedule.name_any()));
-    let found = list::labelled::<Backup, _>(ctx, &label, |backup| {
+    let found = list::labelled::<Backup, _>(&ctx.cluster, &label, |backup| {
         let phase = match backup.data["status"]["phase"].as_str() {
             None | Some("") => BackupPhase::New,
             Some(phase) => phase.into(),

@@ -1,24 +1,22 @@
 //! Answering a request, and removing it.
 
 use backup_core::api::{ServerStatusRequest, server_status_request::ServerStatusRequestPhase as Phase};
+use backup_runtime::{ReconcileError, delete, queue::Action, retry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{decide::TTL, plugins};
-use crate::{
-    context::Context,
-    runtime::{delete, queue::Action, retry, step::Error},
-};
+use crate::context::Context;
 
 /// What the version is called: nobody should take it for one of Velero's server.
 const VERSION: &str = concat!("backup-controller v", env!("CARGO_PKG_VERSION"));
 
 /// Writes version and plugins into the request.
-pub(super) async fn answer(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, Error> {
+pub(super) async fn answer(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, ReconcileError> {
     let plugins = plugins::all(ctx).await;
     // Conditional on the resourceVersion, only for a request that nobody has answered.
-    retry::status_patch(ctx, request, |current| {
+    retry::status_patch(&ctx.cluster, request, |current| {
         matches!(current.status.phase, None | Some(Phase::New)).then(|| {
             json!({"status": {
                 "phase": Phase::Processed,
@@ -33,8 +31,8 @@ pub(super) async fn answer(ctx: &Context, request: &ServerStatusRequest) -> Resu
 }
 
 /// Removes a request that was answered a while ago.
-pub(super) async fn remove(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, Error> {
-    ctx.leadership.check()?;
-    delete::as_seen(ctx, request).await?;
+pub(super) async fn remove(ctx: &Context, request: &ServerStatusRequest) -> Result<Action, ReconcileError> {
+    ctx.cluster.leadership.check()?;
+    delete::delete_unchanged(&ctx.cluster, request).await?;
     Ok(Action::AwaitChange)
 }

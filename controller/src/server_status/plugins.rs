@@ -2,14 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use backup_actions::{backup, restore};
 use backup_core::api::server_status_request::PluginInfo;
 
-use crate::{
-    backup::actions::{self, blocks, csi},
-    context::Context,
-    plugins::offers::Kind,
-    restore,
-};
+use crate::{context::Context, plugins::offers::Kind};
 
 /// How long binaries may take to say what they offer. Velero's command line waits five seconds for the whole answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,17 +25,19 @@ pub(super) async fn all(ctx: &Context) -> Vec<PluginInfo> {
 }
 
 fn built_in(ctx: &Context) -> BTreeSet<(Kind, String)> {
-    let of_items = actions::all(ctx, &Arc::default()).into_iter().map(|action| {
-        let v2 = action.name().starts_with(csi::PREFIX);
-        (if v2 { Kind::BackupItemActionV2 } else { Kind::BackupItemAction }, action.name().to_owned())
-    });
-    let of_blocks =
-        blocks::all(&ctx.client).into_iter().map(|action| (Kind::ItemBlockAction, action.name().to_owned()));
-    let of_restores = restore::actions::names().map(|name| (Kind::RestoreItemAction, name.to_owned()));
+    let of_items =
+        backup::built_in(&ctx.cluster, ctx.args.csi(), &Arc::default()).into_iter().map(|action| {
+            let v2 = action.name().starts_with(backup::CSI_PREFIX);
+            (if v2 { Kind::BackupItemActionV2 } else { Kind::BackupItemAction }, action.name().to_owned())
+        });
+    let of_blocks = backup::built_in_blocks(&ctx.cluster.client)
+        .into_iter()
+        .map(|action| (Kind::ItemBlockAction, action.name().to_owned()));
+    let of_restores = restore::names().map(|name| (Kind::RestoreItemAction, name.to_owned()));
     let by_plugin: Vec<String> =
         ctx.args.object_store_plugins.iter().map(|name| backup_store::plugin_of(name.trim())).collect();
-    let of_restores = of_restores
-        .chain(restore::actions::csi::NAMES.map(|name| (Kind::RestoreItemActionV2, name.to_owned())));
+    let of_restores =
+        of_restores.chain(restore::CSI_NAMES.map(|name| (Kind::RestoreItemActionV2, name.to_owned())));
     let stores = backup_store::BUILT_IN.into_iter().map(backup_store::plugin_of);
     let stores = stores.filter(|name| !by_plugin.contains(name)).map(|name| (Kind::ObjectStore, name));
     of_items.chain(of_blocks).chain(of_restores).chain(stores).collect()

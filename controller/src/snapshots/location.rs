@@ -3,6 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_core::api::VolumeSnapshotLocation;
+use backup_runtime::{
+    errors::{is_gone, is_transient, plain},
+    list, retry,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 
@@ -13,11 +17,6 @@ use crate::{
         PluginLog,
         configured::{Credentials, Settings},
         snapshotter::VolumeSnapshotter,
-    },
-    runtime::{
-        errors::plain,
-        list,
-        retry::{self, is_gone, is_transient},
     },
 };
 
@@ -79,12 +78,13 @@ impl LocationError {
 pub async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist.
     let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
-    let locations = match list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(ctx, decode).await {
-        Ok(locations) => locations,
-        // Its definition is not installed.
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let locations =
+        match list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&ctx.cluster, decode).await {
+            Ok(locations) => locations,
+            // Its definition is not installed.
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(error),
+        };
     if locations.is_empty() {
         return Ok(Facts::default());
     }
@@ -102,7 +102,7 @@ pub async fn open(
     name: &str,
     log: Option<&PluginLog>,
 ) -> Result<Arc<dyn VolumeSnapshotter>, LocationError> {
-    let api = ctx.api::<VolumeSnapshotLocation>();
+    let api = ctx.cluster.api::<VolumeSnapshotLocation>();
     let location = match retry::read(BUDGET, || api.get(name)).await {
         Ok(location) => location,
         Err(error) if is_gone(&error, name) => return Err(LocationError::NotFound(name.to_owned())),
@@ -128,7 +128,7 @@ async fn credentials(
     let own = location.spec.credential.as_ref();
     let (name, key) =
         own.map_or(DEFAULT_SECRET, |reference| (reference.name.as_str(), reference.key.as_str()));
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let api: Api<Secret> = Api::namespaced(ctx.cluster.client.clone(), &ctx.cluster.namespace);
     let found = match retry::read(BUDGET, || api.get(name)).await {
         Ok(secret) => secret.data.and_then(|mut data| data.remove(key)),
         Err(error) if is_gone(&error, name) => None,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::backup::actions::json::list;
+use backup_actions::json::list;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 /// A volume may be in several zones only here.

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use backup_core::{api::Backup, labels::SYNC_PENDING_ANNOTATION, sync::Summary};
-use backup_store::{SideFile, StoreError, crash, location::Stray};
+use backup_runtime::{
+    delete,
+    errors::{is_conflict, is_transient, plain},
+    retry,
+};
+use backup_store::{IncompleteBackup, SideFile, StoreError, crash};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _, api::PostParams};
@@ -17,11 +22,6 @@ use super::{
     observe::Facts,
     pass::Pass,
     stray,
-};
-use crate::runtime::{
-    delete,
-    errors::{is_conflict, is_transient, plain},
-    retry,
 };
 
 /// Backups that are read and created at the same time.
@@ -130,7 +130,7 @@ async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Re
     };
     let location = pass.location.name_any();
     let place = Place {
-        namespace: &pass.ctx.namespace,
+        namespace: &pass.ctx.cluster.namespace,
         location: &location,
         schedules: facts.schedules.as_ref(),
         now: Timestamp::now(),
@@ -163,7 +163,7 @@ async fn one(pass: &Pass<'_>, facts: &Facts, room: &Semaphore, name: &str) -> Re
 enum Read {
     Stored(Box<Backup>, Vec<SideFile>),
     /// There is no metadata.
-    Stray(Stray),
+    Stray(IncompleteBackup),
     /// The folder has gone since it was listed.
     Nothing,
     Skip(Skip),
@@ -171,7 +171,7 @@ enum Read {
 
 /// What the bucket has of it: one listing, and the metadata if there is any.
 async fn read(pass: &Pass<'_>, room: &Semaphore, name: &str) -> Result<Read, StoreError> {
-    let folder = match pass.store.look_into(name).await {
+    let folder = match pass.store.inspect_folder(name).await {
         Err(error @ StoreError::Config { .. }) => {
             return Ok(Read::Skip(Skip::new("not_a_name", error.to_string())));
         }
@@ -181,7 +181,7 @@ async fn read(pass: &Pass<'_>, room: &Semaphore, name: &str) -> Result<Read, Sto
         return Ok(Read::Nothing);
     }
     let Some(size) = folder.metadata else {
-        return Ok(folder.stray.map_or(Read::Nothing, Read::Stray));
+        return Ok(folder.incomplete.map_or(Read::Nothing, Read::Stray));
     };
     if folder.metadata_too_large {
         let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
@@ -209,17 +209,17 @@ async fn read(pass: &Pass<'_>, room: &Semaphore, name: &str) -> Result<Read, Sto
 async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Outcome>, Error> {
     let (ctx, name) = (pass.ctx, backup.name_any());
     let deleting = || Outcome::Skipped(Skip::passing("deleting", "it was deleted while it was being read"));
-    let api: Api<Backup> = ctx.api();
+    let api: Api<Backup> = ctx.cluster.api();
     let created = retry::read(BUDGET, || async {
         // Asked before every try.
-        if let Err(error) = ctx.leadership.check() {
+        if let Err(error) = ctx.cluster.leadership.check() {
             return Ok(Err(Error::NotLeader(error)));
         }
         // It was read before. In this cluster only this process deletes, and it says so before it does.
         if ctx.deletions.since(&name, pass.began) {
             return Ok(Ok(None));
         }
-        let limit = ctx.leadership.request_timeout(TIMEOUT);
+        let limit = ctx.cluster.leadership.request_timeout(TIMEOUT);
         let params = PostParams::default();
         let created = tokio::time::timeout(limit, api.create(&params, backup)).await;
         let created = created
@@ -232,7 +232,7 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Outco
         Ok(Ok(None)) => Ok(Err(deleting())),
         Ok(Ok(Some(created))) => {
             if ctx.deletions.since(&name, pass.began) {
-                delete::delete(ctx, &created).await?;
+                delete::delete(&ctx.cluster, &created).await?;
                 return Ok(Err(deleting()));
             }
             Ok(Ok(created))
@@ -251,10 +251,12 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Outco
 #[cfg(test)]
 mod tests {
     use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
-    use backup_lock::fake_api::{FakeApi, velero_path};
+    use backup_testkit::{FakeApi, velero_path};
+
+    use backup_runtime::clock::Clock;
 
     use super::*;
-    use crate::{context::Context, runtime::clock::Clock};
+    use crate::context::Context;
 
     const BACKUPS: &str = "/apis/velero.io/v1/namespaces/velero/backups";
 

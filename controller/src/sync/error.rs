@@ -1,11 +1,9 @@
 //! Why a pass could not be made, or not to its end.
 
+use backup_runtime::{errors::plain, leader::NotLeader, retry::WriteError};
 use backup_store::StoreError;
 
-use crate::{
-    location::LocationError,
-    runtime::{errors::plain, leader::NotLeader, retry::WriteError},
-};
+use crate::location::LocationError;
 
 /// Why a pass was not made, or ended early. It is made again when the next one is due.
 #[derive(Debug, thiserror::Error)]

@@ -3,10 +3,15 @@
 
 use std::time::Duration;
 
+use backup_actions::csi::SnapshotApi;
 use backup_core::{
     api::{Backup, PodVolumeBackup, common::MovePhase},
     labels::{self, SYNC_PENDING_ANNOTATION},
     sync::Summary,
+};
+use backup_runtime::{
+    errors::{is_conflict, is_transient, plain},
+    retry,
 };
 use backup_store::{SideFile, StoreError, crash};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,13 +19,6 @@ use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
 use serde_json::{json, value::RawValue};
 
 use super::{arrive, csi, error::Error, observe, pass::Pass};
-use crate::{
-    backup::actions::csi::SnapshotApi,
-    runtime::{
-        errors::{is_conflict, is_transient, plain},
-        retry,
-    },
-};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -30,7 +28,7 @@ pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -
     if !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION) || backup.phase().is_active() {
         return Ok(());
     }
-    let folder = pass.store.look_into(name).await?;
+    let folder = pass.store.inspect_folder(name).await?;
     if let Err(reason) = bring(pass, &backup, &folder.lists).await? {
         summary.note(name, "pending", &reason);
     }
@@ -66,11 +64,11 @@ pub(super) async fn bring(
     if !problems.is_empty() {
         let text = problems.join("; ");
         tracing::warn!(backup = name, problems = text, "some objects of the backup were left out");
-        ctx.events.warning(backup, "PartlySynced", &text);
+        ctx.cluster.events.warning(backup, "PartlySynced", &text);
     }
     crash::point("after-extras");
     // Conditional on the resourceVersion.
-    retry::status_patch_in(&ctx.api(), &ctx.leadership, BUDGET, backup, |current| {
+    retry::status_patch_in(&ctx.cluster.api(), &ctx.cluster.leadership, BUDGET, backup, |current| {
         current
             .annotations()
             .contains_key(SYNC_PENDING_ANNOTATION)
@@ -100,14 +98,14 @@ async fn create(
     object: &RawValue,
 ) -> Result<Result<(), Problem>, Error> {
     let ctx = pass.ctx;
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     match list {
         SideFile::PodVolumeBackups => {
             let object = match pod_volume_backup(object, backup) {
                 Ok(object) => object,
                 Err(problem) => return Ok(Err(Problem::Final(problem))),
             };
-            let api: Api<PodVolumeBackup> = ctx.api();
+            let api: Api<PodVolumeBackup> = ctx.cluster.api();
             let params = PostParams::default();
             let created = retry::read(BUDGET, || api.create(&params, &object)).await;
             Ok(match created {
@@ -118,7 +116,7 @@ async fn create(
             })
         }
         SideFile::SnapshotClasses | SideFile::SnapshotContents => {
-            let api = SnapshotApi::new(&ctx.client, &ctx.leadership);
+            let api = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
             let made = if list == SideFile::SnapshotClasses {
                 csi::class(object)
             } else {

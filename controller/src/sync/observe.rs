@@ -11,6 +11,7 @@ use backup_core::{
     },
     labels::{BACKUP_UID, SYNC_PENDING_ANNOTATION},
 };
+use backup_runtime::{errors::found, list, path, retry};
 use jiff::Timestamp;
 use kube::{
     Api, ResourceExt as _,
@@ -20,10 +21,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    context::Context,
-    runtime::{errors::found, list, path, retry},
-};
+use crate::context::Context;
 
 /// How long one page is tried for.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
@@ -50,13 +48,13 @@ pub(super) async fn location(
     ctx: &Context,
     name: &str,
 ) -> Result<Option<BackupStorageLocation>, kube::Error> {
-    let api: Api<BackupStorageLocation> = ctx.api();
+    let api: Api<BackupStorageLocation> = ctx.cluster.api();
     found(retry::read(PAGE_BUDGET, || api.get(name)).await, name)
 }
 
 /// All locations that can be read.
 pub(super) async fn locations(ctx: &Context) -> Result<Vec<BackupStorageLocation>, kube::Error> {
-    let api: Api<DeserializeGuard<BackupStorageLocation>> = ctx.api();
+    let api: Api<DeserializeGuard<BackupStorageLocation>> = ctx.cluster.api();
     let all = ListParams::default(); // a cluster has a handful
     let list = retry::read(PAGE_BUDGET, || api.list(&all)).await?;
     Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect())
@@ -64,13 +62,13 @@ pub(super) async fn locations(ctx: &Context) -> Result<Vec<BackupStorageLocation
 
 /// All Backups, in whatever phase.
 pub(super) async fn backups(ctx: &Context) -> Result<Cluster, kube::Error> {
-    let url = path::collection("velero.io/v1", "backups", Some(&ctx.namespace));
+    let url = path::collection("velero.io/v1", "backups", Some(&ctx.cluster.namespace));
     let mut all = Cluster::new();
     let mut params = ListParams::default().limit(ctx.args.client_page_size);
     loop {
         let page: Page = retry::read(PAGE_BUDGET, || async {
             let request = Request::new(&url).list(&params).map_err(kube::Error::BuildRequest)?;
-            ctx.client.request(request).await
+            ctx.cluster.client.request(request).await
         })
         .await?;
         all.extend(page.items.into_iter().map(|listed| (listed.metadata.name.clone(), known(&listed))));
@@ -142,7 +140,7 @@ pub(super) struct Facts {
 }
 
 pub(super) async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
-    let deletions = list::raw::<DeleteBackupRequest, _>(ctx, |request| {
+    let deletions = list::raw::<DeleteBackupRequest, _>(&ctx.cluster, |request| {
         // One that was answered with errors had begun only if it says whom it is about; ours do when they begin.
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
@@ -151,7 +149,7 @@ pub(super) async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
     })
     .await?;
     let schedules =
-        list::raw::<Schedule, _>(ctx, |schedule| Some((schedule.name_any(), schedule.uid()?))).await;
+        list::raw::<Schedule, _>(&ctx.cluster, |schedule| Some((schedule.name_any(), schedule.uid()?))).await;
     let schedules = schedules.map(|list| list.into_iter().collect()).inspect_err(|error| {
         tracing::warn!(%error, "Schedules can't be listed; backups that one of them owns are left for the next pass");
     });
@@ -160,13 +158,13 @@ pub(super) async fn facts(ctx: &Context) -> Result<Facts, kube::Error> {
 
 /// A Backup as it is now; none if it is not there.
 pub(super) async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
-    let api: Api<Backup> = ctx.api();
+    let api: Api<Backup> = ctx.cluster.api();
     found(retry::read(PAGE_BUDGET, || api.get(name)).await, name)
 }
 
 /// Whether there is a Backup of this name, also one that can't be decoded.
 pub(super) async fn backup_exists(ctx: &Context, name: &str) -> Result<bool, kube::Error> {
-    let api: Api<Backup> = ctx.api();
+    let api: Api<Backup> = ctx.cluster.api();
     Ok(found(retry::read(PAGE_BUDGET, || api.get_metadata(name)).await, name)?.is_some())
 }
 

@@ -6,6 +6,7 @@ use backup_core::{
     api::BackupStorageLocation,
     sync::{Request, Summary},
 };
+use backup_runtime::clock::Clock;
 use backup_store::Location;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -17,7 +18,7 @@ use super::{
     memory::{Remembered, Skip},
     observe, remove,
 };
-use crate::{context::Context, runtime::clock::Clock};
+use crate::context::Context;
 
 /// What a pass goes by.
 pub(super) struct Pass<'a> {

@@ -7,15 +7,13 @@ use backup_core::{
     labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::{Request, Summary},
 };
+use backup_runtime::retry::{self, PatchOutcome};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{error::Error, stray::STRAY};
-use crate::{
-    context::Context,
-    runtime::retry::{self, Outcome},
-};
+use crate::context::Context;
 
 /// How long a write is tried; the next pass writes again.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -26,14 +24,15 @@ pub(super) async fn take_request(
     location: &BackupStorageLocation,
 ) -> Result<Option<Request>, Error> {
     let Some(text) = location.annotations().get(SYNC_REQUEST_ANNOTATION) else { return Ok(None) };
-    let taken = retry::status_patch_in(&ctx.api(), &ctx.leadership, BUDGET, location, |current| {
-        (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text))
-            .then(|| json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }))
-    })
-    .await?;
+    let taken =
+        retry::status_patch_in(&ctx.cluster.api(), &ctx.cluster.leadership, BUDGET, location, |current| {
+            (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text))
+                .then(|| json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }))
+        })
+        .await?;
     // One that can't be read asks for a pass and nothing else.
     let request = || serde_json::from_str(text).unwrap_or_default();
-    Ok(matches!(taken, Outcome::Written(_)).then(request))
+    Ok(matches!(taken, PatchOutcome::Written(_)).then(request))
 }
 
 /// Writes the summary, and when the bucket was last compared to the end, in one conditional write. A location that points
@@ -51,7 +50,7 @@ pub(super) async fn summary(
     if summary.error.is_none() {
         patch["status"]["lastSyncedTime"] = json!(Time(summary.started));
     }
-    retry::status_patch_in(&ctx.api(), &ctx.leadership, BUDGET, location, |current| {
+    retry::status_patch_in(&ctx.cluster.api(), &ctx.cluster.leadership, BUDGET, location, |current| {
         (current.spec == location.spec).then(|| patch.clone())
     })
     .await?;
@@ -61,7 +60,7 @@ pub(super) async fn summary(
 /// Events: what is new since the last pass.
 fn tell(ctx: &Context, location: &BackupStorageLocation, before: &Summary, now: &Summary) {
     if let Some(error) = now.error.as_ref().filter(|error| before.error.as_ref() != Some(error)) {
-        ctx.events.warning(location, "NotSynced", error);
+        ctx.cluster.events.warning(location, "NotSynced", error);
     }
     if now.refused > 0 && now.refused != before.refused {
         let why =
@@ -71,15 +70,15 @@ fn tell(ctx: &Context, location: &BackupStorageLocation, before: &Summary, now: 
             now.refused,
             location.name_any()
         );
-        ctx.events.warning(location, "RemovalRefused", &note);
+        ctx.cluster.events.warning(location, "RemovalRefused", &note);
     }
     if now.created > 0 || now.removed > 0 {
         let note = format!("{} Backups were created and {} removed", now.created, now.removed);
-        ctx.events.normal(location, "Synced", &note);
+        ctx.cluster.events.normal(location, "Synced", &note);
     }
     if now.pruned > 0 {
         let note = format!("{} folders of backups that never ended were removed from the bucket", now.pruned);
-        ctx.events.normal(location, "FoldersPruned", &note);
+        ctx.cluster.events.normal(location, "FoldersPruned", &note);
     }
     let strays = |summary: &Summary| summary.skipped_as(STRAY);
     if strays(now) > strays(before) {
@@ -88,13 +87,13 @@ fn tell(ctx: &Context, location: &BackupStorageLocation, before: &Summary, now: 
             strays(now),
             location.name_any()
         );
-        ctx.events.warning(location, "StrayFolders", &note);
+        ctx.cluster.events.warning(location, "StrayFolders", &note);
     }
     let conflicts = |summary: &Summary| summary.skipped_as("conflict");
     if conflicts(now) > conflicts(before) {
         let first = now.notes.iter().find(|note| note.what == "conflict");
         let first = first.map(|note| format!("; {}: {}", note.name, note.reason)).unwrap_or_default();
         let note = format!("{} backups have names that another location uses{first}", conflicts(now));
-        ctx.events.warning(location, "NamesConflict", &note);
+        ctx.cluster.events.warning(location, "NamesConflict", &note);
     }
 }

@@ -1,6 +1,8 @@
 //! Taking a Backup out of the cluster that is gone from its bucket. Nothing in the bucket or in a storage system is touched.
 
+use backup_actions::csi::SnapshotApi;
 use backup_core::{api::Backup, sync::Summary};
+use backup_runtime::errors::{is_conflict, is_gone, is_transient, plain};
 use backup_store::StoreError;
 use kube::{
     Api, ResourceExt as _,
@@ -8,10 +10,6 @@ use kube::{
 };
 
 use super::{error::Error, observe, pass::Pass};
-use crate::{
-    backup::actions::csi::SnapshotApi,
-    runtime::errors::{is_conflict, is_gone, is_transient, plain},
-};
 
 /// Removes it after a second look at location, bucket and Backup, each as it is now.
 ///
@@ -28,7 +26,7 @@ pub(super) async fn orphan(pass: &Pass<'_>, name: &str, summary: &mut Summary) -
         return Err(Error::Changed);
     }
     // Two questions: a listing may be empty for reasons of its own.
-    let is_there = pass.store.look_into(name).await?.has_anything
+    let is_there = pass.store.inspect_folder(name).await?.has_anything
         || match pass.store.read_metadata(name).await {
             Ok(found) => found.is_some(),
             Err(StoreError::Corrupt { .. }) => true,
@@ -43,11 +41,11 @@ pub(super) async fn orphan(pass: &Pass<'_>, name: &str, summary: &mut Summary) -
         return Ok(());
     }
     // Before the Backup, by whose uid they are found. They have the policy Retain: what they stand for stays.
-    let api = SnapshotApi::new(&ctx.client, &ctx.leadership);
+    let api = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
     for content in api.synced_for(&backup.uid().unwrap_or_default()).await? {
         api.remove_content(&content, "Retain").await?;
     }
-    ctx.leadership.check()?;
+    ctx.cluster.leadership.check()?;
     match delete(pass, &backup).await {
         Ok(()) => {
             tracing::info!(
@@ -69,7 +67,7 @@ pub(super) async fn orphan(pass: &Pass<'_>, name: &str, summary: &mut Summary) -
 
 /// Deletes this very object, as it was looked at.
 async fn delete(pass: &Pass<'_>, backup: &Backup) -> Result<(), kube::Error> {
-    let api: Api<Backup> = pass.ctx.api();
+    let api: Api<Backup> = pass.ctx.cluster.api();
     let preconditions = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
     let params = DeleteParams::default().preconditions(preconditions);
     api.delete(&backup.name_any(), &params).await.map(drop)

@@ -6,10 +6,7 @@
 
 use std::time::Duration;
 
-use backup_store::{
-    StoreError,
-    location::{Left, Stray},
-};
+use backup_store::{IncompleteBackup, Remnant, StoreError};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
@@ -33,7 +30,7 @@ enum Verdict {
 }
 
 /// What becomes of a folder without metadata; `ttl` of zero is never.
-fn judge(stray: &Stray, ttl: Duration, now: Timestamp) -> Verdict {
+fn judge(stray: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
     let Some(newest) = stray.newest else {
         return Verdict::Stays("the store does not tell how old it is, so it is not removed".to_owned());
     };
@@ -43,18 +40,18 @@ fn judge(stray: &Stray, ttl: Duration, now: Timestamp) -> Verdict {
     }
     let stays = |what: &str| Verdict::Stays(format!("nothing was written to it since {newest}; {what}"));
     match stray.most {
-        Left::Foreign => stays("it holds files that are no part of a backup, so it is left alone"),
-        Left::Contents => stays(
+        Remnant::Foreign => stays("it holds files that are no part of a backup, so it is left alone"),
+        Remnant::Contents => stays(
             "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if nobody needs it",
         ),
-        Left::Record => stays(
+        Remnant::Record => stays(
             "what it will hold is decided, and the cluster that has the Backup finishes it; remove it by hand if that is gone",
         ),
-        Left::Journal => stays(
+        Remnant::Journal => stays(
             "it names what was begun outside of the bucket, such as snapshots: look at that, then remove it by hand",
         ),
-        Left::Scrap if ttl.is_zero() => stays("--stray-folder-ttl is 0, so it is not removed"),
-        Left::Scrap => {
+        Remnant::Scrap if ttl.is_zero() => stays("--stray-folder-ttl is 0, so it is not removed"),
+        Remnant::Scrap => {
             match SignedDuration::try_from(ttl).ok().and_then(|ttl| newest.checked_add(ttl).ok()) {
                 Some(end) if end <= now => Verdict::Over,
                 Some(end) => stays(&format!("it is removed after {end}, if that is still so")),
@@ -76,7 +73,7 @@ pub(super) enum Outcome {
 ///
 /// # Errors
 /// The location has changed, the store or the API server does not answer; this replica must not write.
-pub(super) async fn look(pass: &Pass<'_>, name: &str, stray: &Stray) -> Result<Outcome, Error> {
+pub(super) async fn look(pass: &Pass<'_>, name: &str, stray: &IncompleteBackup) -> Result<Outcome, Error> {
     let ttl = pass.ctx.args.stray_folder_ttl.as_std();
     let told = |reason: String| Ok(Outcome::Told(Skip::new(STRAY, reason)));
     let owner = async || match pass.store.owner_of(name).await {
@@ -121,7 +118,7 @@ pub(super) async fn look(pass: &Pass<'_>, name: &str, stray: &Stray) -> Result<O
 }
 
 /// Removes it after a second look at location, cluster and folder, each as it is now. None: it is not to be removed any more.
-async fn remove(pass: &Pass<'_>, name: &str, stray: &Stray) -> Result<Option<u64>, Error> {
+async fn remove(pass: &Pass<'_>, name: &str, stray: &IncompleteBackup) -> Result<Option<u64>, Error> {
     let ctx = pass.ctx;
     let location = observe::location(ctx, &pass.location.name_any()).await?;
     let same = |now: &backup_core::api::BackupStorageLocation| {
@@ -135,8 +132,8 @@ async fn remove(pass: &Pass<'_>, name: &str, stray: &Stray) -> Result<Option<u64
     if observe::backup_exists(ctx, name).await? {
         return Ok(None);
     }
-    ctx.leadership.check()?;
-    Ok(pass.store.remove_stray(name, stray).await?)
+    ctx.cluster.leadership.check()?;
+    Ok(pass.store.remove_incomplete(name, stray).await?)
 }
 
 #[cfg(test)]
@@ -150,23 +147,23 @@ mod tests {
         let month = Duration::from_hours(720);
         let never = Duration::ZERO;
         for (most, newest, ttl, expected) in [
-            (Left::Scrap, hours(0), month, "Young"),
-            (Left::Scrap, hours(23), month, "Young"),
-            (Left::Foreign, hours(23), month, "Young"),
+            (Remnant::Scrap, hours(0), month, "Young"),
+            (Remnant::Scrap, hours(23), month, "Young"),
+            (Remnant::Foreign, hours(23), month, "Young"),
             // A clock of the store that is ahead.
-            (Left::Scrap, hours(-100), month, "Young"),
-            (Left::Scrap, hours(24), month, "it is removed after 2026-03-30T00:00:00Z"),
-            (Left::Scrap, hours(719), month, "it is removed after"),
-            (Left::Scrap, hours(720), month, "Over"),
-            (Left::Scrap, hours(24), Duration::from_hours(24), "Over"),
-            (Left::Scrap, hours(100_000), never, "--stray-folder-ttl is 0"),
-            (Left::Scrap, None, month, "does not tell how old"),
-            (Left::Journal, hours(100_000), month, "snapshots"),
-            (Left::Record, hours(100_000), month, "the cluster that has the Backup finishes it"),
-            (Left::Contents, hours(100_000), month, "its contents are there"),
-            (Left::Foreign, hours(100_000), month, "no part of a backup"),
+            (Remnant::Scrap, hours(-100), month, "Young"),
+            (Remnant::Scrap, hours(24), month, "it is removed after 2026-03-30T00:00:00Z"),
+            (Remnant::Scrap, hours(719), month, "it is removed after"),
+            (Remnant::Scrap, hours(720), month, "Over"),
+            (Remnant::Scrap, hours(24), Duration::from_hours(24), "Over"),
+            (Remnant::Scrap, hours(100_000), never, "--stray-folder-ttl is 0"),
+            (Remnant::Scrap, None, month, "does not tell how old"),
+            (Remnant::Journal, hours(100_000), month, "snapshots"),
+            (Remnant::Record, hours(100_000), month, "the cluster that has the Backup finishes it"),
+            (Remnant::Contents, hours(100_000), month, "its contents are there"),
+            (Remnant::Foreign, hours(100_000), month, "no part of a backup"),
         ] {
-            let verdict = format!("{:?}", judge(&Stray { most, newest }, ttl, now));
+            let verdict = format!("{:?}", judge(&IncompleteBackup { most, newest }, ttl, now));
             assert!(verdict.contains(expected), "{most:?} {newest:?} {ttl:?}: {verdict}");
             assert!(verdict == expected || verdict.starts_with("Stays"), "{verdict}");
         }

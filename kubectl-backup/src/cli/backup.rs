@@ -4,9 +4,8 @@ use backup_core::api::GoDuration;
 use clap::Args;
 
 use super::{
-    ChosenArgs, DryRun, EXIT_CODES, ObjectOutput, Output, WaitArgs, duration,
-    output::{ListFlags, OutputArgs},
-    spec::{BackupSpecArgs, FileArgs, ObjectArgs},
+    BackupSpecArgs, DocumentOutput, DryRun, EXIT_CODES, FileArgs, ListFlags, ObjectArgs, ObjectOutput,
+    OutputArgs, SelectionArgs, WaitArgs, duration,
 };
 
 const CREATE_EXAMPLES: &str = "\
@@ -29,36 +28,31 @@ Examples:
   # Make a manifest for Git
   kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";
 
-/// `create`
 #[derive(Args, Debug, Default)]
 #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// Name of the backup [default: that of the manifest, or backup-<time>, or <schedule>-<time>]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Take everything that no flag gives from the template of this schedule
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
-    pub from_schedule: Option<String>,
-    /// What is in it.
+    pub(crate) from_schedule: Option<String>,
     #[command(flatten)]
-    pub spec: BackupSpecArgs,
-    /// The object itself.
+    pub(crate) spec: BackupSpecArgs,
     #[command(flatten)]
-    pub object: ObjectArgs,
-    /// The manifest.
+    pub(crate) object: ObjectArgs,
     #[command(flatten)]
-    pub file: FileArgs,
+    pub(crate) file: FileArgs,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
-    pub dry_run: Option<DryRun>,
+    pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<ObjectOutput>,
+    pub(crate) output: Option<ObjectOutput>,
     /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
-    pub retry_for: Option<GoDuration>,
-    /// Waiting.
+    pub(crate) retry_for: Option<GoDuration>,
     #[command(flatten)]
-    pub wait: WaitArgs,
+    pub(crate) wait: WaitArgs,
 }
 
 const GET_BACKUPS_EXAMPLES: &str = "  \
@@ -66,28 +60,25 @@ const GET_BACKUPS_EXAMPLES: &str = "  \
   kubectl backup get --kind=ps-backups
   kubectl backup get --kind=perconaservermysqlrestores.ps.percona.com --in=db -o wide";
 
-/// `get`
 #[derive(Args, Debug, Default)]
 #[command(after_help = format!("{GET_EXAMPLES}\n\n{GET_BACKUPS_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct GetBackupsArgs {
-    /// Which, and in which form.
+pub(crate) struct GetBackupsArgs {
     #[command(flatten)]
-    pub get: GetArgs,
-    /// Of another operator.
+    pub(crate) get: GetArgs,
     #[command(flatten)]
-    pub guarded: GuardedArgs,
+    pub(crate) guarded: GuardedArgs,
 }
 
 /// Objects of another operator, whose kinds a profile tells.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Another operator's objects")]
-pub struct GuardedArgs {
+pub(crate) struct GuardedArgs {
     /// Kind of a profile in place of backups, by any of its names; objects are named NAMESPACE/NAME
     #[arg(long, value_name = "KIND[.GROUP]")]
-    pub kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// Namespace of these objects [default: all, or as they are named]
     #[arg(long = "in", value_name = "NAMESPACE", requires = "kind")]
-    pub in_namespace: Option<String>,
+    pub(crate) in_namespace: Option<String>,
 }
 
 const GET_EXAMPLES: &str = "\
@@ -102,28 +93,25 @@ Examples:
   kubectl backup get --sort-by=.status.startTimestamp --no-headers
   kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase";
 
-/// `get`, for every kind that is listed.
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     /// Names [default: all]
     #[arg(conflicts_with = "all_namespaces")]
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Only those with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
-    pub selector: Option<String>,
+    pub(crate) selector: Option<String>,
     /// Only those with these fields, such as metadata.name=nightly
     #[arg(long, value_name = "SELECTOR", conflicts_with = "names")]
-    pub field_selector: Option<String>,
-    /// Which namespaces, whether to go on, and in which order.
+    pub(crate) field_selector: Option<String>,
     #[command(flatten)]
-    pub list: ListFlags,
+    pub(crate) list: ListFlags,
     /// Show labels as the last column
     #[arg(long, help_heading = "Output")]
-    pub show_labels: bool,
-    /// Form of the output.
+    pub(crate) show_labels: bool,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 const DESCRIBE_EXAMPLES: &str = "\
@@ -141,51 +129,29 @@ const DESCRIBE_GUARDED_EXAMPLES: &str = "  \
   # One of another operator: its state, its place in the lock, whom it waits for
   kubectl backup describe --kind=ps-backups db/nightly";
 
-/// `describe`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{DESCRIBE_GUARDED_EXAMPLES}"))]
-pub struct DescribeBackupArgs {
-    /// Which, and in which form.
+pub(crate) struct DescribeBackupArgs {
     #[command(flatten)]
-    pub describe: DescribeArgs,
-    /// Of another operator.
+    pub(crate) describe: DescribeArgs,
     #[command(flatten)]
-    pub guarded: GuardedArgs,
+    pub(crate) guarded: GuardedArgs,
 }
 
-/// `describe`, for backups and for restores.
 #[derive(Args, Debug)]
 #[command(after_help = DESCRIBE_EXAMPLES)]
-pub struct DescribeArgs {
+pub(crate) struct DescribeArgs {
     /// Name
-    pub name: String,
+    pub(crate) name: String,
     /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<DocumentOutput>,
+    pub(crate) output: Option<DocumentOutput>,
     /// Show everything: all messages, operations, volumes, items and events
     #[arg(long)]
-    pub details: bool,
+    pub(crate) details: bool,
     /// Show it anew while it runs
     #[arg(short, long, conflicts_with = "output")]
-    pub watch: bool,
-}
-
-/// In which form a document is printed.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DocumentOutput {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-impl From<DocumentOutput> for Output {
-    fn from(output: DocumentOutput) -> Self {
-        match output {
-            DocumentOutput::Json => Self::Json,
-            DocumentOutput::Yaml => Self::Yaml,
-        }
-    }
+    pub(crate) watch: bool,
 }
 
 pub(super) const CANCEL_EXAMPLES: &str = "\
@@ -196,18 +162,17 @@ Examples:
   # In a script: wait until it has ended
   kubectl backup cancel before-upgrade --wait --timeout=10m";
 
-/// `cancel` and `restore cancel`
 #[derive(Args, Debug)]
-pub struct CancelArgs {
+pub(crate) struct CancelArgs {
     /// Names
     #[arg(required = true)]
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Wait until it has ended, in whichever way
     #[arg(short, long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// How long to wait at most; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
-    pub timeout: GoDuration,
+    pub(crate) timeout: GoDuration,
 }
 
 const DELETE_EXAMPLES: &str = "\
@@ -221,20 +186,18 @@ Examples:
   # All that a schedule has made
   kubectl backup delete -l velero.io/schedule-name=nightly";
 
-/// `delete`, for backups and for restores.
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct DeleteArgs {
-    /// Which ones.
+pub(crate) struct DeleteArgs {
     #[command(flatten)]
-    pub chosen: ChosenArgs,
+    pub(crate) selection: SelectionArgs,
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
-    pub yes: bool,
+    pub(crate) yes: bool,
     /// Wait until it is gone
     #[arg(short, long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// How long to wait at most; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
-    pub timeout: GoDuration,
+    pub(crate) timeout: GoDuration,
 }

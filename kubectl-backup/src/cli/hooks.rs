@@ -3,15 +3,13 @@
 use backup_core::api::{backup::BackupResourceHookSpec, common::Extra, restore::RestoreResourceHookSpec};
 use serde::de::DeserializeOwned;
 
-/// Of backups.
-pub fn of_backup(text: &str) -> Result<BackupResourceHookSpec, String> {
+pub(crate) fn of_backup(text: &str) -> Result<BackupResourceHookSpec, String> {
     let hook: BackupResourceHookSpec = read(text)?;
     check(&hook.extra, hook.pre.is_empty() && hook.post.is_empty(), "pre or post")?;
     Ok(hook)
 }
 
-/// Of restores.
-pub fn of_restore(text: &str) -> Result<RestoreResourceHookSpec, String> {
+pub(crate) fn of_restore(text: &str) -> Result<RestoreResourceHookSpec, String> {
     let hook: RestoreResourceHookSpec = read(text)?;
     check(&hook.extra, hook.post_hooks.is_empty(), "postHooks")?;
     Ok(hook)

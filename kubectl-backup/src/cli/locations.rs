@@ -1,8 +1,9 @@
-//! `locations`: listing is the default.
+//! `locations`, where listing is the default, and `sync`.
 
+use backup_core::api::GoDuration;
 use clap::{Args, Subcommand};
 
-use super::{EXIT_CODES, GetArgs, backup::DocumentOutput};
+use super::{DocumentOutput, EXIT_CODES, GetArgs, ListFlags, OutputArgs, duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,22 +16,20 @@ Examples:
   # Where plugins keep snapshots of volumes
   kubectl backup locations snapshots";
 
-/// `locations`
 #[derive(Args, Debug)]
 #[command(
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
 )]
-pub struct LocationsArgs {
-    /// The command; listing is the default.
+pub(crate) struct LocationsArgs {
     #[command(subcommand)]
-    pub command: Option<LocationsCommand>,
+    pub(crate) command: Option<LocationsCommand>,
 }
 
 /// What to do with locations.
 #[derive(Subcommand, Debug)]
-pub enum LocationsCommand {
+pub(crate) enum LocationsCommand {
     /// List locations (the default)
     #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
     Get(GetArgs),
@@ -65,13 +64,51 @@ Examples:
   # The same for a program: a versioned document
   kubectl backup locations describe default -o json";
 
-/// `locations describe`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct LocationArgs {
+pub(crate) struct LocationArgs {
     /// Name
-    pub name: String,
+    pub(crate) name: String,
     /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<DocumentOutput>,
+    pub(crate) output: Option<DocumentOutput>,
+}
+
+const SYNC_EXAMPLES: &str = "\
+Examples:
+  # What came of the last comparison of every location
+  kubectl backup sync
+
+  # Compare one location now, and see what was skipped and why
+  kubectl backup sync default --now
+
+  # Agree to the removal of the backups that were shown as gone from the bucket
+  kubectl backup sync default --force
+
+  # Those of which most was refused last, and what comes of each comparison from now on
+  kubectl backup sync --sort-by=.lastPass.refused
+  kubectl backup sync -w
+
+  # For a program
+  kubectl backup sync -o json";
+
+#[derive(Args, Debug)]
+#[command(after_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct SyncArgs {
+    /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
+    #[arg(conflicts_with = "all_namespaces")]
+    pub(crate) location: Option<String>,
+    /// Compare it now, and wait for the outcome
+    #[arg(long, requires = "location", conflicts_with = "watch")]
+    pub(crate) now: bool,
+    /// As --now, and have the Backups removed whose removal was refused; no more than were shown
+    #[arg(long, requires = "location", conflicts_with = "watch")]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) list: ListFlags,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    pub(crate) timeout: GoDuration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

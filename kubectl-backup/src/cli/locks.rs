@@ -4,10 +4,7 @@ use backup_core::{api::GoDuration, names::is_object_name};
 use backup_lock::ObjectKind;
 use clap::{Args, Subcommand};
 
-use super::{
-    EXIT_CODES, duration,
-    output::{ListFlags, OutputArgs},
-};
+use super::{EXIT_CODES, ListFlags, OutputArgs, duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +23,6 @@ Examples:
   # Keep everybody out during maintenance
   kubectl backup locks hold upgrade --all --reason=maintenance --wait=10m";
 
-/// `locks`
 #[derive(Args, Debug)]
 #[command(
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
@@ -34,31 +30,26 @@ Examples:
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
 )]
-pub struct LocksArgs {
-    /// Flags of the list.
+pub(crate) struct LocksArgs {
     #[command(flatten)]
-    pub list: ListArgs,
-    /// The command; listing is the default.
+    pub(crate) list: ListArgs,
     #[command(subcommand)]
-    pub command: Option<LocksCommand>,
+    pub(crate) command: Option<LocksCommand>,
 }
 
-/// `locks` without a command.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub(crate) struct ListArgs {
     /// Scope to show: velero.io, or PROFILE/NAMESPACE/CLUSTER [default: all]
-    pub scope: Option<String>,
-    /// Which namespaces, whether to go on, and in which order the entries of a scope are.
+    pub(crate) scope: Option<String>,
     #[command(flatten)]
-    pub list: ListFlags,
-    /// Form of the output.
+    pub(crate) list: ListFlags,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 /// What to do with locks.
 #[derive(Subcommand, Debug)]
-pub enum LocksCommand {
+pub(crate) enum LocksCommand {
     /// Take a place in the lock away from whoever has it
     #[command(after_help = format!("{RELEASE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Release(ReleaseArgs),
@@ -78,24 +69,23 @@ Examples:
   # In a script, for an object of another namespace
   kubectl backup locks release backup/db/nightly --scope=percona-ps/db/cluster1 --reason=stuck --yes";
 
-/// `locks release`
 #[derive(Args, Debug)]
-pub struct ReleaseArgs {
+pub(crate) struct ReleaseArgs {
     /// What to release: backup, restore, deletebackuprequest, deletion or hold; the namespace only where it is not clear
     #[arg(value_name = "KIND/[NAMESPACE/]NAME", value_parser = target)]
-    pub target: Target,
+    pub(crate) target: Target,
     /// Why, for the Event that it leaves
     #[arg(long, value_name = "TEXT", value_parser = reason)]
-    pub reason: String,
+    pub(crate) reason: String,
     /// Uid of the entry, where a name has several
     #[arg(long, value_name = "UID")]
-    pub uid: Option<String>,
+    pub(crate) uid: Option<String>,
     /// Scope in which it is held [default: where it is found]
     #[arg(long, value_name = "SCOPE")]
-    pub scope: Option<String>,
+    pub(crate) scope: Option<String>,
     /// Don't ask
     #[arg(short, long)]
-    pub yes: bool,
+    pub(crate) yes: bool,
 }
 
 const HOLD_EXAMPLES: &str = "\
@@ -109,38 +99,36 @@ Examples:
   # Of one database cluster
   kubectl backup locks hold upgrade --scope=percona-ps/db/cluster1 --reason=maintenance";
 
-/// `locks hold`
 #[derive(Args, Debug)]
-pub struct HoldArgs {
+pub(crate) struct HoldArgs {
     /// Name of the hold
     #[arg(value_parser = hold_name)]
-    pub name: String,
+    pub(crate) name: String,
     /// Why, for those who are kept out
     #[arg(long, value_name = "TEXT", value_parser = reason)]
-    pub reason: String,
+    pub(crate) reason: String,
     /// Namespaces to keep others out of, with wildcards [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", conflicts_with = "all")]
-    pub namespaces: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
     /// Keep others out of everything (the default)
     #[arg(long)]
-    pub all: bool,
+    pub(crate) all: bool,
     /// Scope to hold
     #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
-    pub scope: String,
+    pub(crate) scope: String,
     /// Wait until those who are there have left; exit with 124 if they have not by then [default: 1h]
     #[arg(short, long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
-    pub wait: Option<GoDuration>,
+    pub(crate) wait: Option<GoDuration>,
 }
 
-/// What to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// Kind of the claim.
-    pub kind: ObjectKind,
+    pub(crate) kind: ObjectKind,
     /// Namespace of the object, where it was said.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Name of the object.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl std::fmt::Display for Target {
@@ -153,7 +141,6 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// `restore/back-again`, `restore/velero/back-again`, `restores.velero.io/back-again`.
 fn target(text: &str) -> Result<Target, String> {
     let expected = || {
         "expected KIND/NAME or KIND/NAMESPACE/NAME, with kind backup, restore, deletebackuprequest, deletion or hold"

@@ -7,7 +7,7 @@ use crate::jsonpath::{Path, Template};
 
 /// In which form a list is printed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Form {
+pub(crate) enum Form {
     /// One of the forms without an argument.
     Plain(Output),
     /// What a template makes of it.
@@ -18,11 +18,11 @@ pub enum Form {
 
 /// A column that a person chose.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Column {
+pub(crate) struct Column {
     /// Its header.
-    pub header: String,
+    pub(crate) header: String,
     /// What stands in it.
-    pub path: Path,
+    pub(crate) path: Path,
 }
 
 impl Default for Form {
@@ -33,11 +33,10 @@ impl Default for Form {
 
 impl Form {
     /// Whether a person reads it, in rows.
-    pub const fn is_table(&self) -> bool {
+    pub(crate) const fn is_table(&self) -> bool {
         matches!(self, Self::Plain(Output::Table | Output::Wide) | Self::Columns(_))
     }
 
-    /// As people type it.
     fn parse(text: &str) -> Result<Self, String> {
         Ok(match text.split_once('=') {
             Some(("jsonpath", template)) => Self::JsonPath(Template::parse(template)?),
@@ -77,7 +76,7 @@ fn column(text: &str) -> Result<Column, String> {
 /// Flags of every command that lists.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Form: wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...
     #[arg(
         short = 'o',
@@ -87,24 +86,24 @@ pub struct OutputArgs {
         hide_default_value = true,
         value_name = "FORM"
     )]
-    pub form: Form,
+    pub(crate) form: Form,
     /// Leave the header line out
     #[arg(long)]
-    pub no_headers: bool,
+    pub(crate) no_headers: bool,
 }
 
 /// Flags of every list that people follow and sort.
 #[derive(Args, Clone, Debug, Default)]
-pub struct ListFlags {
+pub(crate) struct ListFlags {
     /// In all namespaces
     #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
+    pub(crate) all_namespaces: bool,
     /// Go on with a row for every change, until interrupted
     #[arg(short, long, conflicts_with = "sort_by")]
-    pub watch: bool,
+    pub(crate) watch: bool,
     /// Sort by this field of each, as `-o json` shows it
     #[arg(long, value_name = "PATH", value_parser = Path::parse, help_heading = "Output")]
-    pub sort_by: Option<Path>,
+    pub(crate) sort_by: Option<Path>,
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@ use clap::{Args, Subcommand};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{
-    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectOutput,
+    CancelArgs, DeleteArgs, DescribeArgs, DryRun, EXIT_CODES, GetArgs, LogsArgs, ObjectArgs, ObjectOutput,
     OperationsArgs, WaitArgs, duration, hooks, selector,
-    spec::ObjectArgs,
     wait::{RESTORE_EXAMPLES as WAIT_EXAMPLES, UntilArgs},
 };
 
@@ -21,7 +20,6 @@ Examples:
   # Restore one namespace beside the original
   kubectl backup restore --from-backup=daily --include-namespaces=shop --namespace-mappings=shop:copy";
 
-/// `restore`
 #[derive(Args, Debug)]
 #[command(
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
@@ -29,13 +27,11 @@ Examples:
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
 )]
-pub struct RestoreArgs {
-    /// Flags of a creation without the word `create`.
+pub(crate) struct RestoreArgs {
     #[command(flatten)]
-    pub create: RestoreCreateArgs,
-    /// The command; creating is the default.
+    pub(crate) create: RestoreCreateArgs,
     #[command(subcommand)]
-    pub command: Option<RestoreCommand>,
+    pub(crate) command: Option<RestoreCommand>,
 }
 
 const RESTORES_EXAMPLES: &str = "\
@@ -46,29 +42,26 @@ Examples:
   # Is it done, what went wrong, what now?
   kubectl backup restores describe back-again";
 
-/// `restores`
 #[derive(Args, Debug)]
 #[command(
     after_help = format!("{RESTORES_EXAMPLES}\n\n{EXIT_CODES}"),
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
 )]
-pub struct RestoresArgs {
-    /// The command; listing is the default.
+pub(crate) struct RestoresArgs {
     #[command(subcommand)]
-    pub command: Option<RestoreCommand>,
+    pub(crate) command: Option<RestoreCommand>,
 }
 
 /// What to do with restores.
 #[derive(Subcommand, Debug)]
-pub enum RestoreCommand {
+pub(crate) enum RestoreCommand {
     /// Create a restore
     #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Create {
         /// Name of the restore [default: <backup>-<time>]
         #[arg(value_name = "NAME", conflicts_with = "restore_name")]
         positional: Option<String>,
-        /// All other flags.
         #[command(flatten)]
         args: Box<RestoreCreateArgs>,
     },
@@ -82,7 +75,7 @@ pub enum RestoreCommand {
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsArgs),
     /// Show the asynchronous operations of a restore, and how far each has come
-    #[command(after_help = super::operations::OF_RESTORES)]
+    #[command(after_help = super::stored::RESTORE_OPERATIONS_EXAMPLES)]
     Operations(OperationsArgs),
     /// End running restores early; what they have restored stays, and they say what is missing
     #[command(after_help = format!("{CANCEL_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -155,108 +148,103 @@ Examples:
 /// Where to restore from: one of them.
 #[derive(Args, Debug, Default)]
 #[group(id = "source", required = true, multiple = false)]
-pub struct SourceArgs {
+pub(crate) struct SourceArgs {
     /// Backup to restore from
     #[arg(long, value_name = "NAME")]
-    pub from_backup: Option<String>,
+    pub(crate) from_backup: Option<String>,
     /// Restore the newest completed backup of this schedule
     #[arg(long, value_name = "NAME")]
-    pub from_schedule: Option<String>,
+    pub(crate) from_schedule: Option<String>,
     /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
     #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
-/// `restore create`
 #[derive(Args, Debug)]
-pub struct RestoreCreateArgs {
-    /// From where.
+pub(crate) struct RestoreCreateArgs {
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub(crate) source: SourceArgs,
     /// Name of the restore [default: <backup>-<time>]
     #[arg(long = "name", id = "restore_name", value_name = "NAME")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Namespaces of the backup to restore, with wildcards [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub include_namespaces: Vec<String>,
+    pub(crate) include_namespaces: Vec<String>,
     /// Namespaces of the backup to leave out
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub exclude_namespaces: Vec<String>,
+    pub(crate) exclude_namespaces: Vec<String>,
     /// Namespaces to restore under another name, such as shop:shop-copy
     #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = mapping)]
-    pub namespace_mappings: Vec<(String, String)>,
+    pub(crate) namespace_mappings: Vec<(String, String)>,
     /// Resources to restore, such as deployments.apps [default: all]
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub include_resources: Vec<String>,
+    pub(crate) include_resources: Vec<String>,
     /// Commands to run in restored pods: an entry of spec.hooks.resources, as YAML; may be repeated
     #[arg(long = "hook", value_name = "YAML", value_parser = hooks::of_restore)]
-    pub hooks: Vec<RestoreResourceHookSpec>,
+    pub(crate) hooks: Vec<RestoreResourceHookSpec>,
     /// Resources to leave out
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub exclude_resources: Vec<String>,
+    pub(crate) exclude_resources: Vec<String>,
     /// Whether to restore cluster-scoped resources [default: as fits the namespaces]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub include_cluster_resources: Option<bool>,
+    pub(crate) include_cluster_resources: Option<bool>,
     /// Only items with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
-    pub selector: Option<LabelSelector>,
+    pub(crate) selector: Option<LabelSelector>,
     /// Only items that match one of these, such as 'app=shop or app=db'
     #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
-    pub or_selector: Option<selector::Alternatives>,
+    pub(crate) or_selector: Option<selector::Alternatives>,
     /// What to do with objects that exist and differ: none leaves them, update brings them to the state of the backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
-    pub existing_resource_policy: Option<String>,
+    pub(crate) existing_resource_policy: Option<String>,
     /// Resources whose status is restored too
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub status_include_resources: Vec<String>,
+    pub(crate) status_include_resources: Vec<String>,
     /// Resources whose status is not restored
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
-    pub status_exclude_resources: Vec<String>,
+    pub(crate) status_exclude_resources: Vec<String>,
     /// Whether volumes are restored from snapshots [default: true]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub restore_volumes: Option<bool>,
+    pub(crate) restore_volumes: Option<bool>,
     /// Whether services keep their node ports [default: false]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub preserve_nodeports: Option<bool>,
+    pub(crate) preserve_nodeports: Option<bool>,
     /// Deadline of every asynchronous operation, such as 4h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub item_operation_timeout: Option<GoDuration>,
+    pub(crate) item_operation_timeout: Option<GoDuration>,
     /// With --from-schedule: a backup that is PartiallyFailed will do, too
     #[arg(long, requires = "from_schedule")]
-    pub allow_partially_failed: bool,
+    pub(crate) allow_partially_failed: bool,
     /// ConfigMap with changes to make to items
     #[arg(long, value_name = "NAME")]
-    pub resource_modifier_configmap: Option<String>,
+    pub(crate) resource_modifier_configmap: Option<String>,
     /// Whether the server's own modifier is left out
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub skip_default_resource_modifier: Option<bool>,
+    pub(crate) skip_default_resource_modifier: Option<bool>,
     /// ConfigMap with policies for resources
     #[arg(long, value_name = "NAME")]
-    pub resource_policies_configmap: Option<String>,
+    pub(crate) resource_policies_configmap: Option<String>,
     /// Whether holes in files are written as holes
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub write_sparse_files: Option<bool>,
+    pub(crate) write_sparse_files: Option<bool>,
     /// Files written at once to one volume
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
-    pub parallel_files_download: Option<i64>,
-    /// The object itself.
+    pub(crate) parallel_files_download: Option<i64>,
     #[command(flatten)]
-    pub object: ObjectArgs,
+    pub(crate) object: ObjectArgs,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
-    pub dry_run: Option<DryRun>,
+    pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<ObjectOutput>,
+    pub(crate) output: Option<ObjectOutput>,
     /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
-    pub retry_for: Option<GoDuration>,
-    /// Waiting.
+    pub(crate) retry_for: Option<GoDuration>,
     #[command(flatten)]
-    pub wait: WaitArgs,
+    pub(crate) wait: WaitArgs,
 }
 
-/// `from:to`, for namespaces.
 fn mapping(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((from, to)) if !from.is_empty() && !to.is_empty() && !to.contains(':') => {

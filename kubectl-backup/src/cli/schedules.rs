@@ -3,9 +3,8 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    ChosenArgs, DryRun, EXIT_CODES, GetArgs, ObjectOutput, WaitArgs,
-    backup::DocumentOutput,
-    spec::{BackupSpecArgs, FileArgs, ObjectArgs},
+    BackupSpecArgs, DocumentOutput, DryRun, EXIT_CODES, FileArgs, GetArgs, ObjectArgs, ObjectOutput,
+    SelectionArgs, WaitArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -19,22 +18,20 @@ Examples:
   # Leave out what comes, and go on later
   kubectl backup schedules pause nightly";
 
-/// `schedules`
 #[derive(Args, Debug)]
 #[command(
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
 )]
-pub struct SchedulesArgs {
-    /// The command; listing is the default.
+pub(crate) struct SchedulesArgs {
     #[command(subcommand)]
-    pub command: Option<SchedulesCommand>,
+    pub(crate) command: Option<SchedulesCommand>,
 }
 
 /// What to do with schedules.
 #[derive(Subcommand, Debug)]
-pub enum SchedulesCommand {
+pub(crate) enum SchedulesCommand {
     /// List schedules (the default), with their next runs
     #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
     Get(GetArgs),
@@ -70,15 +67,14 @@ Examples:
   # The same for a program: a versioned document
   kubectl backup schedules describe nightly -o json";
 
-/// `schedules describe`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct ScheduleArgs {
+pub(crate) struct ScheduleArgs {
     /// Name
-    pub name: String,
+    pub(crate) name: String,
     /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<DocumentOutput>,
+    pub(crate) output: Option<DocumentOutput>,
 }
 
 const CREATE_EXAMPLES: &str = "\
@@ -89,39 +85,35 @@ Examples:
   # Make a manifest for Git
   kubectl backup schedules create nightly --schedule=@daily --dry-run=client -o yaml > nightly.yaml";
 
-/// `schedules create`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct ScheduleCreateArgs {
+pub(crate) struct ScheduleCreateArgs {
     /// Name of the schedule [default: as in the manifest]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// When, as a cron expression: '0 3 * * *', @daily, '@every 6h', 'TZ=Europe/Paris 0 3 * * *'
     #[arg(long, value_name = "CRON", required_unless_present = "file")]
-    pub schedule: Option<String>,
+    pub(crate) schedule: Option<String>,
     /// Create it paused
     #[arg(long)]
-    pub paused: bool,
+    pub(crate) paused: bool,
     /// Make no backup for a time that has come already
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub skip_immediately: Option<bool>,
+    pub(crate) skip_immediately: Option<bool>,
     /// Whether the Backups go when the schedule is deleted
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub use_owner_references_in_backup: Option<bool>,
-    /// The template.
+    pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
-    pub template: BackupSpecArgs,
-    /// The object itself.
+    pub(crate) template: BackupSpecArgs,
     #[command(flatten)]
-    pub object: ObjectArgs,
-    /// The manifest.
+    pub(crate) object: ObjectArgs,
     #[command(flatten)]
-    pub file: FileArgs,
+    pub(crate) file: FileArgs,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
-    pub dry_run: Option<DryRun>,
+    pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<ObjectOutput>,
+    pub(crate) output: Option<ObjectOutput>,
 }
 
 const PAUSE_EXAMPLES: &str = "\
@@ -140,23 +132,19 @@ Examples:
   # Go on with the next run
   kubectl backup schedules unpause nightly --skip-immediately";
 
-/// `schedules pause`
 #[derive(Args, Debug)]
-pub struct PauseArgs {
-    /// Which ones.
+pub(crate) struct PauseArgs {
     #[command(flatten)]
-    pub chosen: ChosenArgs,
+    pub(crate) selection: SelectionArgs,
 }
 
-/// `schedules unpause`
 #[derive(Args, Debug)]
-pub struct UnpauseArgs {
-    /// Which ones.
+pub(crate) struct UnpauseArgs {
     #[command(flatten)]
-    pub chosen: ChosenArgs,
+    pub(crate) selection: SelectionArgs,
     /// Don't make up for what was missed
     #[arg(long)]
-    pub skip_immediately: bool,
+    pub(crate) skip_immediately: bool,
 }
 
 const TRIGGER_EXAMPLES: &str = "\
@@ -167,18 +155,16 @@ Examples:
   # In a script: wait for its end
   kubectl backup schedules trigger nightly --wait --timeout=1h";
 
-/// `schedules trigger`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{TRIGGER_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct TriggerArgs {
+pub(crate) struct TriggerArgs {
     /// Name of the schedule
-    pub name: String,
+    pub(crate) name: String,
     /// Print the backup: json, yaml or name
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<ObjectOutput>,
-    /// Waiting.
+    pub(crate) output: Option<ObjectOutput>,
     #[command(flatten)]
-    pub wait: WaitArgs,
+    pub(crate) wait: WaitArgs,
 }
 
 const DELETE_EXAMPLES: &str = "\
@@ -189,14 +175,12 @@ Examples:
   # In a script
   kubectl backup schedules delete nightly --yes";
 
-/// `schedules delete`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct ScheduleDeleteArgs {
-    /// Which ones.
+pub(crate) struct ScheduleDeleteArgs {
     #[command(flatten)]
-    pub chosen: ChosenArgs,
+    pub(crate) selection: SelectionArgs,
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
-    pub yes: bool,
+    pub(crate) yes: bool,
 }

@@ -4,15 +4,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 /// Selectors of which one must match.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Alternatives(pub Vec<LabelSelector>);
+pub(crate) struct Alternatives(pub(crate) Vec<LabelSelector>);
 
 /// Reads `SELECTOR or SELECTOR ...`, as velero's `--or-selector`.
-pub fn parse_or(text: &str) -> Result<Alternatives, String> {
+pub(crate) fn parse_or(text: &str) -> Result<Alternatives, String> {
     text.split(" or ").map(parse).collect::<Result<_, _>>().map(Alternatives)
 }
 
 /// Reads a selector (the grammar of k8s.io/apimachinery `labels.Parse`, without `<` and `>`).
-pub fn parse(text: &str) -> Result<LabelSelector, String> {
+pub(crate) fn parse(text: &str) -> Result<LabelSelector, String> {
     let mut selector = LabelSelector::default();
     for term in split_outside_parentheses(text) {
         let term = term.trim();
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<LabelSelector, String> {
             Term::Equal(key, value) => {
                 let labels = selector.match_labels.get_or_insert_default();
                 if labels.insert(key.clone(), value.clone()).is_some_and(|earlier| earlier != value) {
-                    return Err(format!("label {key:?} can not have two values"));
+                    return Err(format!("label {key:?} cannot have two values"));
                 }
             }
             Term::Expression(expression) => {
@@ -96,7 +96,7 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
 }
 
 /// A selector as kubectl prints it (`metav1.FormatLabelSelector`).
-pub fn show(selector: &LabelSelector) -> String {
+pub(crate) fn show(selector: &LabelSelector) -> String {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let others = selector.match_expressions.iter().flatten().map(|one| {
         let values = one.values.clone().unwrap_or_default().join(",");

@@ -1,10 +1,10 @@
-//! `logs` and `download`.
+//! `logs`, `download`, `verify` and `operations`: what is stored of a backup.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EXIT_CODES, backup::DocumentOutput};
+use super::{DocumentOutput, EXIT_CODES, OutputArgs};
 
 const LOGS_EXAMPLES: &str = "\
 Examples:
@@ -17,18 +17,17 @@ Examples:
   # All of it, as soon as it is there; ends with the backup
   kubectl backup logs nightly-20261103030000 -f";
 
-/// `logs`, for backups and for restores.
 #[derive(Args, Debug)]
 #[command(after_help = LOGS_EXAMPLES)]
-pub struct LogsArgs {
+pub(crate) struct LogsArgs {
     /// Name
-    pub name: String,
+    pub(crate) name: String,
     /// Show the lines of errors only
     #[arg(long)]
-    pub errors: bool,
+    pub(crate) errors: bool,
     /// Go on until the end, and show what is there so far; exit with 3 unless it is Completed
     #[arg(short, long)]
-    pub follow: bool,
+    pub(crate) follow: bool,
 }
 
 const DOWNLOAD_EXAMPLES: &str = "\
@@ -39,18 +38,17 @@ Examples:
   # See what is in it
   kubectl backup download nightly-20261103030000 -o - | tar tz";
 
-/// `download`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{DOWNLOAD_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct DownloadArgs {
+pub(crate) struct DownloadArgs {
     /// Name of the backup
-    pub name: String,
+    pub(crate) name: String,
     /// File to write; - is stdout [default: <name>-data.tar.gz]
     #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// Overwrite the file if it exists
     #[arg(long)]
-    pub force: bool,
+    pub(crate) force: bool,
 }
 
 const VERIFY_EXAMPLES: &str = "\
@@ -61,13 +59,39 @@ Examples:
   # What was found, for a program
   kubectl backup verify nightly-20261103030000 -o json";
 
-/// `verify`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{VERIFY_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct VerifyArgs {
+pub(crate) struct VerifyArgs {
     /// Name of the backup
-    pub name: String,
+    pub(crate) name: String,
     /// Print a document of kubectl-backup/v1: json or yaml
     #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub output: Option<DocumentOutput>,
+    pub(crate) output: Option<DocumentOutput>,
+}
+
+pub(super) const OPERATIONS_EXAMPLES: &str = "\
+Examples:
+  # What is still going on, and what has failed?
+  kubectl backup operations before-upgrade
+
+  # A line for each change, until the backup has ended
+  kubectl backup operations before-upgrade -w";
+
+pub(super) const RESTORE_OPERATIONS_EXAMPLES: &str = "\
+Examples:
+  # What is still going on, and what has failed?
+  kubectl backup restore operations back-again
+
+  # All that is known of each
+  kubectl backup restore operations back-again -o json";
+
+#[derive(Args, Debug)]
+pub(crate) struct OperationsArgs {
+    /// Name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Print a line for each change, until the end
+    #[arg(short, long)]
+    pub(crate) watch: bool,
 }

@@ -24,37 +24,33 @@ Examples:
   # Until it has begun
   kubectl backup restore wait back-again --for=phase=InProgress";
 
-/// `wait`
 #[derive(Args, Debug)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
-pub struct WaitForArgs {
-    /// What to wait for.
+pub(crate) struct WaitForArgs {
     #[command(flatten)]
-    pub until: UntilArgs,
+    pub(crate) until: UntilArgs,
     /// With --for=free: scope that is to be free
     #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
-    pub scope: String,
+    pub(crate) scope: String,
     /// With --for=free: namespaces that are to be free, with wildcards [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub namespaces: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
 }
 
-/// `restore wait`
 #[derive(Args, Debug)]
-pub struct UntilArgs {
+pub(crate) struct UntilArgs {
     /// Names
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// What to wait for: end, phase=PHASE, or (for no name) free: that nobody holds a scope
     #[arg(long = "for", value_name = "WHAT", value_parser = until, default_value = "end")]
-    pub until: Until,
+    pub(crate) until: Until,
     /// How long to wait at most; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h")]
-    pub timeout: GoDuration,
+    pub(crate) timeout: GoDuration,
 }
 
-/// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Until {
+pub(crate) enum Until {
     /// The end of an object.
     End,
     /// A phase of an object.

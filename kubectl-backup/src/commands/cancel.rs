@@ -1,71 +1,58 @@
 //! `cancel` and `restore cancel`: ask for an early end, by the annotation that the controller looks for.
 
 use backup_core::labels::CANCEL_ANNOTATION;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::{names, subject::Subject, wait::until_ended};
+use super::{selection, wait::until_ended};
 use crate::{
     Terminal,
-    cli::{CancelArgs, GlobalArgs},
+    cli::CancelArgs,
     client::Session,
-    error::{Exit, Problem},
+    error::{CommandResult, Exit, Problem},
+    view::{Workload, full_name},
 };
 
-/// `cancel` and `restore cancel`.
-pub async fn run<K: Subject>(
-    global: &GlobalArgs,
-    args: CancelArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    names::each(
-        &Session::connect(global, terminal).await?,
-        &args.names,
-        terminal,
-        async |session: &Session, name: &str, terminal: &mut Terminal| {
-            one::<K>(session, name, &args, terminal).await
-        },
-    )
+pub(super) async fn run<W: Workload>(args: CancelArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    selection::each(&args.names, terminal, async |name: &str, terminal: &mut Terminal| {
+        one::<W>(&session, name, &args, terminal).await
+    })
     .await
 }
 
-async fn one<K: Subject>(
+async fn one<W: Workload>(
     session: &Session,
     name: &str,
     args: &CancelArgs,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let api = session.api::<K>();
-    let object = session.call(K::about("get", name), api.get(name)).await?;
-    if let Some(why) = object.too_late() {
-        return Err(Problem::Other {
-            message: format!("{} {name:?} can not be cancelled: {why} ({})", K::KIND, object.phase_name()),
-            remedy: Some(format!("If it is not wanted, delete it: {} {name}", K::DELETE)),
-        });
-    }
-    // Idempotent, and for this very object only: the API server refuses a patch with another uid.
-    let patch = json!({ "metadata": {
-        "uid": object.meta().uid,
-        "annotations": { CANCEL_ANNOTATION: terminal.now().to_string() },
-    } });
-    let asked = if object.is_cancelled() {
-        terminal.data(&format!("{}.velero.io/{name} was cancelled before\n", K::KIND))?;
-        object
+) -> CommandResult {
+    let work = session.get::<W>(name).await?;
+    let status = work.status();
+    let too_late = if status.stage.is_terminal() {
+        Some("it has ended")
     } else {
-        let params =
-            PatchParams { field_manager: Some("kubectl-backup".to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(patch);
-        let patched = session.call(K::about("patch", name), api.patch(name, &params, &patch)).await?;
-        terminal.data(&format!("{}.velero.io/{name} cancelled\n", K::KIND))?;
-        patched
+        Some(W::WORDS.too_late).filter(|_| status.is_storing())
     };
+    if let Some(why) = too_late {
+        let message = format!("{} {name:?} cannot be cancelled: {why} ({})", W::KIND, status.phase);
+        return Err(Problem::other(message)
+            .with_remedy(format!("If it is not wanted, delete it: {} delete {name}", W::COMMAND)));
+    }
+    if status.is_cancelled {
+        terminal.data(&format!("{} was cancelled before\n", full_name::<W>(name)))?;
+    } else {
+        let patch =
+            json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: terminal.now().to_string() } } });
+        session.patch::<W>(name, work.meta().uid.as_ref(), patch).await?;
+        terminal.data(&format!("{} cancelled\n", full_name::<W>(name)))?;
+    }
     if !args.wait {
-        terminal.say(&format!("It ends soon. Follow it with: {} {name}", K::DESCRIBE));
+        terminal.say(&format!("It ends soon. Follow it with: {} describe {name}", W::COMMAND));
         return Ok(Exit::Done);
     }
     // Any end is the one that was asked for.
-    Ok(match until_ended(session, terminal, &asked, args.timeout).await? {
-        (Exit::NotCompleted, _) => Exit::Done,
-        (exit, _) => exit,
-    })
+    match until_ended::<W>(session, terminal, work.meta(), args.timeout).await?.exit {
+        Exit::NotCompleted => Ok(Exit::Done),
+        exit => Ok(exit),
+    }
 }

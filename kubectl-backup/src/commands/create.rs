@@ -1,4 +1,5 @@
-//! `create`, and what creating a backup and a restore have in common.
+//! `create`, and what creating a backup and a restore have in common. With `--retry-for` a creation that is refused because
+//! something else is in the way is tried again, at the pace that the refusal names.
 
 use std::time::Duration;
 
@@ -9,22 +10,24 @@ use backup_core::{
 };
 use kube::api::PostParams;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
-use super::{listed::Listed, pause::pause, retry, spec, subject::Subject, wait};
+use super::{spec, wait};
 use crate::{
     Terminal,
-    cli::{CreateArgs, DryRun, GlobalArgs, ObjectOutput, Output, WaitArgs},
-    client::{Session, installation_namespace},
-    error::{Exit, Problem},
+    backoff::backoff,
+    cli::{CreateArgs, DryRun, ObjectOutput, Output, WaitArgs},
+    client::{FIELD_MANAGER, Session, installation_namespace},
+    error::{About, CommandResult, Exit, Problem, ProblemKind},
     print::json::{self, Manifest},
+    view::{TableKind, Workload, full_name},
 };
 
 /// Tries of a creation whose answer did not come.
-const TRIES: u32 = 5;
+const TRIES: usize = 5;
 
-/// `create`
-pub async fn run(global: &GlobalArgs, args: CreateArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let mut connection = Connection::new(global);
+pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
+    let mut connection = Connection::default();
     let mut backup: Backup = spec::start(&args.file, terminal)?;
     if let Some(schedule) = &args.from_schedule {
         start_from(schedule, &mut backup, connection.session(terminal).await?).await?;
@@ -42,7 +45,7 @@ pub async fn run(global: &GlobalArgs, args: CreateArgs, terminal: &mut Terminal)
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
 /// template, or else of the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
-    let schedule = session.call(Schedule::about("get", name), session.api::<Schedule>().get(name)).await?;
+    let schedule = session.get::<Schedule>(name).await?;
     backup.spec = schedule.spec.template;
     let template = backup.spec.metadata.take();
     let (template_labels, annotations) =
@@ -55,88 +58,71 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
 }
 
 /// A session that is made when it is first needed: `--dry-run=client` needs none.
-pub struct Connection<'a> {
-    global: &'a GlobalArgs,
+#[derive(Default)]
+pub(crate) struct Connection {
     session: Option<Session>,
 }
 
-impl<'a> Connection<'a> {
-    /// Not connected yet.
-    pub fn new(global: &'a GlobalArgs) -> Self {
-        Self { global, session: None }
-    }
-
-    /// The session.
-    pub async fn session(&mut self, terminal: &Terminal) -> Result<&Session, Problem> {
+impl Connection {
+    pub(crate) async fn session(&mut self, terminal: &Terminal) -> Result<&Session, Problem> {
         match &mut self.session {
             Some(session) => Ok(session),
             empty => {
-                let session = Session::connect(self.global, terminal).await?;
+                let session = Session::connect(terminal).await?;
                 Ok(empty.insert(session))
             }
         }
     }
 }
 
-/// What is to become of a new object.
-pub struct New {
-    /// What is wrong with its spec.
-    pub findings: Vec<Finding>,
-    /// How far to go.
-    pub dry_run: Option<DryRun>,
-    /// How to print it.
-    pub output: Option<ObjectOutput>,
+pub(crate) struct New {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) dry_run: Option<DryRun>,
+    pub(crate) output: Option<ObjectOutput>,
     /// For how long a refusal is no end.
-    pub retry_for: Option<GoDuration>,
+    pub(crate) retry_for: Option<GoDuration>,
 }
 
-/// What has become of it.
-pub enum Made<K> {
+pub(crate) enum Made<K> {
     /// Nothing was stored; how it was checked.
     Dry(K, &'static str),
-    /// It is stored.
     Stored(K),
 }
 
-/// Checks and creates.
-pub async fn make<K: Listed>(
+pub(crate) async fn make<K: TableKind>(
     mut object: K,
     new: &New,
-    connection: &mut Connection<'_>,
+    connection: &mut Connection,
     terminal: &mut Terminal,
 ) -> Result<Made<K>, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
     if !names::is_object_name(&name) {
-        return Err(Problem::Usage {
-            message: format!(
-                "{name:?} is no name: expected lower-case letters, digits, - and ., with a letter or digit at both ends"
-            ),
-            remedy: None,
-        });
+        return Err(Problem::usage(format!(
+            "{name:?} is no name: expected lower-case letters, digits, - and ., with a letter or digit at both ends"
+        )));
     }
     if !new.findings.is_empty() {
-        let findings = new.findings.iter().map(ToString::to_string).collect();
-        return Err(Problem::Invalid { kind: K::KIND, name, findings });
+        let findings = new.findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
+        return Err(Problem::other(format!("{} {name:?} is not valid:{findings}", K::KIND)));
     }
     if new.dry_run == Some(DryRun::Client) {
-        object.meta_mut().namespace = Some(installation_namespace(connection.global, terminal));
+        object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(Made::Dry(object, " (dry run)"));
     }
     let session = connection.session(terminal).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = new.dry_run == Some(DryRun::Server);
-    let created = retry::create(session, &object, dry_run, new.retry_for, terminal).await?;
+    let created = create(session, &object, dry_run, new.retry_for, terminal).await?;
     Ok(if dry_run { Made::Dry(created, " (server dry run)") } else { Made::Stored(created) })
 }
 
-/// Checks, creates, prints, waits.
-pub async fn finish<K: Subject>(
+pub(crate) async fn finish<K: Workload>(
     object: K,
     new: New,
     wait: WaitArgs,
-    mut connection: Connection<'_>,
+    mut connection: Connection,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+) -> CommandResult {
     let created = match make(object, &new, &mut connection, terminal).await? {
         Made::Dry(object, how) => {
             print(&object, new.output, how, terminal)?;
@@ -148,7 +134,7 @@ pub async fn finish<K: Subject>(
         print(&created, new.output, "", terminal)?;
         if new.output.is_none() {
             let name = created.meta().name.as_deref().unwrap_or_default();
-            terminal.say(&format!("Follow it with: {} {name}", K::DESCRIBE));
+            terminal.say(&format!("Follow it with: {} describe {name}", K::COMMAND));
         }
         return Ok(Exit::Done);
     }
@@ -158,15 +144,14 @@ pub async fn finish<K: Subject>(
         print(&created, new.output, "", terminal)?;
     }
     let session = connection.session(terminal).await?;
-    let (exit, ended) = wait::until_ended(session, terminal, &created, wait.timeout).await?;
+    let waited = wait::until_ended(session, terminal, created.meta(), wait.timeout).await?;
     if whole {
-        print(ended.as_ref().unwrap_or(&created), new.output, "", terminal)?;
+        print(waited.work.as_ref().unwrap_or(&created), new.output, "", terminal)?;
     }
-    Ok(exit)
+    Ok(waited.exit)
 }
 
-/// Prints a new object, or a line about it.
-pub fn print<K: Listed>(
+pub(crate) fn print<K: TableKind>(
     object: &K,
     output: Option<ObjectOutput>,
     how: &str,
@@ -174,11 +159,11 @@ pub fn print<K: Listed>(
 ) -> Result<(), Problem> {
     let name = object.meta().name.as_deref().unwrap_or_default();
     let text = match output {
-        None => format!("{}.velero.io/{name} created{how}\n", K::KIND),
-        Some(ObjectOutput::Name) => format!("{}.velero.io/{name}\n", K::KIND),
+        None => format!("{} created{how}\n", full_name::<K>(name)),
+        Some(ObjectOutput::Name) => format!("{}\n", full_name::<K>(name)),
         Some(form) => {
             let mut object = object.clone();
-            object.meta_mut().managed_fields = None; // as kubectl does: nobody reads them
+            object.meta_mut().managed_fields = None; // as kubectl does
             let whole = serde_json::to_value(&object).unwrap_or_default();
             let empty = whole.get("status").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
             let (api_version, kind) = (K::api_version(&()), K::kind(&()));
@@ -195,43 +180,41 @@ pub fn print<K: Listed>(
     Ok(terminal.data(&text)?)
 }
 
-/// The spec as JSON.
-fn spec_of<K: Listed>(object: &K) -> Value {
+fn spec_of<K: TableKind>(object: &K) -> Value {
     serde_json::to_value(object).map(|mut whole| whole["spec"].take()).unwrap_or_default()
 }
 
 /// Creates an object under its fixed name.
 ///
-/// The write is create-only, and the name does not change between tries: a try whose answer was lost can not make a
+/// The write is create-only, and the name does not change between tries: a try whose answer was lost cannot make a
 /// second object. `AlreadyExists` after such a try is success if what is there is what was asked for.
-pub async fn create_only<K: Listed>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
-    let api = session.api::<K>();
+async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
-    let params = PostParams { dry_run, field_manager: Some("kubectl-backup".to_owned()) };
-    let mut lost = false;
-    for tries in 0..TRIES {
-        match session.call(K::about("create", &name), api.create(&params, object)).await {
-            Err(Problem::Exists { .. }) if lost => {
-                let stored = session.call(K::about("get", &name), api.get(&name)).await?;
-                if is_within(&spec_of(object), &spec_of(&stored)) {
-                    return Ok(stored);
-                }
-                return Err(Problem::Exists { kind: K::KIND, name, namespace: session.namespace.clone() });
+    let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(2)).take(TRIES - 1);
+    let (mut is_first, mut lost) = (true, false);
+    loop {
+        let problem = match session.create(object, &params).await {
+            Ok(created) => return Ok(created),
+            Err(problem) => problem,
+        };
+        if problem.kind == ProblemKind::Exists && lost {
+            let stored = session.get::<K>(&name).await?;
+            if is_within(&spec_of(object), &spec_of(&stored)) {
+                return Ok(stored);
             }
-            Err(problem) if problem.is_transient() && tries + 1 < TRIES => {
-                // No connection at all means a wrong address more often than a restart: two tries are enough.
-                let never_sent =
-                    matches!(&problem, Problem::Unreachable { why, .. } if why.contains("(Connect)"));
-                if never_sent && !lost && tries > 0 {
-                    return Err(problem);
-                }
-                lost |= !never_sent;
-                tokio::time::sleep(pause(tries, Duration::from_millis(200), Duration::from_secs(2))).await;
-            }
-            other => return other,
+            return Err(About::of::<K>("create", &name).exists(&session.namespace));
         }
+        // No connection at all means a wrong address more often than a restart: two tries are enough.
+        let never_sent = problem.kind == ProblemKind::Unreachable && problem.message.contains("(Connect)");
+        let Some(pause) = pauses.next().filter(|_| problem.is_transient()) else { return Err(problem) };
+        if never_sent && !lost && !is_first {
+            return Err(problem);
+        }
+        lost |= !never_sent;
+        is_first = false;
+        sleep(pause).await;
     }
-    Err(Problem::Other { message: format!("cannot create {} {name:?}", K::KIND), remedy: None })
 }
 
 /// Whether everything that was asked for is in what is stored. A server fills in what was left out and adds to lists.
@@ -245,6 +228,48 @@ fn is_within(asked: &Value, stored: &Value) -> bool {
         }
         (asked, stored) => asked == stored,
     }
+}
+
+/// Where trouble that passes does not say for how long.
+const UNNAMED: Duration = Duration::from_secs(5);
+
+/// Creates an object. A refusal that will not pass (without a time) ends it at once.
+async fn create<K: TableKind>(
+    session: &Session,
+    object: &K,
+    dry_run: bool,
+    retry_for: Option<GoDuration>,
+    terminal: &mut Terminal,
+) -> Result<K, Problem> {
+    let Some(after) = retry_for else { return create_only(session, object, dry_run).await };
+    let deadline = Instant::now() + after.as_std();
+    loop {
+        let problem = match create_only(session, object, dry_run).await {
+            Err(problem) => problem,
+            created => return created,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Some(wait) = wait(&problem, left) else { return Err(problem) };
+        if left.is_zero() {
+            let message = format!("{problem} (tried for {after})");
+            return Err(Problem::new(ProblemKind::StillRefused, message));
+        }
+        terminal.say(&format!("{problem}; trying again in {}s", wait.as_secs().max(1)));
+        sleep(wait).await;
+    }
+}
+
+/// After how long the next try comes, where so much time is left; none if it will not pass. As long as was asked for and up to a
+/// third more, so that many who were refused at once do not come back at once; one last try at the end.
+fn wait(problem: &Problem, left: Duration) -> Option<Duration> {
+    let asked = match problem.kind {
+        ProblemKind::Refused { retry_after } => retry_after?,
+        ProblemKind::Api { retry_after, .. } if problem.is_transient() => retry_after.unwrap_or(UNNAMED),
+        _ if problem.is_transient() => UNNAMED,
+        _ => return None,
+    };
+    let asked = asked.min(left);
+    Some((asked + (asked / 3).mul_f64(fastrand::f64())).min(left))
 }
 
 #[cfg(test)]
@@ -263,6 +288,38 @@ mod tests {
             (json!({"ttl": "1h0m0s"}), false),
         ] {
             assert_eq!(is_within(&asked, &stored), same, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_seconds_that_an_answer_names_are_waited_for() {
+        let refused = |seconds: Option<u64>| {
+            Problem::new(ProblemKind::Refused { retry_after: seconds.map(Duration::from_secs) }, "r")
+        };
+        let api = |code, seconds: Option<u64>| {
+            Problem::new(ProblemKind::Api { code, retry_after: seconds.map(Duration::from_secs) }, "m")
+        };
+        let left = Duration::from_mins(10);
+        for (problem, seconds) in [
+            (refused(Some(30)), Some(30)),
+            (refused(Some(300)), Some(300)),
+            (refused(None), None),
+            (api(429, Some(7)), Some(7)),
+            (api(503, Some(120)), Some(120)),
+            (api(503, None), Some(5)),
+            (api(422, Some(7)), None),
+            (refused(Some(u64::MAX)), Some(600)),
+        ] {
+            let waited = wait(&problem, left);
+            let Some(asked) = seconds.map(Duration::from_secs) else {
+                assert_eq!(waited, None, "{problem:?}");
+                continue;
+            };
+            assert!(
+                waited.is_some_and(|waited| asked <= waited && waited <= asked * 4 / 3),
+                "{problem:?}: {waited:?}"
+            );
+            assert!(wait(&problem, Duration::from_secs(1)) == Some(Duration::from_secs(1)), "{problem:?}");
         }
     }
 }

@@ -2,148 +2,74 @@
 
 use backup_core::{
     api::{
-        Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Restore,
-        delete_backup_request::DeleteBackupRequestSpec,
+        Backup, DeleteBackupRequest, DeleteBackupRequestPhase, delete_backup_request::DeleteBackupRequestSpec,
     },
     labels,
 };
 use kube::{
-    api::{DeleteParams, PostParams, Preconditions},
+    ResourceExt as _,
+    api::{PostParams, Preconditions},
     core::PartialObjectMeta,
 };
 
 use super::{
-    listed::Listed,
-    names,
-    wait::{Look, Waited, poll},
+    poll::{Look, Polled, poll},
+    selection::delete_each,
 };
 use crate::{
     Terminal,
-    cli::{ChosenArgs, DeleteArgs, GlobalArgs},
-    client::Session,
-    error::{About, Exit, Problem},
-    print::table::plain,
+    cli::DeleteArgs,
+    client::{FIELD_MANAGER, Session},
+    error::{CommandResult, Exit, Problem, ProblemKind, optional},
+    print::plain,
+    view::{TableKind, full_name},
 };
 
-/// Names in a question.
-const NAMED: usize = 20;
 /// Looks at a backup whose request is gone before it is said that nothing happened.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
-/// `delete`
-pub async fn backups(
-    global: &GlobalArgs,
-    args: DeleteArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    each::<Backup, _>(
-        global,
-        &args.chosen,
-        args.yes,
-        "with all that is stored of it",
-        terminal,
-        async |session: &Session, name: &str, terminal: &mut Terminal| {
-            // Only the metadata: one that can not be read can be deleted, too.
-            let backup =
-                session.call(Backup::about("get", name), session.api::<Backup>().get_metadata(name)).await?;
-            let request = ask(session, &backup).await?;
-            terminal.data(&format!("backup.velero.io/{name} deletion requested\n"))?;
-            if args.wait {
-                return until_deleted(session, &backup, &request, &args, terminal).await;
-            }
-            terminal.say(&format!("Follow it with: kubectl backup describe {name}"));
-            Ok(Exit::Done)
-        },
-    )
-    .await
+pub(super) async fn backups(args: DeleteArgs, terminal: &mut Terminal) -> CommandResult {
+    let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
+        // Only the metadata: one that cannot be decoded can be deleted, too.
+        let backup = session.get_metadata::<Backup>(name).await?;
+        let request = request(session, &backup).await?;
+        terminal.data(&format!("{} deletion requested\n", full_name::<Backup>(name)))?;
+        if args.wait {
+            return until_deleted(session, &backup, &request.name_any(), &args, terminal).await;
+        }
+        terminal.say(&format!("Follow it with: kubectl backup describe {name}"));
+        Ok(Exit::Done)
+    };
+    let what = " with all that is stored of it";
+    delete_each::<Backup, _>(&args.selection, args.yes, what, terminal, delete).await
 }
 
-/// `restore delete`
-pub async fn restores(
-    global: &GlobalArgs,
+/// Deletes objects that need no request. `what` ends the question.
+pub(super) async fn objects<K: TableKind>(
     args: DeleteArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    each::<Restore, _>(
-        global,
-        &args.chosen,
-        args.yes,
-        "; what it restored stays",
-        terminal,
-        async |session: &Session, name: &str, terminal: &mut Terminal| {
-            let api = session.api::<Restore>();
-            let restore = session.call(Restore::about("get", name), api.get_metadata(name)).await?;
-            let uid = restore.metadata.uid.clone();
-            // Only the object that was asked about: another of the same name stays (precondition on the uid).
-            let preconditions = Preconditions { uid: uid.clone(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match session.call(Restore::about("delete", name), api.delete(name, &params)).await {
-                Ok(_) | Err(Problem::NotFound { .. }) => {}
-                Err(problem) => return Err(problem),
-            }
-            terminal.data(&format!("restore.velero.io/{name} deleted\n"))?;
-            if !args.wait {
-                return Ok(Exit::Done);
-            }
-            let waited =
-                poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
-                    match session.call(Restore::about("get", name), api.get_metadata(name)).await {
-                        Ok(restore) if restore.metadata.uid == uid => Ok(Look::Same),
-                        Ok(_) | Err(Problem::NotFound { .. }) => Ok(Look::Over(())),
-                        Err(problem) => Err(problem),
-                    }
-                })
-                .await?;
-            Ok(ended(waited, "restore", name, &args, terminal).map_or_else(|exit| exit, |()| Exit::Done))
-        },
-    )
-    .await
-}
-
-/// Asks a person, then does it for each that is meant.
-pub async fn each<K: Listed, F>(
-    global: &GlobalArgs,
-    args: &ChosenArgs,
-    yes: bool,
     what: &str,
     terminal: &mut Terminal,
-    delete: F,
-) -> Result<Exit, Problem>
-where
-    F: AsyncFnMut(&Session, &str, &mut Terminal) -> Result<Exit, Problem>,
-{
-    let session = Session::connect(global, terminal).await?;
-    let all = names::chosen::<K>(&session, args, terminal).await?;
-    if all.is_empty() {
-        return Ok(Exit::Done);
-    }
-    let names = named(&all);
-    let space = if what.starts_with(';') { "" } else { " " };
-    if !yes {
-        match terminal.confirm(&format!("Delete {names}{space}{what}?")) {
-            Some(true) => {}
-            Some(false) => {
-                terminal.say("nothing was deleted");
-                return Ok(Exit::Failed);
-            }
-            None => {
-                return Err(Problem::Usage {
-                    message: format!("nobody can be asked whether to delete {names}: there is no terminal"),
-                    remedy: Some("Say it with --yes.".to_owned()),
-                });
-            }
+) -> CommandResult {
+    let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
+        let uid = session.get_metadata::<K>(name).await?.metadata.uid;
+        // Only the object that was asked about: another of the same name stays.
+        session.delete::<K>(name, Preconditions { uid: uid.clone(), resource_version: None }).await?;
+        terminal.data(&format!("{} deleted\n", full_name::<K>(name)))?;
+        if !args.wait {
+            return Ok(Exit::Done);
         }
-    }
-    names::each(&session, &all, terminal, delete).await
-}
-
-/// The first of them, and how many more.
-fn named(all: &[String]) -> String {
-    let names = all[..all.len().min(NAMED)].join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => names,
-        more => format!("{names} and {more} more"),
-    }
+        let waited = poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
+            let found = optional(session.get_metadata::<K>(name).await)?;
+            Ok(if found.is_some_and(|found| found.metadata.uid == uid) {
+                Look::Same
+            } else {
+                Look::Found(())
+            })
+        })
+        .await?;
+        Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal).err().unwrap_or(Exit::Done))
+    };
+    delete_each::<K, _>(&args.selection, args.yes, what, terminal, delete).await
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.
@@ -156,79 +82,57 @@ fn request_name(backup: &str, uid: &str) -> String {
 
 /// Creates the request for this very backup (labels as Velero `pkg/backup/delete_helpers.go`).
 ///
-/// Create-only under a fixed name. One that is there already is the same wish; if it ended with errors, it is
-/// taken away (with a precondition on its uid and version) and made anew, which is another try.
-async fn ask(session: &Session, backup: &PartialObjectMeta<Backup>) -> Result<DeleteBackupRequest, Problem> {
-    let name = backup.metadata.name.clone().unwrap_or_default();
-    let uid = backup.metadata.uid.clone().unwrap_or_default();
+/// Create-only under a fixed name. A request that is there already asks for the same; if it ended with errors, it is deleted
+/// (with a precondition on its uid and version) and created again, which is another try.
+async fn request(
+    session: &Session,
+    backup: &PartialObjectMeta<Backup>,
+) -> Result<DeleteBackupRequest, Problem> {
+    let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
     let request_name = request_name(&name, &uid);
     let spec = DeleteBackupRequestSpec { backup_name: name.clone(), ..DeleteBackupRequestSpec::default() };
     let mut request = DeleteBackupRequest::new(&request_name, spec);
     request.metadata.namespace = Some(session.namespace.clone());
-    request.metadata.labels = Some(
-        [
-            (labels::BACKUP_NAME.to_owned(), labels::valid_value(&name)),
-            (labels::BACKUP_UID.to_owned(), uid.clone()),
-        ]
-        .into(),
-    );
-    let api = session.api::<DeleteBackupRequest>();
-    let about = |verb| About {
-        verb,
-        kind: "deletebackuprequest",
-        plural: "deletebackuprequests",
-        name: &request_name,
-    };
-    let params = PostParams { field_manager: Some("kubectl-backup".to_owned()), ..PostParams::default() };
+    let labels = [(labels::BACKUP_NAME, labels::valid_value(&name)), (labels::BACKUP_UID, uid.clone())];
+    request.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     for _ in 0..3 {
-        match session.call(about("create"), api.create(&params, &request)).await {
-            Err(Problem::Exists { .. }) => {}
+        match session.create(&request, &params).await {
+            Err(problem) if problem.kind == ProblemKind::Exists => {}
             other => return other,
         }
-        let stored = match session.call(about("get"), api.get(&request_name)).await {
-            Ok(stored) => stored,
-            Err(Problem::NotFound { .. }) => continue,
-            Err(problem) => return Err(problem),
+        let Some(stored) = optional(session.get::<DeleteBackupRequest>(&request_name).await)? else {
+            continue;
         };
-        let stored_uid = stored.metadata.labels.as_ref().and_then(|all| all.get(labels::BACKUP_UID));
+        let stored_uid = stored.labels().get(labels::BACKUP_UID);
         if stored.spec.backup_name != name || stored_uid.is_some_and(|stored_uid| *stored_uid != uid) {
-            return Err(Problem::Other {
-                message: format!(
-                    "deletebackuprequest {request_name:?} exists already, and is about another backup"
-                ),
-                remedy: Some(format!(
-                    "Delete it: kubectl -n {} delete deletebackuprequests.velero.io {request_name}",
-                    session.namespace
-                )),
-            });
+            let message =
+                format!("deletebackuprequest {request_name:?} exists already, and is about another backup");
+            return Err(Problem::other(message).with_remedy(format!(
+                "Delete it: kubectl -n {} delete deletebackuprequests.velero.io {request_name}",
+                session.namespace
+            )));
         }
         if !has_failed(&stored) {
             return Ok(stored);
         }
-        let preconditions = Preconditions {
-            uid: stored.metadata.uid.clone(),
-            resource_version: stored.metadata.resource_version.clone(),
-        };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match session.call(about("delete"), api.delete(&request_name, &params)).await {
-            // A conflict: someone else was faster. Either way: create again, or find theirs.
-            Ok(_) | Err(Problem::NotFound { .. } | Problem::Api { code: 409, .. }) => {}
+        let preconditions = Preconditions { uid: stored.uid(), resource_version: stored.resource_version() };
+        match session.delete::<DeleteBackupRequest>(&request_name, preconditions).await {
+            // Another program was faster: create again, or find its request.
+            Err(Problem { kind: ProblemKind::Api { code: 409, .. }, .. }) | Ok(()) => {}
             Err(problem) => return Err(problem),
         }
     }
-    Err(Problem::Other {
-        message: format!("deletebackuprequest {request_name:?} is changed by others all the time"),
-        remedy: Some("Try again.".to_owned()),
-    })
+    let message = format!("deletebackuprequest {request_name:?} is changed by others all the time");
+    Err(Problem::other(message).with_remedy("Try again."))
 }
 
 fn has_failed(request: &DeleteBackupRequest) -> bool {
     request.status.phase == Some(DeleteBackupRequestPhase::Processed) && !request.status.errors.is_empty()
 }
 
-/// What is known of a deletion.
-enum Deleted {
-    Gone,
+enum Deletion {
+    Done,
     Failed(Vec<String>),
     RequestGone,
 }
@@ -237,85 +141,60 @@ enum Deleted {
 async fn until_deleted(
     session: &Session,
     backup: &PartialObjectMeta<Backup>,
-    request: &DeleteBackupRequest,
+    request_name: &str,
     args: &DeleteArgs,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let name = backup.metadata.name.clone().unwrap_or_default();
-    let request_name = request.metadata.name.clone().unwrap_or_default();
-    let (backups, requests) = (session.api::<Backup>(), session.api::<DeleteBackupRequest>());
-    let about = About {
-        verb: "get",
-        kind: "deletebackuprequest",
-        plural: "deletebackuprequests",
-        name: &request_name,
-    };
+) -> CommandResult {
+    let name = backup.name_any();
     let mut looks_without = 0;
     let waited = poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
-        let is_there = match session.call(Backup::about("get", &name), backups.get_metadata(&name)).await {
-            Ok(found) => found.metadata.uid == backup.metadata.uid,
-            Err(Problem::NotFound { .. }) => false,
-            Err(problem) => return Err(problem),
-        };
-        if !is_there {
-            return Ok(Look::Over(Deleted::Gone));
+        let found = optional(session.get_metadata::<Backup>(&name).await)?;
+        if found.is_none_or(|found| found.metadata.uid != backup.metadata.uid) {
+            return Ok(Look::Found(Deletion::Done));
         }
-        match session.call(about, requests.get(&request_name)).await {
-            Ok(request) if has_failed(&request) => Ok(Look::Over(Deleted::Failed(request.status.errors))),
-            Ok(_) => Ok(Look::Same),
-            // The server takes the request away after the backup: the next look finds that gone, too.
-            Err(Problem::NotFound { .. }) if looks_without < LOOKS_WITHOUT_REQUEST => {
+        match optional(session.get::<DeleteBackupRequest>(request_name).await)? {
+            Some(request) if has_failed(&request) => Ok(Look::Found(Deletion::Failed(request.status.errors))),
+            Some(_) => Ok(Look::Same),
+            // The server deletes the request after the backup: the next look finds that gone, too.
+            None if looks_without < LOOKS_WITHOUT_REQUEST => {
                 looks_without += 1;
                 Ok(Look::Same)
             }
-            Err(Problem::NotFound { .. }) => Ok(Look::Over(Deleted::RequestGone)),
-            Err(problem) => Err(problem),
+            None => Ok(Look::Found(Deletion::RequestGone)),
         }
     })
     .await?;
-    match ended(waited, "deletion of backup", &name, args, terminal) {
+    match ended(waited, &format!("deletion of backup {name}"), args, terminal) {
         Err(exit) => Ok(exit),
-        Ok(Deleted::Gone) => {
+        Ok(Deletion::Done) => {
             terminal.say(&format!("backup {name} is gone"));
             Ok(Exit::Done)
         }
-        Ok(Deleted::Failed(errors)) => {
+        Ok(Deletion::Failed(errors)) => {
             let errors: Vec<String> = errors.iter().map(|error| plain(error)).collect();
-            Err(Problem::Other {
-                message: format!("backup {name:?} was not deleted: {}", errors.join("; ")),
-                remedy: Some(format!(
+            Err(Problem::other(format!("backup {name:?} was not deleted: {}", errors.join("; ")))
+                .with_remedy(format!(
                     "Once the cause is gone, ask again: kubectl backup delete {name} --wait"
-                )),
-            })
+                )))
         }
-        Ok(Deleted::RequestGone) => Err(Problem::Other {
-            message: format!(
-                "backup {name:?} is still there, but the request to delete it ({request_name}) is gone"
-            ),
-            remedy: Some(format!("Ask again: kubectl backup delete {name} --wait")),
-        }),
+        Ok(Deletion::RequestGone) => Err(Problem::other(format!(
+            "backup {name:?} is still there, but the request to delete it ({request_name}) is gone"
+        ))
+        .with_remedy(format!("Ask again: kubectl backup delete {name} --wait"))),
     }
 }
 
-/// What was waited for, or the exit code after telling why not.
-fn ended<T>(
-    waited: Waited<T>,
-    kind: &str,
-    name: &str,
-    args: &DeleteArgs,
-    terminal: &mut Terminal,
-) -> Result<T, Exit> {
+/// What was waited for, or the exit code after saying why not.
+fn ended<T>(waited: Polled<T>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Result<T, Exit> {
     match waited {
-        Waited::Over(value) => Ok(value),
-        Waited::TimedOut => {
-            terminal.say(&format!(
-                "error: {kind} {name} has not ended after {}; it goes on in the cluster",
-                args.timeout
-            ));
+        Polled::Found(value) => Ok(value),
+        Polled::TimedOut => {
+            let timeout = args.timeout;
+            terminal.say(&format!("error: {what} has not ended after {timeout}; it goes on in the cluster"));
             Err(Exit::TimedOut)
         }
-        Waited::Interrupted => {
-            terminal.say(&format!("interrupted: {kind} {name} goes on in the cluster"));
+        Polled::Interrupted => {
+            terminal.say(&format!("interrupted: {what} goes on in the cluster"));
             Err(Exit::Interrupted)
         }
     }

@@ -1,192 +1,222 @@
 //! `describe`: fetches the object, then everything about it side by side, each part within 2 s.
 
-mod files;
-mod watch;
+use std::fmt::Write as _;
 
 use backup_core::{
-    api::{Backup, BackupStorageLocation, DeleteBackupRequest, Restore},
+    api::{Backup, BackupStorageLocation, DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
+    phase::Stage,
+    results::Results,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::join;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
 use kube::{
-    Api,
+    ResourceExt,
     api::{ListParams, ObjectMeta},
-    core::DeserializeGuard,
 };
+use serde::de::DeserializeOwned;
 
-use super::{listed::Listed as _, part::part, schedules, subject::Subject};
+use super::{
+    poll::{LONGEST, Look, poll},
+    schedules,
+    wait::{Waited, until_ended},
+};
 use crate::{
     Terminal,
-    cli::{DescribeArgs, GlobalArgs, Output},
+    cli::DescribeArgs,
     client::Session,
-    error::{About, Exit, Problem},
+    error::{About, CommandResult, Exit, Problem, optional},
+    fetched::{Fetched, fetched},
     print::{describe::text, json},
-    view::{self, description::Description, part::Part},
+    stored::{StoredFile, document},
+    view::{
+        Contents, DeletionView, Description, LocationSummary, Messages, ResourceList, RunView, Stored,
+        Workload, WorkloadFacts,
+        progress::{Share, bar, share},
+        related::{self},
+        stored::{
+            operations,
+            volumes::{Entry, VolumeView},
+        },
+        workload::{self},
+    },
 };
 
 /// Events and requests read at most: a screen shows a few.
 const FEW: u32 = 100;
 
-/// `describe`
-pub async fn backup(
-    global: &GlobalArgs,
-    args: DescribeArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    run::<Backup>(global, &args, terminal).await
-}
+/// From the upper left corner on, and nothing of what was there before.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// `restore describe`
-pub async fn restore(
-    global: &GlobalArgs,
-    args: DescribeArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    run::<Restore>(global, &args, terminal).await
-}
-
-async fn run<K: Described>(
-    global: &GlobalArgs,
-    args: &DescribeArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     if args.watch {
-        return Box::pin(watch::run::<K>(&session, args, terminal)).await;
+        return Box::pin(watch::<W>(&session, &args, terminal)).await;
     }
-    let object = get::<K>(&session, &args.name).await?;
-    let description = Box::pin(object.describe(&session, terminal.now())).await;
-    show(&description, args, terminal)?;
+    let work = session.get::<W>(&args.name).await?;
+    let description = Box::pin(describe(&session, &work, terminal.now())).await;
+    show(&description, &args, terminal)?;
     Ok(Exit::Done)
 }
 
-/// An object by its name.
-pub(super) async fn get<K: Subject>(session: &Session, name: &str) -> Result<K, Problem> {
-    session.call(K::about("get", name), session.api::<K>().get(name)).await
-}
-
-/// A kind that can be described.
-trait Described: Subject + Sync {
-    /// Everything about it. A part that can't be fetched says so.
-    async fn describe(&self, session: &Session, now: Timestamp) -> Description;
-}
-
-impl Described for Backup {
-    async fn describe(&self, session: &Session, now: Timestamp) -> Description {
-        let name = self.metadata.name.as_deref().unwrap_or_default();
-        let (location, deletions, events, ledger, siblings, stored) = join!(
-            location(session, self),
-            deletions(session, name),
-            events(session, self),
-            ledger(session),
-            siblings(session, self),
-            files::of_backup(session, self)
-        );
-        let facts =
-            view::backup::Facts { backup: self, location, deletions, events, ledger, siblings, stored };
-        view::backup::describe(facts, now)
-    }
-}
-
-impl Described for Restore {
-    async fn describe(&self, session: &Session, now: Timestamp) -> Description {
-        let source = async {
-            let backup = source(session, self.spec.backup_name.as_deref()).await;
-            let location = match &backup {
-                Part::Known(Some(backup)) => location(session, backup).await,
-                _ => Part::Known(None),
-            };
-            (backup, location)
+/// Everything about a workload. What cannot be fetched says so.
+async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> Description {
+    let source = async {
+        let source = source(session, work.source()).await;
+        let location = match work.as_backup().or(source.value()) {
+            Some(backup) => location(session, backup).await,
+            None => Fetched::Known(None),
         };
-        let ((backup, location), events, ledger, stored) =
-            join!(source, events(session, self), ledger(session), files::of_restore(session, self));
-        let facts = view::restore::Facts { restore: self, backup, location, events, ledger, stored };
-        view::restore::describe(facts, now)
-    }
+        (source, location)
+    };
+    let ((source, location), deletions, previous, events, ledger, stored) = join!(
+        source,
+        deletions(session, work.as_backup()),
+        previous(session, work.as_backup()),
+        events::<W>(session, work.meta()),
+        ledger(session),
+        files(session, work)
+    );
+    workload::describe(
+        WorkloadFacts { work, source, location, deletions, previous, events, ledger, stored },
+        now,
+    )
 }
 
 fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
-    let output = match args.output {
-        Some(form) => json::object(description, Output::from(form))?,
-        None => text(description, terminal.now(), terminal.out_style(), args.details),
-    };
+    let screen = || Ok(text(description, terminal.now(), terminal.out_style(), args.details));
+    let output = json::document_or(description, args.output, screen)?;
     Ok(terminal.data(&output)?)
 }
 
-async fn source(session: &Session, name: Option<&str>) -> Part<Option<Backup>> {
-    let Some(name) = name else { return Part::Known(None) };
-    part(async {
-        match session.call(Backup::about("get", name), session.api::<Backup>().get(name)).await {
-            Err(Problem::NotFound { .. }) => Ok(None),
-            other => other.map(Some),
-        }
-    })
-    .await
+async fn source(session: &Session, name: Option<&str>) -> Fetched<Option<Backup>> {
+    let Some(name) = name else { return Fetched::Known(None) };
+    fetched(async { optional(session.get(name).await) }).await
 }
 
-async fn location(session: &Session, backup: &Backup) -> Part<Option<BackupStorageLocation>> {
+async fn location(session: &Session, backup: &Backup) -> Fetched<Option<LocationSummary>> {
     let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else {
-        return Part::Known(None);
+        return Fetched::Known(None);
     };
-    let about = About { verb: "get", kind: "location", plural: "backupstoragelocations", name };
-    part(async { session.call(about, session.api::<BackupStorageLocation>().get(name)).await.map(Some) })
-        .await
+    let about = About::called("get", "location", "backupstoragelocations", name);
+    let location = fetched(session.call(about, session.api::<BackupStorageLocation>().get(name))).await;
+    location.map(|location| Some(LocationSummary::of(&location, &backup.name_any())))
 }
 
-/// Runs of the same schedule, this one among them.
-async fn siblings(session: &Session, backup: &Backup) -> Part<Vec<Backup>> {
-    let schedule = backup.metadata.labels.as_ref().and_then(|labels| labels.get(labels::SCHEDULE_NAME));
-    let Some(schedule) = schedule.filter(|name| !name.is_empty()) else { return Part::Known(Vec::new()) };
-    schedules::backups(session, schedule).await
+async fn previous(session: &Session, backup: Option<&Backup>) -> Fetched<Option<RunView>> {
+    let Some(backup) = backup else { return Fetched::Known(None) };
+    let Some(schedule) = backup.schedule().filter(|name| !name.is_empty()) else {
+        return Fetched::Known(None);
+    };
+    schedules::backups(session, schedule).await.map(|all| related::previous(&all, backup))
 }
 
 /// By label, as velero's own command does: the server puts the labels on requests that came without.
-async fn deletions(session: &Session, backup: &str) -> Part<Vec<DeleteBackupRequest>> {
-    let api: Api<DeserializeGuard<DeleteBackupRequest>> = session.api();
-    let params = ListParams::default()
-        .labels(&format!("{}={}", labels::BACKUP_NAME, labels::valid_value(backup)))
-        .limit(FEW);
-    let about = About { verb: "list", kind: "deletebackuprequest", plural: "deletebackuprequests", name: "" };
-    part(async {
-        let page = session.call(about, api.list(&params)).await?;
-        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
-    })
-    .await
+async fn deletions(session: &Session, backup: Option<&Backup>) -> Fetched<Vec<DeletionView>> {
+    let Some(backup) = backup.map(ResourceExt::name_any) else { return Fetched::Known(Vec::new()) };
+    let label = format!("{}={}", labels::BACKUP_NAME, labels::valid_value(&backup));
+    let params = ListParams::default().labels(&label).limit(FEW);
+    let requests = fetched(session.page::<DeleteBackupRequest>(&params)).await;
+    requests.map(|requests| related::deletions(&requests, &backup))
 }
 
-async fn events<K: Subject>(session: &Session, object: &K) -> Part<Vec<Event>> {
-    let ObjectMeta { name, uid, .. } = object.meta();
+async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Vec<Event>> {
     let fields = format!(
         "involvedObject.kind={},involvedObject.name={},involvedObject.uid={}",
-        K::kind(&()),
-        name.as_deref().unwrap_or_default(),
-        uid.as_deref().unwrap_or_default()
+        W::kind(&()),
+        meta.name.as_deref().unwrap_or_default(),
+        meta.uid.as_deref().unwrap_or_default()
     );
-    let api: Api<DeserializeGuard<Event>> = Api::namespaced(session.client.clone(), &session.namespace);
-    let about = About { verb: "list", kind: "event", plural: "events", name: "" };
-    part(async {
-        let page = session.call(about, api.list(&ListParams::default().fields(&fields).limit(FEW))).await?;
-        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
-    })
-    .await
+    fetched(session.page(&ListParams::default().fields(&fields).limit(FEW))).await
 }
 
-async fn ledger(session: &Session) -> Part<Option<Ledger>> {
+async fn ledger(session: &Session) -> Fetched<Option<Ledger>> {
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    part(async {
-        let stored = store.read(VELERO_SCOPE).await;
-        match stored {
+    fetched(async {
+        match store.read(VELERO_SCOPE).await {
             Ok(stored) => Ok(stored.map(|stored| (*stored.ledger).clone())),
             Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
-                let about =
-                    About { verb: "get", kind: "lease", plural: "leases", name: &lease_name(VELERO_SCOPE) };
-                Err(about.explain(*source, &session.server, &session.namespace))
+                Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))
             }
-            Err(error) => Err(Problem::Other { message: error.to_string(), remedy: None }),
+            Err(error) => Err(Problem::other(error.to_string())),
         }
     })
     .await
+}
+
+/// Reads the files that there is a reason to read.
+async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
+    let (status, files) = (work.status(), W::FILES);
+    let is_whole = status.is_whole();
+    let is_stored = status.stage.is_past_items() || is_whole;
+    let has_results = is_stored || status.stage == Stage::Failed && files.has_results_of_failed;
+    let with_messages = has_results && status.errors + status.warnings > 0;
+    let with_operations = is_stored && status.operations.attempted > 0;
+    let (messages, item_operations, contents, volumes) = join!(
+        file(session, work, with_messages, files.results, |results: Results| Messages::from(&results)),
+        file(session, work, with_operations, files.operations, |all: Vec<W::Operation>| {
+            operations::views(&all)
+        }),
+        file(session, work, is_whole, files.resources, |list: ResourceList| Contents::from(list)),
+        file(session, work, is_whole, files.volumes, |all: Vec<Entry>| {
+            all.into_iter().map(VolumeView::from).collect()
+        })
+    );
+    Stored { messages, item_operations, contents, volumes }
+}
+
+async fn file<W: Workload, T: DeserializeOwned, V>(
+    session: &Session,
+    work: &W,
+    is_wanted: bool,
+    kind: DownloadTargetKind,
+    view: impl FnOnce(T) -> V,
+) -> Fetched<Option<V>> {
+    if !is_wanted {
+        return Fetched::Known(None);
+    }
+    let file = StoredFile::of(kind, work.meta());
+    fetched(Box::pin(document(session, &file))).await.map(|file| Some(view(file)))
+}
+
+/// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.
+async fn watch<W: Workload>(
+    session: &Session,
+    args: &DescribeArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    if !terminal.out_is_terminal {
+        let work = session.get::<W>(&args.name).await?;
+        let waited = match work.status().ended() {
+            Some(_) => Waited { exit: Exit::Done, work: Some(work) },
+            None => until_ended::<W>(session, terminal, work.meta(), LONGEST.into()).await?,
+        };
+        if let Some(work) = &waited.work {
+            show(&Box::pin(describe(session, work, terminal.now())).await, args, terminal)?;
+        }
+        return Ok(waited.exit);
+    }
+    let mut first: Option<(Share, Timestamp)> = None;
+    let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
+        let work = session.get::<W>(&args.name).await?;
+        // Large: many requests at a time.
+        let description = Box::pin(describe(session, &work, terminal.now())).await;
+        let now = terminal.now();
+        let mut screen = CLEAR.to_owned() + &text(&description, now, terminal.out_style(), args.details);
+        if let Some(share) = share(&description) {
+            // How fast it goes is measured from the first look at this stage.
+            let (begin, at) = *first.get_or_insert((share, now));
+            if begin.unit != share.unit {
+                first = Some((share, now));
+            }
+            let passed = now.duration_since(at).as_secs_f64();
+            let _ = writeln!(screen, "\n  {}", bar(share, begin, passed));
+        }
+        terminal.data(&screen)?;
+        Ok(work.status().ended().map_or(Look::Same, Look::Found))
+    })
+    .await?;
+    Ok(waited.exit(|completed| if completed { Exit::Done } else { Exit::NotCompleted }))
 }

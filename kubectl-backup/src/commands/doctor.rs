@@ -1,39 +1,35 @@
 //! `doctor`: is everything in place? Every check is asked at the same time, has two seconds, and says what to do.
 
-mod client;
 mod cluster;
-mod controller;
-mod locations;
+mod installation;
 mod webhook;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
 
 use super::{
-    known::known,
+    known_profiles::known_profiles,
     locks::{fetch::Within, unclaimed},
 };
 use crate::{
     Terminal,
-    cli::{DoctorArgs, GlobalArgs, Output},
+    cli::{self, DoctorArgs},
     client::Session,
-    error::{Exit, Problem},
-    print::{json, table::plain},
+    error::{CommandResult, Exit, Problem, ProblemKind},
+    print::{json, plain},
     view::{
         doctor::{Finding, Report},
         locks::named,
     },
 };
 
-/// How long a check may take.
 const CHECK: Duration = Duration::from_secs(2);
 
 type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, Problem>>);
 
-/// `doctor`
-pub async fn run(global: &GlobalArgs, args: DoctorArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(crate) async fn run(args: DoctorArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
     let checks: [Check<'_>; 8] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
@@ -41,41 +37,45 @@ pub async fn run(global: &GlobalArgs, args: DoctorArgs, terminal: &mut Terminal)
         ("permissions", Box::pin(cluster::permissions(session))),
         ("registration", Box::pin(webhook::registration(session, now))),
         ("webhook", Box::pin(webhook::answers(session))),
-        ("controller", Box::pin(controller::leads(session, now))),
-        ("locations", Box::pin(locations::usable(session, now))),
+        ("controller", Box::pin(installation::controller(session, now))),
+        ("locations", Box::pin(installation::locations(session, now))),
         ("lock", Box::pin(slipped_past(session))),
     ];
     let mut findings: Vec<Finding> = join_all(checks.map(within)).await.into_iter().flatten().collect();
-    findings.extend(client::shadows(terminal));
+    findings.extend(shadows(terminal));
     let report = Report::new(&session.namespace, findings);
-    terminal.data(&match args.output {
-        Some(form) => json::object(&report, Output::from(form))?,
-        None => report.text(terminal.out_style()),
-    })?;
+    terminal.data(&json::document_or(&report, args.output, || Ok(report.text(terminal.out_style())))?)?;
     Ok(if report.broken { Exit::Failed } else { Exit::Done })
 }
 
 async fn within((name, check): Check<'_>) -> Vec<Finding> {
     match tokio::time::timeout(CHECK, check).await {
         Ok(Ok(findings)) => findings,
-        // Who can't be reached is broken for whoever asks; what may not be asked is not known.
-        Ok(Err(
-            problem @ (Problem::Unreachable { .. }
-            | Problem::NoNamespace { .. }
-            | Problem::NotServed { .. }
-            | Problem::Unauthorized { .. }),
-        )) => {
-            vec![Finding::bad(name, plain(&problem.to_string()), problem.remedy().unwrap_or_default())]
+        Ok(Err(problem)) => {
+            let (what, remedy) = (plain(&problem.to_string()), problem.remedy);
+            // What cannot be reached is broken for the person who asks; what may not be asked is not known.
+            let is_broken = matches!(
+                problem.kind,
+                ProblemKind::Unreachable
+                    | ProblemKind::NoNamespace
+                    | ProblemKind::NotServed
+                    | ProblemKind::Unauthorized
+            );
+            vec![if is_broken {
+                Finding::bad(name, what, remedy.unwrap_or_default())
+            } else {
+                Finding::unknown(name, &what, remedy)
+            }]
         }
-        Ok(Err(problem)) => vec![Finding::unknown(name, &plain(&problem.to_string()), problem.remedy())],
         Err(_) => vec![Finding::unknown(name, &format!("no answer within {CHECK:?}"), None)],
     }
 }
 
 /// What runs without a claim: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let (_, objects, unchecked) = unclaimed(session, &known(session).await, Within::Installation).await?;
-    let mut findings: Vec<Finding> = objects
+    let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
+    let mut findings: Vec<Finding> = found
+        .objects
         .iter()
         .map(|object| {
             let text = format!("{} runs without a claim: it was created past the lock", named(&object.key));
@@ -86,9 +86,39 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
             )
         })
         .collect();
-    findings.extend(unchecked.iter().map(|why| Finding::unknown("lock", why, None)));
+    findings.extend(found.unchecked.iter().map(|why| Finding::unknown("lock", why, None)));
     if findings.is_empty() {
         findings.push(Finding::good("lock", "nothing runs without a claim"));
     }
     Ok(findings)
+}
+
+/// Programs on the PATH that kubectl would run in our place: it takes the longest name that matches.
+fn shadows(terminal: &Terminal) -> Vec<Finding> {
+    let path = terminal.var("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let root = cli::command();
+    let shadow = |command: &clap::Command| {
+        let program = format!("kubectl-backup-{}", command.get_name());
+        let found = folders.iter().map(|folder| folder.join(&program)).find(|file| file.is_file())?;
+        let text =
+            format!("{} answers `kubectl backup {}`, not this program", found.display(), command.get_name());
+        Some(Finding::bad("plugins", text, "Remove it from the PATH, or rename it."))
+    };
+    let mut findings: Vec<Finding> = root.get_subcommands().filter_map(shadow).collect();
+    let mut ours: Vec<PathBuf> =
+        folders.iter().map(|folder| folder.join("kubectl-backup")).filter(|file| file.is_file()).collect();
+    ours.dedup();
+    if let [first, second, ..] = ours.as_slice() {
+        let text = format!("{} is on the PATH before {}", first.display(), second.display());
+        findings.push(Finding::warn(
+            "plugins",
+            text,
+            "Remove the one that is older: kubectl backup version --client",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("plugins", "no other program stands in the way on the PATH"));
+    }
+    findings
 }

@@ -1,6 +1,5 @@
 //! `get` of every kind: lists objects, or shows those that are named.
 
-mod fetch;
 mod follow;
 mod lines;
 
@@ -13,88 +12,102 @@ use kube::{
 };
 
 use self::lines::Lines;
-use super::listed::{Listed, Listing};
 use crate::{
     Terminal,
-    cli::{GetArgs, GlobalArgs},
+    cli::GetArgs,
     client::{PAGE, Session},
-    error::{Exit, Problem},
+    error::{CommandResult, Exit, Problem},
+    view::{KindTable, TableKind},
 };
 
-/// How long looking for a hint may take.
 const HINT: Duration = Duration::from_secs(2);
 
 /// Lists objects of one of our kinds, or shows those that are named.
-pub async fn run<K: Listed>(
-    global: &GlobalArgs,
-    args: GetArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) -> CommandResult {
     check(&args)?;
-    let session = Session::connect(global, terminal).await?;
-    list(&session, &Listing::of::<K>(), &args, terminal).await
+    let session = Session::connect(terminal).await?;
+    list(&session, &KindTable::of::<K>(), &args, terminal).await
 }
 
 /// What makes no sense together.
-pub fn check(args: &GetArgs) -> Result<(), Problem> {
+pub(crate) fn check(args: &GetArgs) -> Result<(), Problem> {
     if args.list.watch && args.names.len() > 1 {
-        return Err(Problem::Usage {
-            message: "-w follows all, or one name".to_owned(),
-            remedy: Some("Choose several by their labels: -l SELECTOR".to_owned()),
-        });
+        return Err(Problem::usage("-w follows all, or one name")
+            .with_remedy("Choose several by their labels: -l SELECTOR"));
     }
     Ok(())
 }
 
-/// Lists objects, or shows those that are named.
-pub async fn list(
+pub(crate) async fn list(
     session: &Session,
-    listing: &Listing,
+    table: &KindTable,
     args: &GetArgs,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+) -> CommandResult {
     let api: Api<DynamicObject> = if args.list.all_namespaces {
-        Api::all_with(session.client.clone(), &listing.resource)
+        Api::all_with(session.client.clone(), &table.resource)
     } else {
-        Api::namespaced_with(session.client.clone(), &session.namespace, &listing.resource)
+        Api::namespaced_with(session.client.clone(), &session.namespace, &table.resource)
     };
-    let mut lines = Lines::new(args, listing, terminal);
+    let mut lines = Lines::new(args, table, terminal);
     if args.list.watch {
         return follow::run(session, &api, lines, terminal).await;
     }
-    let missing = if args.names.is_empty() {
+    let problems = if args.names.is_empty() {
         let params = ListParams {
             label_selector: args.selector.clone(),
             field_selector: args.field_selector.clone(),
             ..ListParams::default()
         };
         let line = |object| Some(lines.line(object, None));
-        let all = session.list(listing.about("list", ""), &api, params, line).await?;
-        lines.take_all(all);
+        let all = session.list(table.about("list", ""), &api, params, line).await?;
+        lines.set(all);
         Vec::new()
     } else {
-        fetch::named(session, listing, &args.names, |object| lines.take(object)).await?
+        named(session, table, &args.names, |object| lines.take(object)).await?
     };
     lines.warn(terminal);
-    if lines.is_empty() && missing.is_empty() && args.output.form.is_table() {
-        nothing_found(session, listing, args, terminal).await;
+    if lines.is_empty() && problems.is_empty() && args.output.form.is_table() {
+        nothing_found(session, table, args, terminal).await;
         return Ok(Exit::Done);
     }
     if !(lines.is_empty() && args.output.form.is_table()) {
         let text = lines.text()?;
         terminal.data(&text)?;
     }
-    tell(missing, terminal)
+    report(problems, terminal)
 }
 
-async fn nothing_found(session: &Session, listing: &Listing, args: &GetArgs, terminal: &mut Terminal) {
-    let plural = &listing.resource.plural;
+/// Gets those that are named, as NAME or NAMESPACE/NAME. One that is missing does not hide the others: what was wrong is
+/// returned.
+async fn named(
+    session: &Session,
+    table: &KindTable,
+    names: &[String],
+    mut take: impl FnMut(DynamicObject),
+) -> Result<Vec<Problem>, Problem> {
+    let mut problems = Vec::new();
+    for name in names {
+        let (namespace, name) = name.split_once('/').unwrap_or((&session.namespace, name));
+        let there = Session { namespace: namespace.to_owned(), ..session.clone() };
+        let api = Api::namespaced_with(session.client.clone(), namespace, &table.resource);
+        match there.call(table.about("get", name), api.get(name)).await {
+            Ok(object) => take(object),
+            Err(problem) if problem.is_not_found() => problems.push(problem),
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(problems)
+}
+
+async fn nothing_found(session: &Session, table: &KindTable, args: &GetArgs, terminal: &mut Terminal) {
+    let plural = &table.resource.plural;
     if args.list.all_namespaces {
         terminal.say(&format!("No {plural} found."));
         return;
     }
     terminal.say(&format!("No {plural} found in namespace {}.", session.namespace));
-    if !listing.is_ours {
+    if !table.is_ours {
         return;
     }
     if let Some(other) = only_other_installation(session).await {
@@ -118,8 +131,8 @@ async fn only_other_installation(session: &Session) -> Option<String> {
     }
 }
 
-/// All but the last are told here; the last is told as the command's end.
-fn tell(mut problems: Vec<Problem>, terminal: &mut Terminal) -> Result<Exit, Problem> {
+/// Shows all but the last, which ends the command.
+fn report(mut problems: Vec<Problem>, terminal: &mut Terminal) -> CommandResult {
     let Some(last) = problems.pop() else { return Ok(Exit::Done) };
     for problem in problems {
         terminal.say(&format!("error: {problem}"));

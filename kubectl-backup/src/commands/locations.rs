@@ -1,71 +1,206 @@
-//! `locations`: where backups are stored, and snapshots of volumes kept.
+//! `locations`: where backups are stored, and snapshots of volumes kept; and `sync`, which shows what came of comparing buckets
+//! with the cluster, and asks for a comparison by annotation.
 
-use backup_core::api::{BackupStorageLocation, VolumeSnapshotLocation};
-use jiff::Timestamp;
+use backup_core::{
+    api::{BackupStorageLocation, VolumeSnapshotLocation},
+    labels::SYNC_REQUEST_ANNOTATION,
+    sync::{Request, Summary},
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::ListParams,
+    core::{ApiResource, DeserializeGuard},
+};
+use serde::Deserialize as _;
+use serde_json::json;
 
-use super::{get, listed::Listed};
+use super::{
+    get,
+    poll::{Look, Polled, poll},
+};
 use crate::{
     Terminal,
-    cli::{
-        GlobalArgs, Output,
-        locations::{LocationArgs, LocationsCommand},
-    },
+    cli::{Form, GetArgs, LocationArgs, LocationsCommand, Output, SyncArgs},
     client::Session,
-    error::{Exit, Problem},
-    print::{json, style::Style},
+    error::{About, CommandResult, Exit, Problem},
+    jsonpath,
+    print::json,
     view::{
-        location::{self as view, describe},
-        snapshot_location,
+        KindTable, TableKind as _, full_name,
+        location::describe,
+        sync::{self as view, SyncedLocation},
+        unreadable_warning,
     },
 };
 
-impl Listed for BackupStorageLocation {
-    const KIND: &'static str = "backupstoragelocation";
-    const PLURAL: &'static str = "backupstoragelocations";
-    const HEADERS: &'static [&'static str] = &view::HEADERS;
-    const NARROW: usize = view::NARROW;
-    const STATUS_COLUMN: usize = 1;
-
-    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
-        view::row(self, now, style)
-    }
-}
-
-impl Listed for VolumeSnapshotLocation {
-    const KIND: &'static str = "volumesnapshotlocation";
-    const PLURAL: &'static str = "volumesnapshotlocations";
-    const HEADERS: &'static [&'static str] = &snapshot_location::HEADERS;
-    const NARROW: usize = snapshot_location::NARROW;
-    // They have none: nobody looks whether they can be used before a backup does.
-    const STATUS_COLUMN: usize = 1;
-
-    fn row(&self, now: Timestamp, _: Style) -> Vec<String> {
-        snapshot_location::row(self, now)
-    }
-}
-
-/// `locations`
-pub async fn run(
-    global: &GlobalArgs,
-    command: LocationsCommand,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> CommandResult {
     match command {
-        LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(global, args, terminal).await,
-        LocationsCommand::Snapshots(args) => get::run::<VolumeSnapshotLocation>(global, args, terminal).await,
-        LocationsCommand::Describe(args) => one(global, &args, terminal).await,
+        LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(args, terminal).await,
+        LocationsCommand::Snapshots(args) => get::run::<VolumeSnapshotLocation>(args, terminal).await,
+        LocationsCommand::Describe(args) => one(&args, terminal).await,
     }
 }
 
-async fn one(global: &GlobalArgs, args: &LocationArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let api = session.api::<BackupStorageLocation>();
-    let location = session.call(BackupStorageLocation::about("get", &args.name), api.get(&args.name)).await?;
-    let view = describe(&location);
-    let text = match args.output {
-        Some(form) => json::object(&view, Output::from(form))?,
-        None => view.text(terminal.now(), terminal.out_style()),
+async fn one(args: &LocationArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
+    let screen = || Ok(view.text(terminal.now(), terminal.out_style()));
+    terminal.data(&json::document_or(&view, args.output, screen)?)?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    if args.list.watch {
+        return follow(&session, args, terminal).await;
+    }
+    let Some(name) = &args.location else { return all(&session, &args, terminal).await };
+    let location = session.get::<BackupStorageLocation>(name).await?;
+    if !args.now && !args.force {
+        return show(&session, vec![view::location(&location)], &args, terminal);
+    }
+    let request = Request { id: terminal.now().to_string(), remove: agreed(&location, args.force, name)? };
+    ask(&session, &location, &request).await?;
+    let answered = poll(&session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
+        let location = session.get::<BackupStorageLocation>(name).await?;
+        let pass = view::location(&location).last_pass.unwrap_or_default();
+        Ok(if pass.request.as_ref() == Some(&request.id) {
+            Look::Found((location, pass))
+        } else {
+            Look::Same
+        })
+    })
+    .await?;
+    match answered {
+        Polled::Found((location, pass)) => {
+            show(&session, vec![view::location(&location)], &args, terminal)?;
+            Ok(exit(&pass))
+        }
+        Polled::TimedOut => {
+            terminal.say(&format!(
+                "It has not ended within {}. See what came of it with: kubectl backup sync {name}",
+                args.timeout
+            ));
+            Ok(Exit::TimedOut)
+        }
+        Polled::Interrupted => Ok(Exit::Interrupted),
+    }
+}
+
+/// What was asked for has not come to its end, or not as it was asked for.
+fn exit(pass: &Summary) -> Exit {
+    if pass.error.is_some() || pass.refused > 0 { Exit::NotCompleted } else { Exit::Done }
+}
+
+async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> CommandResult {
+    let (api, place): (Api<DeserializeGuard<BackupStorageLocation>>, _) = if args.list.all_namespaces {
+        (Api::all(session.client.clone()), String::new())
+    } else {
+        (session.api(), format!(" in namespace {}", session.namespace))
+    };
+    let about = About::of::<BackupStorageLocation>("list", "");
+    // One that cannot be decoded hides no other.
+    let seen = |item: DeserializeGuard<BackupStorageLocation>| {
+        Some(item.0.map(|location| view::location(&location)).map_err(|error| {
+            let name = error.metadata.name.unwrap_or_default();
+            let namespace = error.metadata.namespace.unwrap_or_default();
+            let resource = ApiResource::erase::<BackupStorageLocation>(&());
+            unreadable_warning(BackupStorageLocation::KIND, &resource, &namespace, &name, &error.error)
+        }))
+    };
+    let mut locations = Vec::new();
+    for one in session.list(about, &api, ListParams::default(), seen).await? {
+        match one {
+            Ok(location) => locations.push(location),
+            Err(warning) => terminal.say(&warning),
+        }
+    }
+    if locations.is_empty() && args.output.form.is_table() {
+        terminal.say(&format!("No backupstoragelocations found{place}."));
+        return Ok(Exit::Done);
+    }
+    show(session, locations, args, terminal)
+}
+
+/// A row for every change, in the way of `get -w`.
+async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
+    let table = KindTable {
+        columns: view::COLUMNS,
+        row: Box::new(|object, now, _| {
+            Ok(view::row(&view::location(&BackupStorageLocation::deserialize(object)?), now))
+        }),
+        document: Some(|object| {
+            let location = BackupStorageLocation::deserialize(object).ok();
+            serde_json::to_value(location.as_ref().map(view::location)).unwrap_or_default()
+        }),
+        ..KindTable::of::<BackupStorageLocation>()
+    };
+    let wanted = GetArgs {
+        names: args.location.into_iter().collect(),
+        list: args.list,
+        output: args.output,
+        ..GetArgs::default()
+    };
+    get::list(session, &table, &wanted, terminal).await
+}
+
+fn show(
+    session: &Session,
+    locations: Vec<SyncedLocation>,
+    args: &SyncArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let output = &args.output;
+    let mut list = view::list(&session.namespace, locations);
+    if let Some(path) = &args.list.sort_by {
+        jsonpath::sort(&mut list.locations, path);
+    }
+    let document = json::in_form(&list, "locations", &output.form, output.no_headers)?;
+    let text = match (document, &output.form, list.locations.as_slice()) {
+        (Some(document), ..) => document,
+        (_, Form::Plain(Output::Name), all) => {
+            all.iter().map(|one| full_name::<BackupStorageLocation>(&one.name) + "\n").collect()
+        }
+        (.., [one]) if args.location.is_some() => view::one(one, terminal.now())?,
+        _ => {
+            let how = view::Shown { headers: !output.no_headers, namespaces: args.list.all_namespaces };
+            view::rows(&list, how, terminal.now())?
+        }
     };
     terminal.data(&text)?;
+    for SyncedLocation { namespace, name, last_pass, .. } in &list.locations {
+        if let Some(pass) = last_pass.as_ref().filter(|pass| pass.refused > 0) {
+            let place =
+                if *namespace == session.namespace { String::new() } else { format!(" -n {namespace}") };
+            terminal.say(&format!(
+                "{} Backups of {name} are gone from the bucket and were not removed from the cluster, as they are too many at \
+                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --force{place}",
+                pass.refused
+            ));
+        }
+    }
     Ok(Exit::Done)
+}
+
+/// How many removals a person agrees to: as many as were refused, and shown.
+fn agreed(location: &BackupStorageLocation, force: bool, name: &str) -> Result<Option<u64>, Problem> {
+    if !force {
+        return Ok(None);
+    }
+    match view::location(location).last_pass.map_or(0, |pass| pass.refused) {
+        0 => {
+            let message =
+                format!("nothing was refused when location {name:?} was last compared with the cluster");
+            Err(Problem::other(message)
+                .with_remedy(format!("Compare it first: kubectl backup sync {name} --now")))
+        }
+        refused => Ok(Some(refused)),
+    }
+}
+
+async fn ask(session: &Session, location: &BackupStorageLocation, request: &Request) -> Result<(), Problem> {
+    let text = serde_json::to_string(request).map_err(|error| Problem::other(error.to_string()))?;
+    let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: text } } });
+    let name = location.name_any();
+    session.patch::<BackupStorageLocation>(&name, location.metadata.uid.as_ref(), patch).await.map(drop)
 }

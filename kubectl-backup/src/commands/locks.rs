@@ -1,52 +1,65 @@
 //! `locks`: reads every ledger, and what is stored without a claim.
 
-pub mod fetch;
-pub mod hold;
-pub mod problem;
-pub mod release;
-mod tell;
-mod watch;
-pub mod who;
+pub(crate) mod fetch;
+pub(crate) mod hold;
+pub(crate) mod problem;
+pub(crate) mod release;
 
 use std::collections::BTreeSet;
 
 use backup_lock::{VELERO_SCOPE, observe::Observed};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::{Api, api::PostParams};
+use serde_json::json;
 
-use self::fetch::{Ledgers, Within};
-use super::known::{Known, known};
+use self::fetch::{Ledgers, UnendedObjects, Within};
+use super::{
+    known_profiles::{KnownProfiles, known_profiles},
+    poll::{LONGEST, Look, poll},
+};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, ListArgs, Output, output::Form},
+    cli::{Form, ListArgs, Output},
     client::Session,
-    error::{Exit, Problem},
+    error::{About, CommandResult, Exit, Problem},
     jsonpath,
-    print::{form, locks as print, table::plain},
-    view::locks::{self as view, LockList, Seen},
+    print::{json, plain},
+    view::locks::{
+        self as view, LockList, UnendedObject,
+        changes::{LockChange, changes, lines},
+        screen,
+    },
 };
 
-/// Every ledger, what runs without a claim, and what could not be looked for.
-pub async fn unclaimed(
-    session: &Session,
-    known: &Known,
-    within: Within,
-) -> Result<(Ledgers, Vec<Observed>, Vec<String>), Problem> {
-    let mut ledgers = Ledgers::read(session, known, within).await?;
-    let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
-    let (mut unclaimed, unchecked) = fetch::running(session, known, &profiles, &ledgers).await;
-    unclaimed.retain(|object| !ledgers.claims(object));
-    if !unclaimed.is_empty() {
-        // It may have been claimed since the ledgers were read.
-        ledgers = Ledgers::read(session, known, within).await?;
-        unclaimed.retain(|object| !ledgers.claims(object));
-    }
-    Ok((ledgers, unclaimed, unchecked))
+/// Every ledger, and what runs without a claim.
+pub(crate) struct Unclaimed {
+    ledgers: Ledgers,
+    pub(crate) objects: Vec<Observed>,
+    /// What could not be looked for, one sentence each.
+    pub(crate) unchecked: Vec<String>,
 }
 
-/// `locks`
-pub async fn list(global: &GlobalArgs, args: ListArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(crate) async fn unclaimed(
+    session: &Session,
+    known: &KnownProfiles,
+    within: Within,
+) -> Result<Unclaimed, Problem> {
+    let mut ledgers = Ledgers::read(session, known, within).await?;
+    let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
+    let UnendedObjects { mut objects, unchecked } = fetch::unended(session, known, &profiles, &ledgers).await;
+    objects.retain(|object| !ledgers.claims(object));
+    if !objects.is_empty() {
+        // It may have been claimed since the ledgers were read.
+        ledgers = Ledgers::read(session, known, within).await?;
+        objects.retain(|object| !ledgers.claims(object));
+    }
+    Ok(Unclaimed { ledgers, objects, unchecked })
+}
+
+pub(crate) async fn list(args: ListArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     if args.list.watch {
-        return watch::run(&session, &args, terminal).await;
+        return watch(&session, &args, terminal).await;
     }
     let mut list = read(&session, &args).await?;
     if let Some(path) = &args.list.sort_by {
@@ -56,40 +69,40 @@ pub async fn list(global: &GlobalArgs, args: ListArgs, terminal: &mut Terminal) 
     Ok(Exit::Done)
 }
 
-/// Where to look.
 const fn within(args: &ListArgs) -> Within {
     if args.list.all_namespaces { Within::Cluster } else { Within::Installation }
 }
 
 /// Every ledger that is asked for, and what runs without a claim.
 async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
-    let known = known(session).await;
-    let (ledgers, unclaimed, unchecked) = unclaimed(session, &known, within(args)).await?;
+    let known = known_profiles(session).await;
+    let Unclaimed { ledgers, objects, unchecked } = unclaimed(session, &known, within(args)).await?;
     let mut seen = Vec::new();
-    for object in unclaimed {
-        let (profile, _) = known.profile(view::profile_of(object.scope.as_deref().unwrap_or(VELERO_SCOPE)));
+    for object in objects {
+        let scope = object.scope.as_deref().unwrap_or(VELERO_SCOPE);
+        let profile = known.get_or_stand_in(view::profile_of(scope));
         let store = fetch::store(session, profile);
         let footprint = store.objects().footprint(&object.key, &object.spec).await;
         let footprint = footprint.unwrap_or_else(|_| backup_lock::Footprint::everything());
-        seen.push(Seen { object, footprint });
+        seen.push(UnendedObject { object, footprint });
     }
     Ok(view::locks(&session.namespace, &ledgers.found(), &seen, unchecked, args.scope.as_deref()))
 }
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = &args.output;
-    if let Some(document) = form::document(list, "scopes", &output.form, output.no_headers)? {
+    if let Some(document) = json::in_form(list, "scopes", &output.form, output.no_headers)? {
         return Ok(terminal.data(&document)?);
     }
     if output.form == Form::Plain(Output::Name) {
-        terminal.data(&print::names(list))?;
+        terminal.data(&screen::names(list))?;
     } else {
-        let how = print::How {
+        let shown = screen::Shown {
             wide: output.form == Form::Plain(Output::Wide),
             headers: !output.no_headers,
             namespaces: args.list.all_namespaces,
         };
-        terminal.data(&print::text(list, how, terminal.now(), terminal.out_style())?)?;
+        terminal.data(&screen::text(list, shown, terminal.now(), terminal.out_style())?)?;
     }
     if list.scopes.is_empty() {
         let place = match within(args) {
@@ -107,4 +120,66 @@ fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(),
         terminal.say(&format!("note: {sentence}"));
     }
     Ok(())
+}
+
+/// The name of the user, as the API server knows it. Nothing is stored by asking.
+async fn user_name(session: &Session) -> Result<String, Problem> {
+    let about = About::called("ask", "selfsubjectreview", "selfsubjectreviews", "");
+    let api: Api<SelfSubjectReview> = Api::all(session.client.clone());
+    let post = PostParams::default();
+    let review = session.call(about, api.create(&post, &SelfSubjectReview::default())).await?;
+    let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    Ok(name.map_or_else(|| "somebody".to_owned(), |name| plain(&name)))
+}
+
+/// Reads the ledgers again and again. What runs without a claim is left out: to find it takes lists of all objects.
+async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> CommandResult {
+    let known = known_profiles(session).await;
+    let mut shown: Option<Vec<LockChange>> = None;
+    let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
+        let found = Ledgers::read(session, &known, within(args)).await?.found();
+        let now = lines(&view::locks(&session.namespace, &found, &[], Vec::new(), args.scope.as_deref()));
+        let new = changes(shown.as_deref().unwrap_or_default(), &now);
+        let is_first = shown.is_none();
+        if is_first || !new.is_empty() {
+            show_changes(&new, &now, is_first, args, terminal)?;
+        }
+        shown = Some(now);
+        Ok::<_, Problem>(if new.is_empty() { Look::Same } else { Look::<()>::Changed })
+    });
+    Ok(watched.await?.exit(|()| Exit::Done))
+}
+
+/// Those that are new; rows are as wide as all need that are there now.
+fn show_changes(
+    new: &[LockChange],
+    now: &[LockChange],
+    is_first: bool,
+    args: &ListArgs,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let output = &args.output;
+    let header = is_first && !output.no_headers;
+    let text = match &output.form {
+        Form::Plain(Output::Table | Output::Wide) => {
+            let how = screen::Shown {
+                wide: output.form == Form::Plain(Output::Wide),
+                headers: header,
+                namespaces: args.list.all_namespaces,
+            };
+            screen::changes(new, now, how, terminal.now(), terminal.out_style())?
+        }
+        Form::Plain(Output::Name) => {
+            new.iter().fold(String::new(), |text, line| text + &line.handle() + "\n")
+        }
+        Form::Columns(_) => {
+            json::in_form(&json!({ "items": new }), "items", &output.form, !header)?.unwrap_or_default()
+        }
+        Form::Plain(_) | Form::JsonPath(_) => new.iter().try_fold(String::new(), |text, line| {
+            let mark = if output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
+            let document = json::in_form(line, "", &output.form, true)?.unwrap_or_default();
+            Ok::<_, Problem>(text + mark + &document)
+        })?,
+    };
+    Ok(terminal.data(&text)?)
 }

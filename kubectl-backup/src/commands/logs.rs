@@ -4,22 +4,18 @@ mod tail;
 
 use std::{io::Write as _, time::Duration};
 
-use backup_core::api::{Backup, Restore, download_request::DownloadTargetKind};
+use backup_core::phase::Stage;
 use flate2::write::MultiGzDecoder;
 use tokio::time::Instant;
 
-use super::{
-    describe::get,
-    stored::uid,
-    subject::Subject,
-    wait::{LONGEST, Look, Waited, poll},
-};
+use super::poll::{LONGEST, Look, poll};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, LogsArgs},
+    cli::LogsArgs,
     client::Session,
-    error::{Exit, Problem},
-    stored::{Wanted, read},
+    error::{CommandResult, Exit, Problem, ProblemKind},
+    stored::{StoredFile, read},
+    view::Workload,
 };
 use tail::{Piece, Tail};
 
@@ -28,110 +24,82 @@ const SPARING: u32 = 10;
 /// Where there was no log, a request is made for nothing.
 const NOTHING_YET: Duration = Duration::from_secs(10);
 
-/// `logs`
-pub async fn of_backup(
-    global: &GlobalArgs,
-    args: LogsArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    log::<Backup>(global, &args, DownloadTargetKind::BackupLog, terminal).await
-}
-
-/// `restore logs`
-pub async fn of_restore(
-    global: &GlobalArgs,
-    args: LogsArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    log::<Restore>(global, &args, DownloadTargetKind::RestoreLog, terminal).await
-}
-
-async fn log<K: Subject>(
-    global: &GlobalArgs,
-    args: &LogsArgs,
-    kind: DownloadTargetKind,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     if args.follow {
-        return follow::<K>(&session, args, kind, terminal).await;
+        return follow::<W>(&session, &args, terminal).await;
     }
-    let uid = uid::<K>(&session, &args.name).await?;
-    let (wanted, mut tail) = (Wanted { kind, name: &args.name, uid: &uid }, Tail::default());
+    // Only the metadata: an object that cannot be decoded has files, too.
+    let meta = session.get_metadata::<W>(&args.name).await?.metadata;
+    let (file, mut tail) = (StoredFile::of(W::FILES.log, &meta), Tail::default());
     tokio::select! {
-        done = show(&session, &wanted, args.errors, &mut tail, terminal) => done?,
+        done = show(&session, &file, args.errors, &mut tail, terminal) => done?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     }
     Ok(Exit::Done)
 }
 
 /// The log is read in each phase, and while items are worked on, again and again: then it grows.
-async fn follow<K: Subject>(
-    session: &Session,
-    args: &LogsArgs,
-    kind: DownloadTargetKind,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut Terminal) -> CommandResult {
     let (mut tail, mut uid, mut seen, mut again) = (Tail::default(), None, String::new(), Instant::now());
     let followed = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let object = get::<K>(session, &args.name).await?;
-        let (now, phase, ended) =
-            (object.meta().uid.clone().unwrap_or_default(), object.phase_name(), object.ended());
+        let work = session.get::<W>(&args.name).await?;
+        let (status, now) = (work.status(), work.meta().uid.clone());
         if *uid.get_or_insert_with(|| now.clone()) != now {
-            let message = format!("{} {:?} was deleted while its log was followed", K::KIND, args.name);
-            return Err(Problem::Other { message, remedy: None });
+            let message = format!("{} {:?} was deleted while its log was followed", W::KIND, args.name);
+            return Err(Problem::other(message));
         }
-        let is_news = phase != seen;
-        let grows = object.is_working() && Instant::now() >= again;
+        let (ended, is_news) = (status.ended(), status.phase != seen);
+        let grows = status.stage == Stage::InProgress && Instant::now() >= again;
         if !is_news && !grows {
             return Ok(Look::Same);
         }
-        let wanted = Wanted { kind: kind.clone(), name: &args.name, uid: &now };
+        let file = StoredFile::of(W::FILES.log, work.meta());
         let began = Instant::now();
-        let pause = match show(session, &wanted, args.errors, &mut tail, terminal).await {
+        let pause = match show(session, &file, args.errors, &mut tail, terminal).await {
             Ok(()) => began.elapsed() * SPARING,
             // Not yet; or it has failed before there was one.
-            Err(Problem::NoFile { message } | Problem::NotGiven { message }) if ended != Some(true) => {
+            Err(problem)
+                if matches!(problem.kind, ProblemKind::NoFile | ProblemKind::NotGiven)
+                    && ended != Some(true) =>
+            {
                 if is_news {
-                    terminal.say(&message);
+                    terminal.say(&problem.message);
                 }
                 NOTHING_YET
             }
             Err(problem) => return Err(problem),
         };
         again = Instant::now() + pause;
-        seen = phase;
-        Ok(ended.map_or(if is_news { Look::Changed } else { Look::Same }, Look::Over))
+        seen = status.phase;
+        Ok(ended.map_or(if is_news { Look::Changed } else { Look::Same }, Look::Found))
     });
-    Ok(match followed.await? {
-        Waited::Over(true) => Exit::Done,
-        Waited::Over(false) => {
-            terminal.say(&format!("{} {} has ended: {seen}", K::KIND, args.name));
-            Exit::NotCompleted
+    Ok(followed.await?.exit(|completed| {
+        if completed {
+            return Exit::Done;
         }
-        Waited::TimedOut => Exit::TimedOut,
-        Waited::Interrupted => Exit::Interrupted,
-    })
+        terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
+        Exit::NotCompleted
+    }))
 }
 
-/// Shows what is new in a log.
 async fn show(
     session: &Session,
-    wanted: &Wanted<'_>,
+    file: &StoredFile<'_>,
     errors: bool,
     tail: &mut Tail,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let Terminal { out, err, out_is_terminal, .. } = &mut *terminal;
     let mut text = MultiGzDecoder::new(Vec::new());
-    let unreadable = |error: std::io::Error| Problem::BadFile {
-        message: format!("the log of {} cannot be read: {error}", wanted.name),
+    let unreadable = |error: std::io::Error| {
+        Problem::bad_file(format!("the log of {} cannot be read: {error}", file.name))
     };
     let (mut reading, mut is_another) = (tail.read(), false);
     let mut print = |text: &mut Vec<u8>, is_last: bool| -> Result<(), Problem> {
         match reading.take(text, is_last) {
             Piece::Unknown => return Ok(()),
-            Piece::Anew => is_another = true,
+            Piece::Restarted => is_another = true,
             Piece::New => {}
         }
         // The end of a line may not have come yet.
@@ -158,17 +126,16 @@ async fn show(
         text.write_all(bytes).map_err(unreadable)?;
         print(text.get_mut(), false)
     };
-    read(session, wanted, sink, |line| drop(writeln!(err, "{line}"))).await?;
+    read(session, file, sink, |line| drop(writeln!(err, "{line}"))).await?;
     text.try_finish().map_err(unreadable)?;
     print(text.get_mut(), true)?;
     terminal.data("")?;
     if is_another {
-        terminal.say(&format!("the work on {} has begun again, and its log with it", wanted.name));
+        terminal.say(&format!("the work on {} has begun again, and its log with it", file.name));
     }
     Ok(())
 }
 
-/// How many bytes are lines with an end.
 fn whole_lines(text: &[u8]) -> usize {
     text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
 }

@@ -2,71 +2,31 @@
 
 use std::collections::HashMap;
 
-use backup_core::{
-    api::{Backup, Restore, download_request::DownloadTargetKind},
-    operation::{BackupOperation, Operation, RestoreOperation},
-};
-use kube::ResourceExt as _;
-use serde::de::DeserializeOwned;
-
-use super::{
-    describe::get,
-    subject::Subject,
-    wait::{LONGEST, Look, Waited, poll},
-};
+use super::poll::{LONGEST, Look, poll};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, OperationsArgs, Output, output::Form},
+    cli::{Form, OperationsArgs, Output},
     client::Session,
-    error::{Exit, Problem},
-    print::{form, operations as print},
-    stored::{Wanted, document},
-    view::stored::operations::{OperationList, OperationView, views},
+    error::{CommandResult, Exit, Problem},
+    print::json,
+    stored::{StoredFile, document},
+    view::{
+        Workload,
+        stored::operations::{OperationList, OperationView, lines, views},
+    },
 };
 
-/// A kind whose actions may start operations.
-pub trait Operated: Subject {
-    /// One of them, as it is stored.
-    type Operation: Operation + DeserializeOwned;
-    /// The file that they are in.
-    const FILE: DownloadTargetKind;
-    /// How many were started, as far as that is published.
-    fn attempted(&self) -> i64;
-}
-
-impl Operated for Backup {
-    type Operation = BackupOperation;
-    const FILE: DownloadTargetKind = DownloadTargetKind::BackupItemOperations;
-
-    fn attempted(&self) -> i64 {
-        self.status.backup_item_operations_attempted
-    }
-}
-
-impl Operated for Restore {
-    type Operation = RestoreOperation;
-    const FILE: DownloadTargetKind = DownloadTargetKind::RestoreItemOperations;
-
-    fn attempted(&self) -> i64 {
-        self.status.restore_item_operations_attempted
-    }
-}
-
 /// Shows them, or with `-w` each change until the end.
-pub async fn run<K: Operated>(
-    global: &GlobalArgs,
-    args: OperationsArgs,
-    terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     if args.watch {
-        return watch::<K>(&session, &args, terminal).await;
+        return watch::<W>(&session, &args, terminal).await;
     }
-    let object = get::<K>(&session, &args.name).await?;
-    let operations = read(&session, &object).await?;
+    let work = session.get::<W>(&args.name).await?;
+    let operations = read(&session, &work).await?;
     if operations.is_empty() && args.output.form.is_table() {
-        let so_far = if object.ended().is_some() { "" } else { " so far" };
-        terminal.say(&format!("{} {} has started no operations{so_far}.", K::KIND, args.name));
+        let so_far = if work.status().stage.is_terminal() { "" } else { " so far" };
+        terminal.say(&format!("{} {} has started no operations{so_far}.", W::KIND, args.name));
         return Ok(Exit::Done);
     }
     show(operations, &args, !args.output.no_headers, |_| true, terminal)?;
@@ -74,43 +34,38 @@ pub async fn run<K: Operated>(
 }
 
 /// As they are now; none where none are published.
-async fn read<K: Operated>(session: &Session, object: &K) -> Result<Vec<OperationView>, Problem> {
-    if object.attempted() == 0 {
+async fn read<W: Workload>(session: &Session, work: &W) -> Result<Vec<OperationView>, Problem> {
+    if work.status().operations.attempted == 0 {
         return Ok(Vec::new());
     }
-    let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
-    let wanted = Wanted { kind: K::FILE, name: &name, uid: &uid };
-    Ok(views(&document::<Vec<K::Operation>>(session, &wanted).await?))
+    let file = StoredFile::of(W::FILES.operations, work.meta());
+    Ok(views(&document::<Vec<W::Operation>>(session, &file).await?))
 }
 
-async fn watch<K: Operated>(
+async fn watch<W: Workload>(
     session: &Session,
     args: &OperationsArgs,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let mut told: HashMap<(String, String), OperationView> = HashMap::new();
+) -> CommandResult {
+    let mut shown_last: HashMap<(String, String), OperationView> = HashMap::new();
     let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let object = get::<K>(session, &args.name).await?;
-        let operations = read(session, &object).await?;
-        let is_new = |now: &OperationView| told.get(&key(now)) != Some(now);
+        let work = session.get::<W>(&args.name).await?;
+        let operations = read(session, &work).await?;
+        let is_new = |now: &OperationView| shown_last.get(&key(now)) != Some(now);
         let changed = operations.iter().any(is_new);
         let next = operations.iter().map(|operation| (key(operation), operation.clone())).collect();
         if changed {
-            let header = told.is_empty() && !args.output.no_headers;
+            let header = shown_last.is_empty() && !args.output.no_headers;
             show(operations, args, header, is_new, terminal)?;
         }
-        told = next;
-        Ok(match object.ended() {
-            Some(_) => Look::Over(()),
-            None if changed => Look::Changed,
-            None => Look::Same,
+        shown_last = next;
+        Ok(match changed {
+            _ if work.status().stage.is_terminal() => Look::Found(()),
+            true => Look::Changed,
+            false => Look::Same,
         })
     });
-    Ok(match watched.await? {
-        Waited::Over(()) => Exit::Done,
-        Waited::TimedOut => Exit::TimedOut,
-        Waited::Interrupted => Exit::Interrupted,
-    })
+    Ok(watched.await?.exit(|()| Exit::Done))
 }
 
 /// Actions choose ids each for itself.
@@ -132,13 +87,13 @@ fn show(
         wanted.fold(String::new(), |all, one| all + &one.id + "\n")
     } else if let Form::Plain(Output::Table | Output::Wide) = form {
         let wide = *form == Form::Plain(Output::Wide);
-        let lines = print::lines(&operations, wide, terminal.now(), terminal.out_style())?;
+        let lines = lines(&operations, wide, terminal.now(), terminal.out_style())?;
         let wanted = std::iter::once(header).chain(operations.iter().map(shown));
         lines.into_iter().zip(wanted).filter_map(|(line, wanted)| wanted.then_some(line)).collect()
     } else {
         operations.retain(shown);
         let list = OperationList::new(&args.name, operations);
-        form::document(&list, "items", form, !header)?.unwrap_or_default()
+        json::in_form(&list, "items", form, !header)?.unwrap_or_default()
     };
     Ok(terminal.data(&text)?)
 }

@@ -2,51 +2,48 @@
 
 use super::{
     guarded::kinds,
-    known::{Known, known},
-    part::part,
+    known_profiles::{KnownProfiles, known_profiles},
 };
 use crate::{
     Terminal,
-    cli::{GlobalArgs, Output, ProfilesArgs, output::Form},
+    cli::{Form, Output, ProfilesArgs},
     client::Session,
-    error::{Exit, Problem},
-    print::{form, profiles as print},
+    error::{CommandResult, Exit, Problem},
+    fetched::fetched,
+    print::json,
     view::profiles as view,
 };
 
-/// `profiles`
-pub async fn run(global: &GlobalArgs, args: ProfilesArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let Known { mut profiles, flags, doubt } = known(&session).await;
+pub(crate) async fn run(args: ProfilesArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let KnownProfiles { mut profiles, flags, doubt } = known_profiles(&session).await;
     if let Some(name) = &args.profile {
         let known = profiles.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
         profiles.retain(|profile| profile.name == *name);
         if profiles.is_empty() {
-            return Err(Problem::Other {
-                message: format!("this program knows no profile {name:?}"),
-                remedy: Some(match doubt {
-                    Some(doubt) => format!("It knows {known}; {doubt}"),
-                    None => format!("It knows {known}."),
-                }),
-            });
+            let remedy = match doubt {
+                Some(doubt) => format!("It knows {known}; {doubt}"),
+                None => format!("It knows {known}."),
+            };
+            return Err(Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy));
         }
     }
     let mut all = Vec::new();
     for profile in profiles {
-        let served = part(kinds::of_profile(&session, &profile)).await;
+        let served = fetched(kinds::of_profile(&session, &profile)).await;
         let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
         all.push(view::profile(profile, &served, &flags));
     }
     let list = view::list(all, doubt);
     let output = &args.output;
-    let text = match (form::document(&list, "profiles", &output.form, output.no_headers)?, &output.form) {
+    let text = match (json::in_form(&list, "profiles", &output.form, output.no_headers)?, &output.form) {
         (Some(document), _) => document,
         (None, Form::Plain(Output::Name)) => {
             list.profiles.iter().fold(String::new(), |text, one| text + &one.name + "\n")
         }
         (None, form) => match list.profiles.as_slice() {
-            [one] if args.profile.is_some() => print::one(one, terminal.out_style())?,
-            _ => print::rows(&list, *form == Form::Plain(Output::Wide), !output.no_headers)?,
+            [one] if args.profile.is_some() => view::one(one, terminal.out_style())?,
+            _ => view::rows(&list, *form == Form::Plain(Output::Wide), !output.no_headers)?,
         },
     };
     terminal.data(&text)?;

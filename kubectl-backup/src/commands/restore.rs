@@ -1,33 +1,31 @@
 //! `restore create`, also without the word `create`.
 
 use backup_core::{
-    api::{Backup, BackupPhase, Restore, RestoreSpec, restore::RestoreStatusSpec},
+    api::{Backup, Restore, RestoreSpec, restore::RestoreStatusSpec},
     labels::{SCHEDULE_NAME, valid_value},
     names,
+    phase::Stage,
 };
 use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
 use super::{
     create::{Connection, New, finish},
-    listed::Listed as _,
     spec::{self, config_map, over, select, set},
-    subject::Subject,
 };
 use crate::{
     Terminal,
-    cli::{DryRun, GlobalArgs, RestoreCreateArgs, spec::FileArgs},
+    cli::{DryRun, FileArgs, RestoreCreateArgs},
     client::Session,
-    error::{Exit, Problem},
+    error::{About, CommandResult, Problem},
+    view::{Workload as _, verdict},
 };
 
-/// Creates a restore.
-pub async fn run(
-    global: &GlobalArgs,
+pub(crate) async fn run(
     positional: Option<String>,
     args: RestoreCreateArgs,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
-    let mut connection = Connection::new(global);
+) -> CommandResult {
+    let mut connection = Connection::default();
     if let (Some(backup), false) = (&args.source.from_backup, args.dry_run == Some(DryRun::Client)) {
         check_backup(backup, connection.session(terminal).await?).await?;
     }
@@ -51,21 +49,18 @@ pub async fn run(
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
-    let backup: Backup = session.call(Backup::about("get", name), session.api::<Backup>().get(name)).await?;
-    if backup.ended().is_none() && !matches!(backup.phase(), BackupPhase::Unknown(_)) {
-        return Err(Problem::Other {
-            message: format!("backup {name:?} can not be restored yet: it is {}", backup.phase_name()),
-            remedy: Some(format!("Wait for its end: kubectl backup describe {name}")),
-        });
+    let backup = session.get::<Backup>(name).await?;
+    let status = backup.status();
+    match status.stage {
+        Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),
+        stage if stage.is_terminal() => {
+            let why = verdict(&backup, jiff::Timestamp::UNIX_EPOCH).sentence;
+            Err(Problem::other(format!("backup {name:?} cannot be restored: {why}"))
+                .with_remedy("`kubectl backup get` lists the others."))
+        }
+        _ => Err(Problem::other(format!("backup {name:?} cannot be restored yet: it is {}", status.phase))
+            .with_remedy(format!("Wait for its end: kubectl backup describe {name}"))),
     }
-    let verdict = backup.verdict(jiff::Timestamp::UNIX_EPOCH);
-    if matches!(backup.phase_name().as_str(), "Failed" | "FailedValidation" | "Deleting") {
-        return Err(Problem::Other {
-            message: format!("backup {name:?} can not be restored: {}", verdict.sentence),
-            remedy: Some("`kubectl backup get` lists the others.".to_owned()),
-        });
-    }
-    Ok(())
 }
 
 /// The newest backup of a schedule that has ended with something to restore, as velero's own command finds it.
@@ -73,19 +68,18 @@ async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
     let api: Api<DeserializeGuard<Backup>> = session.api();
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let ended = session
-        .list(Backup::about("list", ""), &api, params, |item| {
+        .list(About::of::<Backup>("list", ""), &api, params, |item| {
             let backup = item.0.ok()?;
-            let has_ended = matches!(backup.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
-            has_ended.then(|| (backup.status.start_timestamp.as_ref().map(|at| at.0), backup.name_any()))
+            let status = backup.status();
+            status.is_whole().then(|| (status.started, backup.name_any()))
         })
         .await?;
-    ended.into_iter().max().map(|(_, name)| name).ok_or_else(|| Problem::Other {
-        message: format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"),
-        remedy: Some(format!("kubectl backup schedules describe {schedule}")),
+    ended.into_iter().max().map(|(_, name)| name).ok_or_else(|| {
+        Problem::other(format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"))
+            .with_remedy(format!("kubectl backup schedules describe {schedule}"))
     })
 }
 
-/// What the flags say goes over what is there.
 fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     over(&mut spec.backup_name, args.source.from_backup.as_ref());
     over(&mut spec.schedule_name, args.source.from_schedule.as_ref());

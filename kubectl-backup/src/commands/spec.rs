@@ -10,33 +10,30 @@ use serde_json::Value;
 
 use crate::{
     Terminal,
-    cli::{
-        selector::Alternatives,
-        spec::{BackupSpecArgs, FileArgs, ObjectArgs},
-    },
+    cli::{Alternatives, BackupSpecArgs, FileArgs, ObjectArgs},
     error::Problem,
-    print::table::plain,
+    print::plain,
 };
 
 /// A manifest is small; more than this is none.
 const LARGEST: u64 = 4 << 20;
 
 /// A list that was given takes the place of the one that is there.
-pub fn set(field: &mut Vec<String>, flag: &[String]) {
+pub(crate) fn set(field: &mut Vec<String>, flag: &[String]) {
     if !flag.is_empty() {
         *field = flag.to_vec();
     }
 }
 
 /// A value that was given takes the place of the one that is there.
-pub fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
+pub(crate) fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
     if flag.is_some() {
         *field = flag.cloned();
     }
 }
 
 /// One selector, or several of which one has to match: what was given takes the place of both, as only one of them may stand.
-pub fn select(
+pub(crate) fn select(
     (one, several): (&mut Option<LabelSelector>, &mut Option<Vec<LabelSelector>>),
     selector: Option<&LabelSelector>,
     alternatives: Option<&Alternatives>,
@@ -51,13 +48,12 @@ pub fn select(
     }
 }
 
-/// A ConfigMap of the installation.
-pub fn config_map(name: &str) -> LocalReference {
+pub(crate) fn config_map(name: &str) -> LocalReference {
     LocalReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
 }
 
 /// All fields of a backup that have flags.
-pub fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
+pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     set(&mut spec.included_namespaces, &args.include_namespaces);
     set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
     set(&mut spec.included_resources, &args.include_resources);
@@ -94,8 +90,7 @@ pub fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     over(&mut spec.backup_type, volumes.backup_type().as_ref());
 }
 
-/// Labels and annotations of the object itself.
-pub fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
+pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     if !args.labels.is_empty() {
         meta.labels.get_or_insert_default().extend(args.labels.iter().cloned());
     }
@@ -105,15 +100,14 @@ pub fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
 }
 
 /// The object of a manifest, without what a server has written to it; a new one where no file is named.
-pub fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Problem>
+pub(crate) fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Problem>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Default,
 {
     let Some(path) = &args.file else { return Ok(K::default()) };
     let shown = if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() };
-    let wrong = |why: String, remedy: &str| Problem::Other {
-        message: format!("cannot use the manifest {shown}: {why}"),
-        remedy: Some(remedy.to_owned()),
+    let wrong = |why: String, remedy: &str| {
+        Problem::other(format!("cannot use the manifest {shown}: {why}")).with_remedy(remedy)
     };
     let unreadable = |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
     let mut text = String::new();

@@ -12,21 +12,17 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{describe::get, listed::Listed as _, subject::Subject as _};
 use crate::{
     Terminal,
-    cli::{GlobalArgs, Output, VerifyArgs},
+    cli::VerifyArgs,
     client::Session,
-    error::{Exit, Problem},
-    print::{json, table::plain, verify as print},
-    stored::{Wanted, piped, read, sized},
+    error::{CommandResult, Exit, Problem, ProblemKind},
+    print::{json, plain},
+    stored::{StoredFile, piped, read, sized},
     view::{
-        part::LocationView,
-        stored::{
-            contents::ResourceList,
-            volumes::{Entry, VolumeView},
-        },
-        verify::{FileView, Finding, PUT_BACK, Verification, counts, tarball},
+        LocationSummary, ResourceList, Workload as _,
+        stored::volumes::{Entry, VolumeView},
+        verify::{FileFinding, FileView, PUT_BACK, Verification, counts, tarball},
     },
 };
 
@@ -34,33 +30,28 @@ use crate::{
 const DISAGREE: &str =
     "Don't rest on this backup alone: make another one, and look for who has written into its folder.";
 
-/// `verify`
-pub async fn run(global: &GlobalArgs, args: VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
-    let backup = get::<Backup>(&session, &args.name).await?;
+pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let backup = session.get::<Backup>(&args.name).await?;
     has_files(&backup)?;
-    let uid = backup.uid().unwrap_or_default();
-    let mut reading = Reading {
+    let mut reading = FileReader {
         session: &session,
-        name: &args.name,
-        uid: &uid,
+        backup: &backup,
         terminal: &mut *terminal,
         files: Vec::new(),
         findings: Vec::new(),
     };
     tokio::select! {
-        done = reading.all(&backup) => done?,
+        done = reading.all() => done?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     }
-    let Reading { files, findings, .. } = reading;
+    let FileReader { files, findings, .. } = reading;
     if !findings.is_empty() {
         can_be_read(&session, &backup).await?;
     }
-    let verification = Verification::new(&args.name, backup.phase_name(), files, findings);
-    terminal.data(&match args.output {
-        Some(form) => json::object(&verification, Output::from(form))?,
-        None => print::text(&verification, terminal.out_style())?,
-    })?;
+    let verification = Verification::new(&args.name, backup.status().phase, files, findings);
+    let screen = || verification.text(terminal.out_style());
+    terminal.data(&json::document_or(&verification, args.output, screen)?)?;
     Ok(if verification.good { Exit::Done } else { Exit::Failed })
 }
 
@@ -74,17 +65,14 @@ fn has_files(backup: &Backup) -> Result<(), Problem> {
     };
     let message =
         format!("backup {name} is {phase}: its files are promised once it is Completed or PartiallyFailed");
-    Err(Problem::Other { message, remedy: Some(remedy) })
+    Err(Problem::other(message).with_remedy(remedy))
 }
 
-/// What is read in a location that can't be used says nothing of its files. One that can't be looked up is taken for usable.
+/// What is read in a location that cannot be used says nothing of its files. One that cannot be read counts as usable.
 async fn can_be_read(session: &Session, backup: &Backup) -> Result<(), Problem> {
     let Some(name) = &backup.spec.storage_location else { return Ok(()) };
-    let api = session.api::<BackupStorageLocation>();
-    let Ok(location) = session.call(BackupStorageLocation::about("get", name), api.get(name)).await else {
-        return Ok(());
-    };
-    let place = LocationView::of(&location, &backup.name_any());
+    let Ok(location) = session.get::<BackupStorageLocation>(name).await else { return Ok(()) };
+    let place = LocationSummary::of(&location, &backup.name_any());
     if !place.is_unavailable() {
         return Ok(());
     }
@@ -93,24 +81,22 @@ async fn can_be_read(session: &Session, backup: &Backup) -> Result<(), Problem> 
 }
 
 fn not_verified(name: &str, why: &str) -> Problem {
-    Problem::Other {
-        message: format!("backup {name} could not be verified: {why}"),
-        remedy: Some("Its files may be as they should be: see to that first, and try again.".to_owned()),
-    }
+    Problem::other(format!("backup {name} could not be verified: {why}"))
+        .with_remedy("Its files may be as they should be: see to that first, and try again.")
 }
 
-struct Reading<'a> {
+struct FileReader<'a> {
     session: &'a Session,
-    name: &'a str,
-    uid: &'a str,
+    backup: &'a Backup,
     terminal: &'a mut Terminal,
     files: Vec<FileView>,
-    findings: Vec<Finding>,
+    findings: Vec<FileFinding>,
 }
 
-impl Reading<'_> {
+impl FileReader<'_> {
     /// Every file. Older servers did not write all of them: one that the status counts nothing of may be missing.
-    async fn all(&mut self, backup: &Backup) -> Result<(), Problem> {
+    async fn all(&mut self) -> Result<(), Problem> {
+        let backup = self.backup;
         let status = &backup.status;
         let of_list = |list: &ResourceList| {
             (format!("{} names", list.values().map(Vec::len).sum::<usize>()), counts::list(backup, list))
@@ -120,8 +106,8 @@ impl Reading<'_> {
             let found = format!("{} errors, {} warnings", results.errors(), results.warnings());
             (found, counts::results(status, results))
         };
-        let told = status.errors + status.warnings > 0;
-        let results = self.document(Kind::BackupResults, told, of_results).await?;
+        let has_messages = status.errors + status.warnings > 0;
+        let results = self.document(Kind::BackupResults, has_messages, of_results).await?;
         let of_operations = |all: &Option<Vec<BackupOperation>>| {
             let all = all.as_deref().unwrap_or_default();
             (format!("{} operations", all.len()), counts::operations(status, all))
@@ -149,7 +135,8 @@ impl Reading<'_> {
         expected: bool,
         judge: impl FnOnce(&T) -> (String, Vec<String>),
     ) -> Result<Option<T>, Problem> {
-        let read = sized::<T>(self.session, &self.wanted(&kind)).await;
+        let file = StoredFile::of(kind.clone(), &self.backup.metadata);
+        let read = sized::<T>(self.session, &file).await;
         let Some((document, size)) = self.usable(&kind, expected, read)? else { return Ok(None) };
         let (found, wrong) = judge(&document);
         self.seen(&kind, size, found);
@@ -159,13 +146,12 @@ impl Reading<'_> {
 
     async fn log(&mut self) -> Result<(), Problem> {
         let kind = Kind::BackupLog;
-        let damaged =
-            |error: std::io::Error| Problem::BadFile { message: format!("it cannot be read: {error}") };
+        let damaged = |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
         let mut length = Length(0);
         let mut text = MultiGzDecoder::new(&mut length);
-        let wanted = Wanted { kind: kind.clone(), name: self.name, uid: self.uid };
+        let file = StoredFile::of(kind.clone(), &self.backup.metadata);
         let sink = |bytes: &[u8]| text.write_all(bytes).map_err(damaged);
-        let size = read(self.session, &wanted, sink, |line| self.terminal.say(line)).await;
+        let size = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
         let read = size.and_then(|size| text.try_finish().map(|()| size).map_err(damaged));
         drop(text);
         if let Some(size) = self.usable(&kind, true, read)? {
@@ -180,12 +166,12 @@ impl Reading<'_> {
         results: Option<&Results>,
     ) -> Result<(), Problem> {
         let kind = Kind::BackupContents;
-        let wanted = Wanted { kind: kind.clone(), name: self.name, uid: self.uid };
-        let name = self.name.to_owned();
+        let file = StoredFile::of(kind.clone(), &self.backup.metadata);
+        let name = self.backup.name_any();
         let work = move |source| tarball::read(&name, source);
-        let read = piped(self.session, &wanted, work, |line| self.terminal.say(line)).await;
+        let read = piped(self.session, &file, work, |line| self.terminal.say(line)).await;
         let read = read.and_then(|(tarball, size)| {
-            let damaged = |error: backup_store::StoreError| Problem::BadFile { message: error.to_string() };
+            let damaged = |error: backup_store::StoreError| Problem::bad_file(error.to_string());
             tarball.map(|tarball| (tarball, size)).map_err(damaged)
         });
         if let Some((tarball, size)) = self.usable(&kind, true, read)? {
@@ -195,27 +181,24 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn wanted(&self, kind: &Kind) -> Wanted<'_> {
-        Wanted { kind: kind.clone(), name: self.name, uid: self.uid }
-    }
-
-    /// A file that is missing or damaged is found; whatever else kept it from being read says nothing of it.
+    /// A file that is missing or damaged is a finding; any other problem of reading says nothing of it.
     fn usable<T>(
         &mut self,
         kind: &Kind,
         expected: bool,
         read: Result<T, Problem>,
     ) -> Result<Option<T>, Problem> {
-        let (message, wrong) = match read {
+        let problem = match read {
             Ok(file) => return Ok(Some(file)),
-            Err(Problem::NoFile { message }) => (message, expected),
-            Err(Problem::BadFile { message }) => (message, true),
-            Err(Problem::NotGiven { message }) => {
-                return Err(not_verified(self.name, &plain(&message)));
-            }
-            Err(problem) => return Err(problem),
+            Err(problem) => problem,
         };
-        let message = plain(&message);
+        let message = plain(&problem.message);
+        let wrong = match problem.kind {
+            ProblemKind::NoFile => expected,
+            ProblemKind::BadFile => true,
+            ProblemKind::NotGiven => return Err(not_verified(&self.backup.name_any(), &message)),
+            _ => return Err(problem),
+        };
         let found =
             if wrong { "see below".to_owned() } else { format!("{message}; older servers write none") };
         self.files.push(FileView { file: kind.to_string(), size: None, found });
@@ -230,7 +213,7 @@ impl Reading<'_> {
     }
 
     fn wrong(&mut self, kind: &Kind, messages: Vec<String>, remedy: &str) {
-        let finding = |message| Finding { file: kind.to_string(), message, remedy: remedy.to_owned() };
+        let finding = |message| FileFinding { file: kind.to_string(), message, remedy: remedy.to_owned() };
         self.findings.extend(messages.into_iter().map(finding));
     }
 }
@@ -245,7 +228,6 @@ impl<'de> serde::Deserialize<'de> for Volumes {
     }
 }
 
-/// Counts bytes, and keeps none.
 struct Length(u64);
 
 impl std::io::Write for Length {

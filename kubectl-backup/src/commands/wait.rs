@@ -1,115 +1,41 @@
-//! `--wait`: until an object has ended, whatever happens to the API server meanwhile.
-//!
-//! It polls: one small GET at a time with growing pauses (at most 2 s) survives restarts, load balancers and idle
-//! time-outs alike, where a watch needs a fallback for each. A phase that we don't know is shown, and is no end.
+//! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
+//! don't know is shown, and is no end.
 
 use std::time::Duration;
 
-use backup_core::api::GoDuration;
-use tokio::time::Instant;
+use backup_core::api::{Backup, GoDuration};
+use backup_lock::{claim::Claim, ledger::Status};
+use kube::core::ObjectMeta;
+use tokio::time::{Instant, sleep};
 
-use super::{pause::pause, subject::Subject};
+use super::{
+    locks::{
+        hold::{ScopePart, scope_part},
+        problem::{self, LockRole},
+    },
+    poll::{Look, Polled, STARTING, poll},
+    selection,
+};
 use crate::{
     Terminal,
+    backoff::backoff,
+    cli::{Until, UntilArgs, WaitForArgs},
     client::Session,
-    error::{Exit, Problem},
+    error::{CommandResult, Exit, Problem, optional},
+    print::plain,
+    view::{
+        Count, WorkStatus, Workload,
+        locks::{few, named, touches},
+        verdict,
+    },
 };
 
-/// The longest pause between two looks.
-const SLOWEST: Duration = Duration::from_secs(2);
-/// The first pause, and the one after a change.
-const FASTEST: Duration = Duration::from_millis(200);
-/// An API server that has just started refuses what it will allow in a moment (its authorizer and CRDs are not loaded
-/// yet): such answers end the waiting only when they persist.
-const STARTING: Duration = Duration::from_secs(30);
 /// Without a terminal, a line about items comes at most this often; one about a phase always.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Nobody looks at one object for longer.
-pub const LONGEST: Duration = Duration::from_hours(24 * 365);
-
-/// How waiting ended.
-pub enum Waited<T> {
-    /// What was waited for is there.
-    Over(T),
-    /// Time ran out.
-    TimedOut,
-    /// Ctrl-C.
-    Interrupted,
-}
-
-/// Looks until `look` gives something, time runs out or a person interrupts. A look that fails is repeated while the
-/// API server is away.
-pub async fn poll<T, F>(
-    session: &Session,
-    terminal: &mut Terminal,
-    timeout: Duration,
-    mut look: F,
-) -> Result<Waited<T>, Problem>
-where
-    F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
-{
-    let deadline = Instant::now() + timeout;
-    let mut away: Option<Instant> = None;
-    let mut quiet_looks = 0;
-    // One listener for the whole time: an interrupt between two awaits is not lost.
-    let interrupted = tokio::signal::ctrl_c();
-    tokio::pin!(interrupted);
-    loop {
-        let looked = tokio::select! {
-            looked = tokio::time::timeout_at(deadline, look(terminal)) => looked,
-            _ = &mut interrupted => return Ok(Waited::Interrupted),
-        };
-        match looked {
-            Err(_) => return Ok(Waited::TimedOut),
-            Ok(Ok(Look::Over(value))) => return Ok(Waited::Over(value)),
-            Ok(Ok(look)) => {
-                if away.take().is_some() {
-                    terminal.say(&format!("{} answers again", session.server));
-                }
-                quiet_looks = if matches!(look, Look::Changed) { 0 } else { quiet_looks + 1 };
-            }
-            Ok(Err(problem)) => {
-                let starting = matches!(problem.category(), "forbidden" | "unauthorized" | "not_served");
-                let since = away.unwrap_or_else(Instant::now);
-                let may_pass = problem.is_transient() || starting && since.elapsed() < STARTING;
-                if !may_pass {
-                    return Err(problem);
-                }
-                if away.replace(since).is_none() {
-                    terminal.say(&format!("{problem}; still waiting"));
-                }
-                quiet_looks += 1;
-            }
-        }
-        let next = Instant::now() + pause(quiet_looks, FASTEST, SLOWEST);
-        if next >= deadline {
-            tokio::select! {
-                () = tokio::time::sleep_until(deadline) => return Ok(Waited::TimedOut),
-                _ = &mut interrupted => return Ok(Waited::Interrupted),
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep_until(next) => {}
-            _ = &mut interrupted => return Ok(Waited::Interrupted),
-        }
-    }
-}
-
-/// What one look saw.
-pub enum Look<T> {
-    /// What was waited for.
-    Over(T),
-    /// Something new: look again soon.
-    Changed,
-    /// Nothing new.
-    Same,
-}
-
 /// What an object is to come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// Its end.
+enum Goal {
     End,
     /// This phase; another end is an end, too.
     Phase(String),
@@ -117,142 +43,190 @@ pub enum Goal {
 
 /// Until when, and what was typed for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Time {
-    /// Until when.
-    pub deadline: Instant,
-    /// For messages.
-    pub told: GoDuration,
+struct WaitLimit {
+    deadline: Instant,
+    typed: GoDuration,
 }
 
-/// Waits until the object of this uid has ended, and tells every change on stderr. Gives the object where it ended.
-pub async fn until_ended<K: Subject>(
-    session: &Session,
-    terminal: &mut Terminal,
-    created: &K,
-    timeout: GoDuration,
-) -> Result<(Exit, Option<K>), Problem> {
-    let time = Time { deadline: Instant::now() + timeout.as_std(), told: timeout };
-    until_reached(session, terminal, created, &Goal::End, time).await
+impl From<GoDuration> for WaitLimit {
+    fn from(typed: GoDuration) -> Self {
+        Self { deadline: Instant::now() + typed.as_std(), typed }
+    }
 }
 
-/// The same for any goal.
-pub async fn until_reached<K: Subject>(
-    session: &Session,
-    terminal: &mut Terminal,
-    created: &K,
-    goal: &Goal,
-    time: Time,
-) -> Result<(Exit, Option<K>), Problem> {
-    let is_there = |object: &K| matches!(goal, Goal::Phase(phase) if *phase == object.phase_name());
-    let name = created.meta().name.clone().unwrap_or_default();
-    let uid = created.meta().uid.clone();
-    let api = session.api::<K>();
-    let mut talk = Talk::new(K::KIND, &name, terminal);
-    let waited = poll(
-        session,
-        terminal,
-        time.deadline.saturating_duration_since(Instant::now()),
-        async |terminal: &mut Terminal| {
-            let object = match session.call(K::about("get", &name), api.get(&name)).await {
-                Ok(object) if object.meta().uid == uid => object,
-                Ok(_) | Err(Problem::NotFound { .. }) => {
-                    return Err(Problem::Other {
-                        message: format!("{} {name:?} was deleted while it was waited for", K::KIND),
-                        remedy: None,
-                    });
-                }
-                Err(problem) => return Err(problem),
-            };
-            let changed = talk.about(&object, terminal);
-            Ok(match object.ended() {
-                Some(_) => Look::Over(object),
-                None if is_there(&object) => Look::Over(object),
-                None if changed => Look::Changed,
-                None => Look::Same,
-            })
-        },
-    )
-    .await;
-    talk.finish(terminal);
-    Ok(match waited? {
-        Waited::Over(object) if is_there(&object) => {
-            terminal.say(&format!("{} {name}: {}", K::KIND, object.phase_name()));
-            (Exit::Done, Some(object))
+pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
+    let is_free = args.until.until == Until::Free;
+    if is_free && !args.until.names.is_empty() {
+        return Err(Problem::usage("--for=free is about a scope, not about a backup")
+            .with_remedy("kubectl backup wait --for=free"));
+    }
+    if !is_free && !args.namespaces.is_empty() {
+        return Err(Problem::usage("--namespaces belongs to --for=free")
+            .with_remedy("kubectl backup wait --for=free --namespaces=NAMES"));
+    }
+    if is_free {
+        let session = Session::connect(terminal).await?;
+        return free(&session, &args, terminal).await;
+    }
+    objects::<Backup>(&args.until, terminal).await
+}
+
+/// Waits for each; the worst of what came of them. All have the same time.
+pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Terminal) -> CommandResult {
+    if args.names.is_empty() || args.until == Until::Free {
+        return Err(Problem::usage(format!("which {} is to be waited for?", W::KIND))
+            .with_remedy("Give a name; or --for=free to `kubectl backup wait`."));
+    }
+    let goal = match &args.until {
+        Until::Phase(phase) => Goal::Phase(phase.clone()),
+        Until::End | Until::Free => Goal::End,
+    };
+    let limit = WaitLimit::from(args.timeout);
+    let session = Session::connect(terminal).await?;
+    selection::each(&args.names, terminal, async |name: &str, terminal: &mut Terminal| {
+        let work = first_look::<W>(&session, name, limit.deadline).await?;
+        Ok(until_reached::<W>(&session, terminal, work.meta(), &goal, limit).await?.exit)
+    })
+    .await
+}
+
+/// The object as it is now. An API server that is away for a moment is asked again.
+async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instant) -> Result<W, Problem> {
+    let (start, mut pauses) = (Instant::now(), backoff(Duration::from_millis(200), Duration::from_secs(2)));
+    loop {
+        let found = session.get::<W>(name).await;
+        let may_pass = start.elapsed() < STARTING && Instant::now() < deadline;
+        match (found, pauses.next()) {
+            (Err(problem), Some(pause)) if problem.is_transient() && may_pass => sleep(pause).await,
+            (found, _) => return found,
         }
-        Waited::Over(object) => {
-            let completed = object.ended() == Some(true);
-            let verdict = object.verdict(terminal.now());
-            let style = terminal.err_style();
-            let phase = style.tone(verdict.tone, &object.phase_name());
-            terminal.say(&format!("{} {name}: {phase}. {}", K::KIND, verdict.sentence));
+    }
+}
+
+/// How waiting for a workload ended.
+pub(super) struct Waited<W> {
+    pub(super) exit: Exit,
+    /// The workload, where it came to an end or to the phase.
+    pub(super) work: Option<W>,
+}
+
+/// Waits until the object of this name and uid has ended, and shows every change on stderr.
+pub(super) async fn until_ended<W: Workload>(
+    session: &Session,
+    terminal: &mut Terminal,
+    meta: &ObjectMeta,
+    timeout: GoDuration,
+) -> Result<Waited<W>, Problem> {
+    until_reached(session, terminal, meta, &Goal::End, timeout.into()).await
+}
+
+async fn until_reached<W: Workload>(
+    session: &Session,
+    terminal: &mut Terminal,
+    meta: &ObjectMeta,
+    goal: &Goal,
+    time: WaitLimit,
+) -> Result<Waited<W>, Problem> {
+    let is_there = |status: &WorkStatus<'_>| matches!(goal, Goal::Phase(phase) if *phase == status.phase);
+    let name = meta.name.as_deref().unwrap_or_default();
+    let mut progress = ProgressLine::new(W::KIND, name, terminal);
+    let left = time.deadline.saturating_duration_since(Instant::now());
+    let waited = poll(session, terminal, left, async |terminal: &mut Terminal| {
+        let found = optional(session.get::<W>(name).await)?.filter(|work| work.meta().uid == meta.uid);
+        let Some(work) = found else {
+            let message = format!("{} {name:?} was deleted while it was waited for", W::KIND);
+            return Err(Problem::other(message));
+        };
+        let status = work.status();
+        let changed = progress.show(&status, terminal);
+        let is_over = status.ended().is_some() || is_there(&status);
+        Ok(match changed {
+            _ if is_over => Look::Found(work),
+            true => Look::Changed,
+            false => Look::Same,
+        })
+    })
+    .await;
+    progress.clear(terminal);
+    let describe = format!("{} describe {name}", W::COMMAND);
+    Ok(match waited? {
+        Polled::Found(work) => {
+            let status = work.status();
+            let completed = status.ended() == Some(true);
+            if is_there(&status) {
+                terminal.say(&format!("{} {name}: {}", W::KIND, status.phase));
+                return Ok(Waited { exit: Exit::Done, work: Some(work) });
+            }
+            let verdict = verdict(&work, terminal.now());
+            let phase = terminal.err_style().tone(verdict.tone, &status.phase);
+            terminal.say(&format!("{} {name}: {phase}. {}", W::KIND, verdict.sentence));
             for cause in &verdict.causes {
                 terminal.say(&format!("  {cause}"));
             }
             if !completed {
-                terminal.say(&format!("More about it: {} {name}", K::DESCRIBE));
+                terminal.say(&format!("More about it: {describe}"));
             }
-            (if completed && *goal == Goal::End { Exit::Done } else { Exit::NotCompleted }, Some(object))
+            let exit = if completed && *goal == Goal::End { Exit::Done } else { Exit::NotCompleted };
+            Waited { exit, work: Some(work) }
         }
-        Waited::TimedOut => {
+        Polled::TimedOut => {
+            let missed = match goal {
+                Goal::End => "has not ended".to_owned(),
+                Goal::Phase(phase) => format!("is not {phase}"),
+            };
             terminal.say(&format!(
-                "error: {} {name} {} after {}; it goes on in the cluster",
-                K::KIND,
-                match goal {
-                    Goal::End => "has not ended".to_owned(),
-                    Goal::Phase(phase) => format!("is not {phase}"),
-                },
-                time.told
+                "error: {} {name} {missed} after {}; it goes on in the cluster\n  {describe}",
+                W::KIND,
+                time.typed
             ));
-            terminal.say(&format!("  {} {name}", K::DESCRIBE));
-            (Exit::TimedOut, None)
+            Waited { exit: Exit::TimedOut, work: None }
         }
-        Waited::Interrupted => {
-            terminal.say(&format!("interrupted: {} {name} goes on in the cluster", K::KIND));
-            terminal.say(&format!("  {} {name}", K::DESCRIBE));
-            (Exit::Interrupted, None)
+        Polled::Interrupted => {
+            let kind = W::KIND;
+            terminal.say(&format!("interrupted: {kind} {name} goes on in the cluster\n  {describe}"));
+            Waited { exit: Exit::Interrupted, work: None }
         }
     })
 }
 
-/// Tells changes: a line for each, or on a terminal one line that is written over.
-struct Talk {
+/// Shows progress: a line for each change, or on a terminal one line that is written over.
+struct ProgressLine {
     subject: String,
     rewrite: bool,
     phase: String,
-    items: Option<(i64, i64)>,
-    told: Instant,
+    items: Option<Count>,
+    shown: Instant,
 }
 
-impl Talk {
+impl ProgressLine {
     fn new(kind: &str, name: &str, terminal: &Terminal) -> Self {
         Self {
             subject: format!("{kind} {name}"),
             rewrite: terminal.err_is_terminal,
             phase: String::new(),
             items: None,
-            told: Instant::now(),
+            shown: Instant::now(),
         }
     }
 
-    /// Whether something is new.
-    fn about<K: Subject>(&mut self, object: &K, terminal: &mut Terminal) -> bool {
-        let (phase, items) = (object.phase_name(), object.progress());
-        let new_phase = phase != self.phase;
-        if !new_phase && items == self.items {
+    fn show(&mut self, status: &WorkStatus<'_>, terminal: &mut Terminal) -> bool {
+        let WorkStatus { phase, items, .. } = status;
+        let new_phase = *phase != self.phase;
+        if !new_phase && *items == self.items {
             return false;
         }
-        self.items = items;
-        if object.ended().is_some() {
-            return true; // the end is told with its verdict
+        self.items = *items;
+        if status.ended().is_some() {
+            return true; // the end is shown with its verdict
         }
-        if !new_phase && !self.rewrite && self.told.elapsed() < QUIET {
+        if !new_phase && !self.rewrite && self.shown.elapsed() < QUIET {
             return true;
         }
-        self.phase = phase;
-        self.told = Instant::now();
+        self.phase.clone_from(phase);
+        self.shown = Instant::now();
         let items = items
-            .filter(|(_, total)| *total > 0)
-            .map_or_else(String::new, |(done, total)| format!(", {done} of {total} items"));
+            .filter(|items| items.total > 0)
+            .map_or_else(String::new, |items| format!(", {} of {} items", items.done, items.total));
         let line = format!("{}: {}{items}", self.subject, self.phase);
         if self.rewrite {
             terminal.talk_raw(&format!("\r{line}\x1b[K"));
@@ -263,9 +237,55 @@ impl Talk {
     }
 
     /// Leaves the line that was written over empty.
-    fn finish(&self, terminal: &mut Terminal) {
+    fn clear(&self, terminal: &mut Terminal) {
         if self.rewrite && !self.phase.is_empty() {
             terminal.talk_raw("\r\x1b[K");
         }
+    }
+}
+
+/// Until no claim in the scope touches what was asked about.
+async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) -> CommandResult {
+    let ScopePart { store, footprint } = scope_part(session, &args.scope, &args.namespaces).await?;
+    let subject = format!("scope {}, {}", plain(&args.scope), touches(&footprint, &args.scope));
+    let timeout = args.until.timeout;
+    let mut waited_for = Vec::new();
+    let waited = poll(session, terminal, timeout.as_std(), async |terminal: &mut Terminal| {
+        let stored = store.read(&args.scope).await;
+        let stored = stored.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
+        let Some(stored) = stored else { return Ok(Look::Found(())) };
+        let ledger = &stored.ledger;
+        let in_the_way = |claim: &&Claim| {
+            args.namespaces.is_empty()
+                || claim.entries.iter().any(|entry| entry.footprint.overlaps(&footprint))
+        };
+        let mut holders: Vec<String> =
+            ledger.claims.iter().filter(in_the_way).map(|claim| named(&claim.key)).collect();
+        if ledger.status == Status::Rebuilding {
+            holders.push("the ledger to be rebuilt".to_owned());
+        }
+        if holders.is_empty() {
+            return Ok(Look::Found(()));
+        }
+        if holders == waited_for {
+            return Ok(Look::Same);
+        }
+        terminal.say(&format!("{subject}: waiting for {}", few(&holders)));
+        waited_for = holders;
+        Ok(Look::Changed)
+    })
+    .await?;
+    match waited {
+        Polled::Found(()) => {
+            terminal.say(&format!("{subject}: free"));
+            Ok(Exit::Done)
+        }
+        Polled::TimedOut => {
+            terminal.say(&format!(
+                "error: {subject}: not free after {timeout}\n  `kubectl backup locks` shows who holds it."
+            ));
+            Ok(Exit::TimedOut)
+        }
+        Polled::Interrupted => Ok(Exit::Interrupted),
     }
 }

@@ -4,46 +4,33 @@ use clap::{Arg, ArgAction, Command};
 
 /// Something that has names in the cluster, or in the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noun {
-    /// Backups.
+pub(crate) enum Noun {
     Backup,
-    /// Restores.
     Restore,
-    /// Schedules.
     Schedule,
-    /// BackupStorageLocations.
     Location,
-    /// VolumeSnapshotLocations.
     SnapshotLocation,
-    /// Namespaces.
     Namespace,
-    /// Contexts of the kubeconfig.
     Context,
-    /// Clusters of the kubeconfig.
     Cluster,
-    /// Users of the kubeconfig.
     User,
 }
 
 /// What could stand in place of the last word.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Question {
+pub(crate) struct Question {
     /// Candidates that are known without asking anybody, and what they are.
-    pub fixed: Vec<(String, String)>,
-    /// Names to ask for.
-    pub noun: Option<Noun>,
-    /// Whether it may be a file.
-    pub files: bool,
+    pub(crate) fixed: Vec<(String, String)>,
+    pub(crate) noun: Option<Noun>,
+    pub(crate) files: bool,
     /// The part of the word that candidates continue.
-    pub typed: String,
+    pub(crate) typed: String,
     /// The part before it, which stays.
-    pub prefix: String,
-    /// Names that stand there already.
-    pub taken: Vec<String>,
+    pub(crate) prefix: String,
+    pub(crate) taken: Vec<String>,
 }
 
-/// What is asked for.
-pub fn ask(root: &Command, words: &[String]) -> Question {
+pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
     let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
     let mut command = root;
     let (mut positionals, mut taken) = (0, Vec::new());
@@ -111,8 +98,7 @@ fn takes_value(arg: &Arg) -> bool {
 }
 
 fn options(command: &Command) -> Vec<(String, String)> {
-    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
-    let long = shown.filter_map(|arg| {
+    let long = command.get_arguments().filter_map(|arg| {
         let sign = if takes_value(arg) { "=" } else { "" };
         Some((format!("--{}{sign}", arg.get_long()?), about(arg.get_help())))
     });

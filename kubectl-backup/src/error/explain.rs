@@ -1,26 +1,37 @@
-//! What an answer of the API server, or none, means for whoever asked.
+//! What an answer of the API server, or none, means for the person who asked.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use kube::core::Status;
+use kube::{Resource, core::Status};
 
-use super::Problem;
-use crate::print::table::plain;
+use super::{Problem, ProblemKind as Kind};
+use crate::print::plain;
+
+/// The kind of another operator's objects, in messages.
+pub(crate) const GUARDED: &str = "guarded object";
 
 /// What a request is about, for the sentences.
-#[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
-    /// What is done: "get", "list", "create", "delete".
-    pub verb: &'static str,
+#[derive(Clone, Debug)]
+pub(crate) struct About<'a> {
+    /// "get", "list", "create", "delete".
+    pub(crate) verb: &'static str,
     /// Kind in lower case, singular: "backup".
-    pub kind: &'static str,
+    pub(crate) kind: Cow<'a, str>,
     /// Plural name in the API: "backups".
-    pub plural: &'a str,
+    pub(crate) plural: Cow<'a, str>,
     /// Name of the object; empty for a list.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
 }
 
-impl About<'_> {
+impl<'a> About<'a> {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(verb: &'static str, name: &'a str) -> Self {
+        Self { verb, kind: K::kind(&()).to_lowercase().into(), plural: K::plural(&()), name }
+    }
+
+    pub(crate) fn called(verb: &'static str, kind: &'a str, plural: &'a str, name: &'a str) -> Self {
+        Self { verb, kind: kind.into(), plural: plural.into(), name }
+    }
+
     fn doing(&self) -> String {
         if self.name.is_empty() {
             format!("cannot {} {}", self.verb, self.plural)
@@ -30,47 +41,32 @@ impl About<'_> {
     }
 
     /// The problem for no answer in time.
-    pub fn slow(&self, server: &str, after: Duration) -> Problem {
-        Problem::Slow { doing: self.doing(), server: server.to_owned(), after }
+    pub(crate) fn slow(&self, server: &str, after: Duration) -> Problem {
+        slow(&self.doing(), server, after)
     }
 
-    /// The problem behind an error of the client.
-    pub fn explain(&self, error: kube::Error, server: &str, namespace: &str) -> Problem {
+    pub(crate) fn explain(&self, error: kube::Error, server: &str, namespace: &str) -> Problem {
+        let no_answer = |message| self.failed(0, None, message);
         match error {
             kube::Error::Api(status) => self.answer(&status, server, namespace),
-            kube::Error::Auth(error) => Problem::Other {
-                message: format!("cannot get credentials for {server}: {}", causes(&error)),
-                remedy: Some(
-                    "Check the user's exec plugin or token in the kubeconfig, or log in again.".to_owned(),
-                ),
-            },
-            kube::Error::Service(error) => {
-                Problem::Unreachable { server: server.to_owned(), why: causes(error.as_ref()) }
+            kube::Error::Auth(error) => {
+                Problem::other(format!("cannot get credentials for {server}: {}", causes(&error)))
+                    .with_remedy("Check the user's exec plugin or token in the kubeconfig, or log in again.")
             }
-            kube::Error::HyperError(error) => {
-                Problem::Unreachable { server: server.to_owned(), why: causes(&error) }
-            }
+            kube::Error::Service(error) => unreachable(server, &causes(error.as_ref())),
+            kube::Error::HyperError(error) => unreachable(server, &causes(&error)),
             kube::Error::ProxyProtocolDisabled { proxy_url, .. }
-            | kube::Error::ProxyProtocolUnsupported { proxy_url } => Problem::Kubeconfig {
-                message: format!("the proxy {proxy_url} is of a kind that this build does not support"),
-                remedy: "Unset HTTPS_PROXY or the cluster's proxy-url in the kubeconfig.".to_owned(),
-            },
-            kube::Error::SerdeError(error) if !self.name.is_empty() => Problem::Unreadable {
-                kind: self.kind,
-                plural: self.plural.to_owned(),
-                name: self.name.to_owned(),
-                namespace: namespace.to_owned(),
-                why: plain(&error.to_string()),
-            },
-            kube::Error::SerdeError(error) => Problem::Api {
-                doing: self.doing(),
-                code: 0,
-                retry_after: None,
-                message: format!("the answer cannot be read: {error}"),
-            },
-            other => {
-                Problem::Api { doing: self.doing(), code: 0, retry_after: None, message: causes(&other) }
+            | kube::Error::ProxyProtocolUnsupported { proxy_url } => {
+                Problem::other(format!("the proxy {proxy_url} is of a kind that this build does not support"))
+                    .with_remedy("Unset HTTPS_PROXY or the cluster's proxy-url in the kubeconfig.")
             }
+            kube::Error::SerdeError(error) if !self.name.is_empty() => {
+                let Self { kind, plural, name, .. } = self;
+                Problem::other(format!("{kind} {name:?} cannot be read: {}", plain(&error.to_string())))
+                    .with_remedy(format!("Correct it: kubectl -n {namespace} edit {plural}.velero.io {name}"))
+            }
+            kube::Error::SerdeError(error) => no_answer(format!("the answer cannot be read: {error}")),
+            other => no_answer(causes(&other)),
         }
     }
 
@@ -79,37 +75,110 @@ impl About<'_> {
         let name_in_answer = status.details.as_ref().map_or("", |details| details.name.as_str());
         let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
-        let other =
-            || Problem::Api { doing: self.doing(), code: status.code, retry_after, message: told(status) };
+        let other = || self.failed(status.code, retry_after, message_of(status));
         match status.code {
-            401 => Problem::Unauthorized { server: server.to_owned() },
-            404 if kind_in_answer == "namespaces" => Problem::NoNamespace { namespace: namespace.to_owned() },
+            401 => {
+                let message = format!("the cluster at {server} did not accept your credentials");
+                Problem::new(Kind::Unauthorized, message)
+                    .with_remedy("Log in again, or choose another user with --user or --context.")
+            }
+            404 if kind_in_answer == "namespaces" => {
+                Problem::new(Kind::NoNamespace, format!("namespace {namespace} does not exist")).with_remedy(
+                    "Install from deploy/base first, or choose the installation's namespace with -n.",
+                )
+            }
             // A missing object is named in the answer; a missing kind is not.
-            404 if !self.name.is_empty() && name_in_answer == self.name => Problem::NotFound {
-                kind: self.kind,
-                name: self.name.to_owned(),
-                namespace: namespace.to_owned(),
-            },
-            404 => Problem::NotServed { plural: self.plural.to_owned() },
-            409 if status.is_already_exists() => Problem::Exists {
-                kind: self.kind,
-                name: self.name.to_owned(),
-                namespace: namespace.to_owned(),
-            },
+            404 if !self.name.is_empty() && name_in_answer == self.name => self.not_found(namespace),
+            404 => {
+                let message = format!("velero.io/v1 {} are not served by this cluster", self.plural);
+                Problem::new(Kind::NotServed, message).with_remedy(
+                    "Install the CRDs from deploy/crds (kubectl apply -k deploy/crds), or choose another cluster with --context.",
+                )
+            }
+            409 if status.is_already_exists() => self.exists(namespace),
             // The API server's own retry time for an overload says "not now"; it is no refusal of ours.
             400..500 if status.code != 429 => match refusal(&status.message) {
-                Some(message) => Problem::Refused { message, retry_after },
-                None if status.code == 403 => {
-                    Problem::Forbidden { doing: self.doing(), message: status.message.clone() }
-                }
+                Some(message) => Problem::new(Kind::Refused { retry_after }, message),
+                None if status.code == 403 => Problem {
+                    doing: self.doing(),
+                    ..Problem::new(Kind::Forbidden, status.message.clone()).with_remedy(
+                        "Ask an administrator of the cluster for this permission, or choose another user with --user or --as.",
+                    )
+                },
                 None => other(),
             },
             _ => other(),
         }
     }
+
+    fn not_found(&self, namespace: &str) -> Problem {
+        let Self { kind, name, .. } = self;
+        let elsewhere = "-n chooses another installation.";
+        let remedy = match kind.as_ref() {
+            "restore" => format!("`kubectl backup restore get` lists the restores; {elsewhere}"),
+            "backupstoragelocation" => format!("`kubectl backup locations` lists them; {elsewhere}"),
+            "volumesnapshotlocation" => {
+                format!("`kubectl backup locations snapshots` lists them; {elsewhere}")
+            }
+            "schedule" => format!("`kubectl backup schedules` lists them; {elsewhere}"),
+            GUARDED => "`kubectl backup get --kind=KIND` lists those of all namespaces.".to_owned(),
+            _ => format!("`kubectl backup get` lists the backups; {elsewhere}"),
+        };
+        let message = format!("{kind} {name:?} was not found in namespace {namespace}");
+        Problem::new(Kind::NotFound, message).with_remedy(remedy)
+    }
+
+    /// The problem for a name that is taken.
+    pub(crate) fn exists(&self, namespace: &str) -> Problem {
+        let Self { kind, name, .. } = self;
+        let of_kind = if kind == "restore" { "restore " } else { "" };
+        let remedy =
+            format!("Choose another name, or see what it is with `kubectl backup {of_kind}describe {name}`.");
+        Problem::new(Kind::Exists, format!("{kind} {name:?} already exists in namespace {namespace}"))
+            .with_remedy(remedy)
+    }
+
+    /// The problem for any other answer; code 0: there was none.
+    pub(crate) fn failed(&self, code: u16, retry_after: Option<Duration>, message: String) -> Problem {
+        let remedy = match code {
+            500.. if message.contains("failed calling webhook") => {
+                Some("See what is wrong with it: kubectl backup doctor")
+            }
+            500.. => Some("The API server or a webhook has a problem of its own: try again in a moment."),
+            _ => None,
+        };
+        Problem {
+            kind: Kind::Api { code, retry_after },
+            doing: self.doing(),
+            message,
+            remedy: remedy.map(str::to_owned),
+        }
+    }
 }
 
-fn told(status: &Status) -> String {
+/// No answer in time; `doing` is what was asked.
+pub(crate) fn slow(doing: &str, server: &str, after: Duration) -> Problem {
+    Problem {
+        doing: doing.to_owned(),
+        ..Problem::new(Kind::Slow, format!("no answer from {server} within {after:?}"))
+            .with_remedy(OTHER_CLUSTER)
+    }
+}
+
+fn unreachable(server: &str, why: &str) -> Problem {
+    let remedy = if why.contains("certificate") {
+        "Check the cluster's certificate-authority in the kubeconfig, or that --server names the right host."
+    } else {
+        OTHER_CLUSTER
+    };
+    Problem::new(Kind::Unreachable, format!("cannot reach the cluster at {server}: {why}"))
+        .with_remedy(remedy)
+}
+
+const OTHER_CLUSTER: &str =
+    "Check that it runs and that --context, --kubeconfig or --server name the cluster you mean.";
+
+fn message_of(status: &Status) -> String {
     let message = refusal(&status.message).unwrap_or_else(|| status.message.trim().to_owned());
     if message.is_empty() {
         format!("the API server answered {} {}", status.code, status.reason)
@@ -132,7 +201,7 @@ fn refusal(message: &str) -> Option<String> {
 }
 
 /// An error and its causes, without repeating what is in the text already.
-pub fn causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -149,27 +218,28 @@ pub fn causes(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    const ABOUT: About<'static> =
-        About { verb: "create", kind: "backup", plural: "backups", name: "nightly" };
-
     fn explain(code: u16, reason: &str, message: &str, details: &serde_json::Value) -> Problem {
         let status: Status = serde_json::from_value(serde_json::json!({
             "code": code, "reason": reason, "message": message, "details": details,
         }))
         .unwrap();
-        ABOUT.explain(kube::Error::Api(Box::new(status)), "https://cluster:6443", "velero")
+        About::of::<backup_core::api::Backup>("create", "nightly").explain(
+            kube::Error::Api(Box::new(status)),
+            "https://cluster:6443",
+            "velero",
+        )
     }
 
     #[test]
     fn every_answer_has_its_sentence() {
         let none = serde_json::json!({});
-        for (code, reason, message, details, category, text) in [
+        for (code, reason, message, details, kind, text) in [
             (
                 403,
                 "Forbidden",
                 "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Restore velero/r1 is running.",
                 &none,
-                "refused",
+                Kind::Refused { retry_after: None },
                 "Restore velero/r1 is running.",
             ),
             (
@@ -177,7 +247,7 @@ mod tests {
                 "Forbidden",
                 "backups.velero.io \"nightly\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: hands off",
                 &none,
-                "refused",
+                Kind::Refused { retry_after: None },
                 "hands off",
             ),
             (
@@ -185,7 +255,7 @@ mod tests {
                 "Forbidden",
                 "backups.velero.io is forbidden: User \"jane\" cannot create resource",
                 &none,
-                "forbidden",
+                Kind::Forbidden,
                 "cannot create backup \"nightly\": backups.velero.io is forbidden: User \"jane\" cannot create resource",
             ),
             (
@@ -193,7 +263,7 @@ mod tests {
                 "NotFound",
                 "404 page not found",
                 &none,
-                "not_served",
+                Kind::NotServed,
                 "velero.io/v1 backups are not served by this cluster",
             ),
             (
@@ -201,7 +271,7 @@ mod tests {
                 "NotFound",
                 "the server could not find the requested resource",
                 &none,
-                "not_served",
+                Kind::NotServed,
                 "velero.io/v1 backups are not served by this cluster",
             ),
             (
@@ -209,7 +279,7 @@ mod tests {
                 "NotFound",
                 "backups.velero.io \"nightly\" not found",
                 &serde_json::json!({"name": "nightly", "kind": "backups"}),
-                "not_found",
+                Kind::NotFound,
                 "backup \"nightly\" was not found in namespace velero",
             ),
             (
@@ -217,7 +287,7 @@ mod tests {
                 "NotFound",
                 "namespaces \"velero\" not found",
                 &serde_json::json!({"name": "velero", "kind": "namespaces"}),
-                "no_namespace",
+                Kind::NoNamespace,
                 "namespace velero does not exist",
             ),
             (
@@ -225,7 +295,7 @@ mod tests {
                 "AlreadyExists",
                 "…",
                 &none,
-                "exists",
+                Kind::Exists,
                 "backup \"nightly\" already exists in namespace velero",
             ),
             (
@@ -233,7 +303,7 @@ mod tests {
                 "Unauthorized",
                 "Unauthorized",
                 &none,
-                "unauthorized",
+                Kind::Unauthorized,
                 "the cluster at https://cluster:6443 did not accept your credentials",
             ),
             (
@@ -241,7 +311,7 @@ mod tests {
                 "ServiceUnavailable",
                 "admission webhook \"claims.backup-webhook.velero.io\" denied the request: the ledger is busy",
                 &none,
-                "api",
+                Kind::Api { code: 503, retry_after: None },
                 "cannot create backup \"nightly\": the ledger is busy",
             ),
             (
@@ -249,12 +319,12 @@ mod tests {
                 "Invalid",
                 "Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
                 &none,
-                "api",
+                Kind::Api { code: 422, retry_after: None },
                 "cannot create backup \"nightly\": Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
             ),
         ] {
             let problem = explain(code, reason, message, details);
-            assert_eq!((problem.category(), problem.to_string().as_str()), (category, text));
+            assert_eq!((problem.kind, problem.to_string().as_str()), (kind, text));
             assert_eq!(problem.is_transient(), code >= 500, "{problem}");
         }
     }

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::{Comparison, Filter, Path, Step};
 
-/// All values that the path leads to.
 pub(super) fn path<'value>(path: &Path, root: &'value Value, current: &'value Value) -> Vec<&'value Value> {
     let mut found = vec![if path.from_root { root } else { current }];
     for step in &path.steps {

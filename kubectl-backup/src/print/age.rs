@@ -10,7 +10,7 @@ const YEAR: i64 = 365 * DAY;
 /// A duration in at most two units, as kubectl prints ages (k8s.io/apimachinery `pkg/util/duration.HumanDuration`).
 ///
 /// One second below zero is taken for a clock that is off and shown as `0s`; more is `<invalid>`.
-pub fn human(seconds: i64) -> String {
+pub(crate) fn human(seconds: i64) -> String {
     match seconds {
         i64::MIN..=-2 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
@@ -31,24 +31,24 @@ fn pair(major: i64, unit: &str, minor: i64, small: &str) -> String {
 }
 
 /// Whole seconds from one time to another; negative if `to` is earlier.
-pub fn seconds(from: Timestamp, to: Timestamp) -> i64 {
+pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
     to.as_second() - from.as_second()
 }
 
 /// "2h ago". A time that is still to come, by a clock that is off, is "just now".
-pub fn ago(then: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     let passed = seconds(then, now);
     if passed < 1 { "just now".to_owned() } else { format!("{} ago", human(passed)) }
 }
 
 /// "in 29d", or "5m ago" where it has passed.
-pub fn until(then: Timestamp, now: Timestamp) -> String {
+pub(crate) fn until(then: Timestamp, now: Timestamp) -> String {
     let left = seconds(now, then);
     if left > 0 { format!("in {}", human(left)) } else { ago(then, now) }
 }
 
 /// How long something took: exact below a day, "14m12s", "3h0m7s", as a stopwatch.
-pub fn took(seconds: i64) -> String {
+pub(crate) fn took(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (hours, minutes, rest) = (seconds / HOUR, seconds % HOUR / MINUTE, seconds % MINUTE);
     match (hours, minutes) {
@@ -57,6 +57,11 @@ pub fn took(seconds: i64) -> String {
         (..24, _) => format!("{hours}h{minutes}m{rest}s"),
         _ => human(seconds),
     }
+}
+
+/// The age of what was first seen then; a text that is no time as it is.
+pub(crate) fn since(text: &str, now: Timestamp) -> String {
+    text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |at| human(seconds(at, now).max(0)))
 }
 
 #[cfg(test)]

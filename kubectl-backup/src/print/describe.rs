@@ -1,7 +1,5 @@
 //! The describe screen: verdict, cause, evidence, what to type next.
 
-mod sections;
-
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
@@ -10,10 +8,16 @@ use super::{
     age::{ago, human, seconds, took, until},
     style::{Style, Tone},
 };
-use crate::view::{
-    description::{Attempts, Description, Moment},
-    part::{DeletionView, EventView, LocationView, LockView, Part, RunView},
-    stored::volumes,
+use crate::{
+    fetched::Fetched,
+    view::{
+        Attempts, Contents, DeletionView, Description, EventView, LocationSummary, LockView, Message, Moment,
+        RunView, Stored,
+        stored::{
+            operations::OperationView,
+            volumes::{VolumeView, summary},
+        },
+    },
 };
 
 /// Events shown; the document has all.
@@ -24,7 +28,7 @@ const CAUSES: usize = 8;
 const KINDS: usize = 4;
 
 /// The screen; with `details` everything that is known.
-pub fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
+pub(crate) fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
     let mut screen = String::new();
     let mut line = |text: &str| {
         screen.push_str(text.trim_end());
@@ -42,20 +46,20 @@ pub fn text(description: &Description, now: Timestamp, style: Style, details: bo
     for (title, text) in evidence(description, now) {
         line(&format!("  {title:<12}{text}"));
     }
-    for told in sections::sections(&description.stored, now, style, details) {
-        line(&told);
+    for part in sections(&description.stored, now, style, details) {
+        line(&part);
     }
     let shown = if details { usize::MAX } else { EVENTS };
     match &description.events {
-        Part::Known(events) if events.is_empty() => {}
-        Part::Known(events) => {
+        Fetched::Known(events) if events.is_empty() => {}
+        Fetched::Known(events) => {
             line("");
             line(&style.title("EVENTS"));
             for event in &events[events.len().saturating_sub(shown)..] {
                 line(&show_event(event, now, style));
             }
         }
-        Part::Missing { unavailable } => {
+        Fetched::Missing { unavailable } => {
             line("");
             line(&format!("{}  unavailable: {unavailable}", style.title("EVENTS")));
         }
@@ -101,14 +105,16 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     }
     let stored = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
     match &description.location {
-        Part::Known(Some(location)) => lines.push((stored, show_location(location, now))),
-        Part::Known(None) => {}
-        Part::Missing { unavailable } => lines.push((stored, format!("location unavailable: {unavailable}"))),
+        Fetched::Known(Some(location)) => lines.push((stored, show_location(location, now))),
+        Fetched::Known(None) => {}
+        Fetched::Missing { unavailable } => {
+            lines.push((stored, format!("location unavailable: {unavailable}")));
+        }
     }
     lines.extend(description.facts.iter().map(|fact| (fact.title, fact.text.clone())));
     match &description.previous {
-        Part::Known(run) => lines.extend(run.as_ref().map(|run| ("Previous", show_run(run, now)))),
-        Part::Missing { unavailable } => lines.push(("Previous", format!("unavailable: {unavailable}"))),
+        Fetched::Known(run) => lines.extend(run.as_ref().map(|run| ("Previous", show_run(run, now)))),
+        Fetched::Missing { unavailable } => lines.push(("Previous", format!("unavailable: {unavailable}"))),
     }
     lines.extend(show_timeline(&description.timeline).map(|text| ("Timeline", text)));
     lines.extend(show_items(description).map(|text| ("Items", text)));
@@ -120,29 +126,22 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     ];
     lines.extend(attempts.into_iter().filter_map(|(title, counts)| Some((title, show_attempts(counts?)))));
     for (title, why) in [
-        ("Messages", unavailable(&description.stored.messages)),
-        ("Operations", unavailable(&description.stored.item_operations)),
+        ("Messages", description.stored.messages.why_missing()),
+        ("Operations", description.stored.item_operations.why_missing()),
     ] {
         lines.extend(why.map(|why| (title, format!("unavailable: {why}"))));
     }
     match &description.lock {
-        Part::Known(lock) => lines.extend(show_lock(lock, now).map(|text| ("Lock", text))),
-        Part::Missing { unavailable } => lines.push(("Lock", format!("unavailable: {unavailable}"))),
+        Fetched::Known(lock) => lines.extend(show_lock(lock, now).map(|text| ("Lock", text))),
+        Fetched::Missing { unavailable } => lines.push(("Lock", format!("unavailable: {unavailable}"))),
     }
     match &description.deletions {
-        Part::Known(all) => lines.extend(all.last().map(|last| ("Deletion", show_deletion(last, now)))),
-        Part::Missing { unavailable } => {
+        Fetched::Known(all) => lines.extend(all.last().map(|last| ("Deletion", show_deletion(last, now)))),
+        Fetched::Missing { unavailable } => {
             lines.push(("Deletion", format!("requests unavailable: {unavailable}")));
         }
     }
     lines
-}
-
-fn unavailable<T>(part: &Part<T>) -> Option<&str> {
-    match part {
-        Part::Known(_) => None,
-        Part::Missing { unavailable } => Some(unavailable),
-    }
 }
 
 /// "created 03:00:00, started +2s, ended +14m12s": the time of day in UTC, then how long after that.
@@ -158,17 +157,17 @@ fn show_timeline(moments: &[Moment]) -> Option<String> {
 fn show_items(description: &Description) -> Option<String> {
     let mut text = description.items.map(|items| format!("{} of {}", items.done, items.total));
     match &description.stored.contents {
-        Part::Known(None) => {}
-        Part::Known(Some(contents)) => {
+        Fetched::Known(None) => {}
+        Fetched::Known(Some(contents)) => {
             let of = contents.summary(KINDS);
-            let mut told = if of.is_empty() { String::new() } else { format!(": {of}") };
+            let mut summary = if of.is_empty() { String::new() } else { format!(": {of}") };
             let outcomes = contents.outcomes();
             if !outcomes.is_empty() {
-                let _ = write!(told, " ({outcomes})");
+                let _ = write!(summary, " ({outcomes})");
             }
-            text = Some(text.unwrap_or_default() + &told);
+            text = Some(text.unwrap_or_default() + &summary);
         }
-        Part::Missing { unavailable } => {
+        Fetched::Missing { unavailable } => {
             text = Some(format!("{} (their list is unavailable: {unavailable})", text.unwrap_or_default()));
         }
     }
@@ -177,8 +176,8 @@ fn show_items(description: &Description) -> Option<String> {
 
 fn show_volumes(description: &Description) -> Option<String> {
     match &description.stored.volumes {
-        Part::Known(volumes) => Some(volumes::summary(volumes.as_ref()?)).filter(|text| !text.is_empty()),
-        Part::Missing { unavailable } => Some(format!("unavailable: {unavailable}")),
+        Fetched::Known(volumes) => Some(summary(volumes.as_ref()?)).filter(|text| !text.is_empty()),
+        Fetched::Missing { unavailable } => Some(format!("unavailable: {unavailable}")),
     }
 }
 
@@ -191,8 +190,8 @@ fn show_run(run: &RunView, now: Timestamp) -> String {
     format!("{name} {phase}{when}{long}")
 }
 
-fn show_location(location: &LocationView, now: Timestamp) -> String {
-    let LocationView { name, url, phase, message, checked, synced } = location;
+fn show_location(location: &LocationSummary, now: Timestamp) -> String {
+    let LocationSummary { name, url, phase, message, checked, synced } = location;
     let phase = phase.as_deref().unwrap_or("not checked yet");
     let checked = checked.map_or_else(String::new, |at| format!(" {}", ago(at, now)));
     let message = message
@@ -214,7 +213,7 @@ fn show_attempts(counts: Attempts) -> String {
     text
 }
 
-/// Its own claim; who is in the way is told as a cause.
+/// Its own claim; what is in the way is shown as a cause.
 fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
     let claim = lock.claim.as_ref()?;
     let since = lock.since.as_deref().unwrap_or_default();
@@ -241,4 +240,101 @@ fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
     let reason =
         if event.level == "Warning" { style.tone(tone, &event.reason) } else { event.reason.clone() };
     format!("  {age:<6}{reason}  {}{times}", event.message)
+}
+
+/// Lines of a section, unless everything is shown.
+const SHORT: usize = 5;
+
+/// All sections that have something to say; each begins with an empty line.
+fn sections(stored: &Stored, now: Timestamp, style: Style, details: bool) -> Vec<String> {
+    let most = if details { usize::MAX } else { SHORT };
+    let mut lines = Vec::new();
+    if let Some(messages) = stored.messages.value() {
+        for (title, all, tone) in
+            [("ERRORS", &messages.errors, Tone::Bad), ("WARNINGS", &messages.warnings, Tone::Warn)]
+        {
+            let shown: Vec<String> = all.iter().map(|one| message(one, tone, style)).collect();
+            section(&mut lines, title, shown, most, style);
+        }
+    }
+    if let Some(operations) = stored.item_operations.value() {
+        // Those that went well are counted above.
+        let shown = operations.iter().filter(|one| details || one.tone != Tone::Good);
+        let entries = shown.map(|one| operation(one, now, style)).collect();
+        section(&mut lines, "OPERATIONS", entries, most, style);
+    }
+    if let Some(volumes) = stored.volumes.value() {
+        let bad = |one: &&VolumeView| one.succeeded == Some(false);
+        let entries =
+            volumes.iter().filter(|one| details || bad(one)).map(|one| volume(one, style)).collect();
+        section(&mut lines, "VOLUMES", entries, most, style);
+    }
+    if let Some(contents) = stored.contents.value().filter(|_| details) {
+        items(&mut lines, contents, style);
+    }
+    lines
+}
+
+fn section(lines: &mut Vec<String>, title: &str, entries: Vec<String>, most: usize, style: Style) {
+    if entries.is_empty() {
+        return;
+    }
+    lines.extend([String::new(), style.title(title)]);
+    let rest = entries.len().saturating_sub(most);
+    lines.extend(entries.into_iter().take(most));
+    if rest > 0 {
+        lines.push(format!("  and {rest} more: --details shows them"));
+    }
+}
+
+fn message(message: &Message, tone: Tone, style: Style) -> String {
+    let Message { text, count, namespaces } = message;
+    let place = match namespaces.as_slice() {
+        [] => String::new(),
+        [one] => format!("{one}: "),
+        [one, two] => format!("{one}, {two}: "),
+        [one, rest @ ..] => format!("{one} and {} other namespaces: ", rest.len()),
+    };
+    let times = if *count > 1 { format!("  (x{count})") } else { String::new() };
+    format!("  {} {place}{text}{times}", style.tone(tone, tone.sign()))
+}
+
+fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String {
+    let OperationView { item, action, phase, tone, .. } = operation;
+    let mut parts = vec![phase.clone()];
+    parts.extend(Some(operation.progress()).filter(|text| !text.is_empty()));
+    parts.extend(operation.updated.map(|at| ago(at, now)));
+    let remark = operation.remark();
+    let remark = if remark.is_empty() { String::new() } else { format!(": {remark}") };
+    format!("  {} {item}  {action}  {}{remark}", style.tone(*tone, tone.sign()), parts.join(", "))
+}
+
+fn volume(volume: &VolumeView, style: Style) -> String {
+    let VolumeView { claim, method, succeeded, size, handle, skipped } = volume;
+    let tone = match (skipped, succeeded) {
+        (None, Some(false)) => Tone::Bad,
+        (Some(_), _) => Tone::Warn,
+        _ => Tone::Good,
+    };
+    let failed = if tone == Tone::Bad { " failed" } else { "" };
+    let mut parts = vec![match skipped {
+        Some(why) if why.is_empty() => "without its data".to_owned(),
+        Some(why) => format!("without its data: {why}"),
+        None if method.is_empty() => format!("by other means{failed}"),
+        None => format!("{method}{failed}"),
+    }];
+    parts.extend((*size > 0).then(|| format!("{size} bytes")));
+    parts.extend((!handle.is_empty()).then(|| handle.clone()));
+    format!("  {} {claim}  {}", style.tone(tone, tone.sign()), parts.join(", "))
+}
+
+fn items(lines: &mut Vec<String>, contents: &Contents, style: Style) {
+    if contents.kinds.is_empty() {
+        return;
+    }
+    lines.extend([String::new(), style.title("ITEMS")]);
+    for kind in &contents.kinds {
+        lines.push(format!("  {} ({})", kind.kind, kind.count));
+        lines.extend(kind.items.iter().map(|item| format!("    {item}")));
+    }
 }

@@ -1,24 +1,19 @@
 //! Colour, where a person reads. Signs carry the meaning without it.
 
-/// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Tone {
-    /// It went well.
+pub(crate) enum Tone {
     Good,
-    /// It is under way.
     Busy,
     /// It went well in part.
     Warn,
-    /// It went wrong.
     Bad,
     /// We don't know what it means.
     Unknown,
 }
 
 impl Tone {
-    /// A sign for it.
-    pub const fn sign(self) -> &'static str {
+    pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Good => "✓",
             Self::Busy => "…",
@@ -29,35 +24,25 @@ impl Tone {
     }
 }
 
-/// Paints, or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     colour: bool,
 }
 
 impl Style {
-    /// With colour or without.
-    pub const fn new(colour: bool) -> Self {
+    pub(crate) const fn new(colour: bool) -> Self {
         Self { colour }
     }
 
-    /// Bold, for titles.
-    pub fn title(self, text: &str) -> String {
+    pub(crate) fn title(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// Red, for what went wrong.
-    pub fn bad(self, text: &str) -> String {
+    pub(crate) fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
 
-    /// Faint, for what matters less.
-    pub fn faint(self, text: &str) -> String {
-        self.paint("2", text)
-    }
-
-    /// As a tone asks.
-    pub fn tone(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         match tone {
             Tone::Good => self.paint("32", text),
             Tone::Warn => self.paint("33", text),

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// A header and rows of the same width, aligned. Cells hold no line ends or tabs of their own.
-pub fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::Result<String> {
+pub(crate) fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::Result<String> {
     let mut writer = tabwriter::TabWriter::new(Vec::new()).minwidth(0).padding(3).ansi(true);
     if let Some(header) = header {
         writeln!(writer, "{}", header.join("\t"))?;
@@ -18,14 +18,14 @@ pub fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::Result<S
 }
 
 /// A text on one line, without characters that would move a terminal's cursor.
-pub fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     // ESC stays only as part of our own colours, which never reach data fields: those pass `plain` first.
     text.chars().map(|c| if c.is_control() && c != '\x1b' { ' ' } else { c }).collect()
 }
 
 /// A text from the cluster, harmless to a terminal: control characters (escape sequences too) become spaces, line
 /// ends one space.
-pub fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_from_the_cluster_can_not_move_the_cursor() {
+    fn texts_from_the_cluster_cannot_move_the_cursor() {
         assert_eq!(plain("a\n\tb\u{1b}[2J\rc\u{7}"), "a b [2J c");
     }
 }

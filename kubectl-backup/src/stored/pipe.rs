@@ -5,7 +5,7 @@ use std::{
     sync::mpsc::{Receiver, sync_channel},
 };
 
-use super::{Wanted, read};
+use super::{StoredFile, read};
 use crate::{client::Session, error::Problem};
 
 /// Pieces on their way to the reader; each has some 16 KiB.
@@ -13,9 +13,9 @@ const PIECES: usize = 16;
 
 /// Reads a file through `work`: what it gave, and the length of what was read (bytes). Work that ends before the file does ends the
 /// reading, too.
-pub async fn piped<T: Send + 'static>(
+pub(crate) async fn piped<T: Send + 'static>(
     session: &Session,
-    wanted: &Wanted<'_>,
+    file: &StoredFile<'_>,
     work: impl FnOnce(Pipe) -> T + Send + 'static,
     talk: impl FnMut(&str),
 ) -> Result<(T, u64), Problem> {
@@ -27,14 +27,12 @@ pub async fn piped<T: Send + 'static>(
         // Waits while the reader is slower. It is another thread, so it goes on meanwhile.
         pieces.send(bytes.to_vec()).map_err(|_| {
             stopped = true;
-            Problem::Other { message: "the rest of the file is not read".to_owned(), remedy: None }
+            Problem::other("the rest of the file is not read")
         })
     };
-    let outcome = read(session, wanted, sink, talk).await;
+    let outcome = read(session, file, sink, talk).await;
     drop(pieces);
-    let done = worker
-        .await
-        .map_err(|error| Problem::Other { message: format!("cannot read on: {error}"), remedy: None })?;
+    let done = worker.await.map_err(|error| Problem::other(format!("cannot read on: {error}")))?;
     if !stopped {
         outcome?;
     }
@@ -42,7 +40,7 @@ pub async fn piped<T: Send + 'static>(
 }
 
 /// The file, as far as it has come.
-pub struct Pipe {
+pub(crate) struct Pipe {
     incoming: Receiver<Vec<u8>>,
     piece: io::Cursor<Vec<u8>>,
 }
@@ -54,7 +52,7 @@ impl Read for Pipe {
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
-            // Nobody sends any more: that is the end.
+            // The sender is gone: that is the end.
             let Ok(next) = self.incoming.recv() else { return Ok(0) };
             self.piece = io::Cursor::new(next);
         }

@@ -1,279 +1,228 @@
-//! A Backup: the verdict on every phase, and the description.
+//! A Backup: its row, what only its description has, and what it is about.
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest},
+    api::{Backup, BackupSpec, download_request::DownloadTargetKind},
+    deletion::Waits,
     labels,
+    operation::BackupOperation,
+    phase::{Phase as _, Stage},
 };
-use backup_lock::{Footprint, Ledger, ObjectKey};
+use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
+use kube::ResourceExt as _;
 
 use super::{
-    description::{
-        API_VERSION, Attempts, Count, Description, Fact, Moment, Restorable, Verdict, counted, troubles,
-    },
-    next,
-    part::{self, LocationView, LockView, Part},
-    stored::{Stored, operations::OperationView},
+    Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
+    Workload,
+    table_kind::dash,
+    workload::{Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors},
 };
 use crate::{
-    cli::selector,
-    print::{
-        age::{human, seconds},
-        style::Tone,
-        table::plain,
-    },
+    fetched::Fetched,
+    print::{Style, Tone, human, plain, until},
 };
 
-/// After this long without a sign of a controller, describe says so. Seconds.
-pub const NOT_PICKED_UP: i64 = 30;
+impl TableKind for Backup {
+    const KIND: &'static str = "backup";
+    const COLUMNS: Columns = Columns {
+        headers: &[
+            "NAME", "STATUS", "ERRORS", "WARNINGS", "AGE", "TOOK", "EXPIRES", "LOCATION", "ITEMS",
+            "SCHEDULE", "SELECTOR",
+        ],
+        narrow: 8,
+        status: 1,
+    };
 
-/// Everything that was fetched about a backup.
-pub struct Facts<'a> {
-    /// The backup.
-    pub backup: &'a Backup,
-    /// Its location; nothing if it names none yet.
-    pub location: Part<Option<BackupStorageLocation>>,
-    /// Requests to delete it.
-    pub deletions: Part<Vec<DeleteBackupRequest>>,
-    /// Events about it.
-    pub events: Part<Vec<Event>>,
-    /// The scope's ledger; nothing if there is none yet.
-    pub ledger: Part<Option<Ledger>>,
-    /// Other backups of its schedule; none if it has none.
-    pub siblings: Part<Vec<Backup>>,
-    /// What its files tell.
-    pub stored: Stored,
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        let spec = &self.spec;
+        let locked = locked(self).filter(|_| self.phase().stage() == Stage::Deleting);
+        let locked = locked.map_or_else(String::new, |locked| format!(" ({locked})"));
+        let cells = cells(self, &locked, now, style);
+        vec![
+            self.name_any(),
+            cells.status,
+            cells.errors,
+            cells.warnings,
+            cells.age,
+            cells.took,
+            self.status.expiration.as_ref().map_or_else(dash, |at| until(at.0, now)),
+            spec.storage_location.as_deref().map_or_else(dash, plain),
+            cells.items,
+            self.schedule().map_or_else(dash, plain),
+            selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
+        ]
+    }
 }
 
-/// How the backup stands, from itself alone.
-pub fn verdict(backup: &Backup, now: Timestamp) -> Verdict {
-    let status = &backup.status;
-    let progress = || {
-        status.progress.as_ref().map_or_else(String::new, |progress| {
-            format!(": {} of {} items", progress.items_backed_up, progress.total_items)
-        })
+impl Workload for Backup {
+    const COMMAND: &'static str = "kubectl backup";
+    const WORDS: Words = Words {
+        processed: "collected",
+        done: "saved",
+        rest: "; the rest can be restored",
+        storing: "All items are collected and are being stored",
+        too_late: "everything is collected, and it is being stored",
+        failed: "It failed: there is nothing to restore from.",
     };
-    let with_trouble = |sentence: String| {
-        let troubles = troubles(status.errors, status.warnings);
-        if troubles.is_empty() { sentence + "." } else { format!("{sentence}, with {troubles} so far.") }
+    const FILES: Files = Files {
+        log: DownloadTargetKind::BackupLog,
+        results: DownloadTargetKind::BackupResults,
+        operations: DownloadTargetKind::BackupItemOperations,
+        resources: DownloadTargetKind::BackupResourceList,
+        volumes: DownloadTargetKind::BackupVolumeInfos,
+        has_results_of_failed: true,
     };
-    let blocked = || {
-        backup
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(labels::BLOCKED_ANNOTATION))
-            .map(|why| plain(why))
-    };
-    if backup.metadata.deletion_timestamp.is_some() && backup.phase().is_terminal() {
-        return Verdict::new(Tone::Busy, "It is being deleted.");
-    }
-    let phase = backup.phase();
-    let storing = matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed);
-    if backup.is_cancelled() && phase.is_active() && !storing {
-        return Verdict::new(
-            Tone::Busy,
-            with_trouble("It was cancelled, and is coming to its end".to_owned()),
-        );
-    }
-    match phase {
-        BackupPhase::New => {
-            waiting_for_controller(backup.metadata.creation_timestamp.as_ref().map(|time| time.0), now)
-        }
-        BackupPhase::Queued if status.queue_position > 0 => {
-            Verdict::new(Tone::Busy, format!("It is number {} in the queue.", status.queue_position))
-        }
-        BackupPhase::Queued => Verdict::new(Tone::Busy, "It is in the queue."),
-        BackupPhase::ReadyToStart => Verdict::new(Tone::Busy, "It is about to start."),
-        BackupPhase::InProgress => {
-            Verdict::new(Tone::Busy, with_trouble(format!("Items are being collected{}", progress())))
-        }
-        BackupPhase::WaitingForPluginOperations | BackupPhase::WaitingForPluginOperationsPartiallyFailed => {
-            let (ended, all) = (
-                status.backup_item_operations_completed + status.backup_item_operations_failed,
-                status.backup_item_operations_attempted,
-            );
-            Verdict::new(
-                Tone::Busy,
-                with_trouble(format!(
-                    "All items are collected; {ended} of {} have ended",
-                    counted(all, "operation")
-                )),
-            )
-        }
-        BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed => {
-            let blocked = blocked();
-            let (tone, sentence) = match blocked {
-                Some(_) => (Tone::Warn, "All items are collected, but storing them does not get on"),
-                None if backup.is_cancelled() => {
-                    (Tone::Busy, "It was cancelled; what was collected is being stored")
-                }
-                None => (Tone::Busy, "All items are collected and are being stored"),
-            };
-            Verdict::new(tone, with_trouble(sentence.to_owned())).because(blocked)
-        }
-        BackupPhase::Completed => Verdict::new(
-            Tone::Good,
-            match status.warnings {
-                ..=0 => "Everything was saved.".to_owned(),
-                warnings => format!("Everything was saved, with {}.", counted(warnings, "warning")),
+    type Operation = BackupOperation;
+
+    fn status(&self) -> WorkStatus<'_> {
+        let (phase, status) = (self.phase(), &self.status);
+        WorkStatus {
+            stage: phase.stage(),
+            phase: plain(phase.as_str()),
+            is_cancelled: self.is_cancelled(),
+            queue_position: status.queue_position,
+            errors: status.errors,
+            warnings: status.warnings,
+            started: status.start_timestamp.as_ref().map(|at| at.0),
+            completed: status.completion_timestamp.as_ref().map(|at| at.0),
+            items: status
+                .progress
+                .as_ref()
+                .map(|progress| Count { done: progress.items_backed_up, total: progress.total_items }),
+            operations: Attempts {
+                attempted: status.backup_item_operations_attempted,
+                completed: Some(status.backup_item_operations_completed),
+                failed: Some(status.backup_item_operations_failed),
             },
-        ),
-        BackupPhase::PartiallyFailed => {
-            let troubles = troubles(status.errors, status.warnings);
-            let troubles = if troubles.is_empty() { String::new() } else { format!(" ({troubles})") };
-            let cancelled = if backup.is_cancelled() { "It was cancelled. " } else { "" };
-            let sentence = format!("{cancelled}Something was not saved{troubles}; the rest can be restored.");
-            Verdict::new(Tone::Bad, sentence).because(status.failure_reason.as_deref().map(plain))
+            hooks: status.hook_status.as_ref().map(Attempts::from),
+            failure_reason: status.failure_reason.as_deref(),
+            validation_errors: &status.validation_errors,
         }
-        BackupPhase::Failed => Verdict::new(Tone::Bad, "It failed: there is nothing to restore from.")
-            .because(Some(
-                status
-                    .failure_reason
-                    .as_deref()
-                    .map_or_else(|| "The server gave no reason.".to_owned(), plain),
-            )),
-        BackupPhase::FailedValidation => {
-            Verdict::new(Tone::Bad, "It never ran: what it asks for is not possible.")
-                .because(status.validation_errors.iter().map(|error| plain(error)))
+    }
+
+    fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {
+        match status.stage {
+            stage if stage.is_terminal() && self.metadata.deletion_timestamp.is_some() => {
+                Some(Verdict::new(Tone::Busy, "It is being deleted."))
+            }
+            Stage::Deleting => Some(deletion(self)),
+            Stage::Finalizing { .. } => {
+                let blocked = self.annotations().get(labels::BLOCKED_ANNOTATION).map(|why| plain(why));
+                let (tone, sentence) = match blocked {
+                    Some(_) => (Tone::Warn, "All items are collected, but storing them does not get on"),
+                    None if status.is_cancelled => {
+                        (Tone::Busy, "It was cancelled; what was collected is being stored")
+                    }
+                    None => return None,
+                };
+                Some(Verdict::new(tone, status.with_troubles(sentence)).because(blocked))
+            }
+            _ => None,
         }
-        BackupPhase::Deleting => super::deletion::verdict(backup),
-        BackupPhase::Unknown(_) => Verdict::new(
-            Tone::Unknown,
-            "This phase is not known to this version of kubectl backup: it is shown, not judged.",
-        ),
+    }
+
+    fn key(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::backup(namespace, name)
+    }
+
+    fn footprint(&self, _: Option<&BackupSpec>) -> Footprint {
+        Footprint::of_backup(&self.spec)
+    }
+
+    fn as_backup(&self) -> Option<&Backup> {
+        Some(self)
+    }
+
+    fn source(&self) -> Option<&str> {
+        None
+    }
+
+    fn facts(&self, _: &Fetched<Option<Backup>>) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        facts.extend(
+            self.schedule().map(|name| Fact { title: "From", text: format!("schedule {}", plain(name)) }),
+        );
+        facts.push(Fact { title: "Scope", text: scope(&self.spec) });
+        if let Some(ttl) = self.spec.ttl.filter(|ttl| !ttl.is_zero() && self.status.expiration.is_none()) {
+            facts.push(Fact { title: "Kept", text: format!("{} from its start", human(ttl.as_secs())) });
+        }
+        facts
+    }
+
+    fn complete(&self, description: &mut Description, _: &Fetched<Option<Backup>>) {
+        let (status, stage) = (&self.status, self.phase().stage());
+        let deletion = description.deletions.known().and_then(|all| all.last());
+        if let (Stage::Deleting, Some(failed)) = (stage, deletion.filter(|last| !last.errors.is_empty())) {
+            "Its deletion has failed.".clone_into(&mut description.verdict);
+            (description.tone, description.causes) = (Tone::Bad, failed.errors.clone());
+        }
+        let place = description.location.value();
+        let restorable = restorable(stage, place);
+        if let (Tone::Good, "no", Some(place)) = (description.tone, restorable.answer, place) {
+            let cause = format!("It cannot be read now: location {} is Unavailable.", place.name);
+            description.tone = Tone::Warn;
+            description.causes.push(cause);
+        }
+        description.restorable = Some(restorable);
+        description.expires = status.expiration.as_ref().map(|at| at.0);
+        let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
+        let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
+        description.snapshots =
+            (attempted > 0).then_some(Attempts { attempted, completed: Some(completed), failed: None });
+    }
+
+    fn own_next(&self, description: &Description) -> Vec<String> {
+        let Description { name, namespace, tone, location, .. } = description;
+        let (stage, location) = (self.phase().stage(), location.value());
+        let unavailable = location.is_some_and(LocationSummary::is_unavailable);
+        let restore = format!("kubectl backup restore --from-backup={name} --wait");
+        let mut next = Vec::new();
+        if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
+            let one = location.map(|location| format!("kubectl backup locations describe {}", location.name));
+            next.push(one.unwrap_or_else(|| "kubectl backup locations".to_owned()));
+        }
+        match stage {
+            Stage::Completed if !unavailable => next.push(restore),
+            Stage::PartiallyFailed if unavailable => next.push(controller_log(namespace, name)),
+            Stage::PartiallyFailed => next.extend([format!("kubectl backup logs {name}"), restore]),
+            Stage::FailedValidation => next.push(format!("kubectl backup delete {name}")),
+            Stage::Deleting if *tone == Tone::Bad => {
+                next.push(format!("kubectl backup delete {name} --wait"));
+            }
+            _ => {}
+        }
+        next
     }
 }
 
-/// The verdict on an object that no controller has touched.
-pub(super) fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict {
-    let waited = created.map_or(0, |created| seconds(created, now));
-    let verdict = Verdict::new(Tone::Busy, "It waits for the controller.");
-    if waited < NOT_PICKED_UP {
-        return verdict;
-    }
-    Verdict { tone: Tone::Warn, ..verdict }
-        .because(Some(format!("Nobody has picked it up for {}: is the controller running?", human(waited))))
+/// What the store has locked of a backup that is being deleted.
+fn waits(backup: &Backup) -> Option<Waits> {
+    Waits::read(backup.annotations().get(labels::DELETION_WAITS_ANNOTATION).map(String::as_str))
 }
 
-/// The whole description.
-pub fn describe(facts: Facts<'_>, now: Timestamp) -> Description {
-    let Facts { backup, location, deletions, events, ledger, siblings, stored } = facts;
-    let (meta, status, phase) = (&backup.metadata, &backup.status, backup.phase());
-    let name = meta.name.clone().unwrap_or_default();
-    let namespace = meta.namespace.clone().unwrap_or_default();
-    let uid = meta.uid.clone().unwrap_or_default();
-
-    let location =
-        location.map(|location| location.as_ref().map(|location| LocationView::of(location, &name)));
-    let lock = ledger.map(|ledger| {
-        part::lock(
-            ledger.as_ref(),
-            &ObjectKey::backup(&namespace, &name),
-            &uid,
-            &Footprint::of_backup(&backup.spec),
-        )
-    });
-    let deletions = deletions.map(|requests| part::deletions(&requests, &name));
-    let mut verdict = verdict(backup, now);
-    if phase.is_active() {
-        verdict = waits_for_turn(&lock, phase == BackupPhase::New).unwrap_or(verdict);
-        verdict.causes.extend(in_the_way(&lock));
-    }
-    let place = location.known().and_then(Option::as_ref);
-    if phase == BackupPhase::Deleting
-        && let Some(failed) =
-            deletions.known().and_then(|all| all.last()).filter(|last| !last.errors.is_empty())
-    {
-        verdict = Verdict::new(Tone::Bad, "Its deletion has failed.").because(failed.errors.iter().cloned());
-    }
-    let restorable = restorable(&phase, place);
-    if let (true, Some(place)) = (verdict.tone == Tone::Good && restorable.answer == "no", place) {
-        verdict.tone = Tone::Warn;
-        verdict.causes.push(format!("It can not be read now: location {} is Unavailable.", place.name));
-    }
-    let description = Description {
-        api_version: API_VERSION,
-        kind: "BackupDescription",
-        name,
-        namespace,
-        uid,
-        phase: plain(phase.as_str()),
-        tone: verdict.tone,
-        verdict: verdict.sentence,
-        causes: verdict.causes,
-        restorable: Some(restorable),
-        created: meta.creation_timestamp.as_ref().map(|time| time.0),
-        started: status.start_timestamp.as_ref().map(|time| time.0),
-        completed: status.completion_timestamp.as_ref().map(|time| time.0),
-        expires: status.expiration.as_ref().map(|time| time.0),
-        errors: status.errors,
-        warnings: status.warnings,
-        items: status
-            .progress
-            .as_ref()
-            .map(|progress| Count { done: progress.items_backed_up, total: progress.total_items }),
-        operations: (status.backup_item_operations_attempted > 0).then_some(Attempts {
-            attempted: status.backup_item_operations_attempted,
-            completed: Some(status.backup_item_operations_completed),
-            failed: Some(status.backup_item_operations_failed),
-        }),
-        hooks: status.hook_status.as_ref().filter(|hooks| hooks.hooks_attempted > 0).map(|hooks| Attempts {
-            attempted: hooks.hooks_attempted,
-            completed: None,
-            failed: Some(hooks.hooks_failed),
-        }),
-        snapshots: snapshots(backup),
-        facts: own_facts(backup),
-        timeline: timeline(
-            [
-                meta.creation_timestamp.as_ref(),
-                status.start_timestamp.as_ref(),
-                status.completion_timestamp.as_ref(),
-            ],
-            &stored,
-        ),
-        previous: siblings.map(|all| part::previous(&all, backup)),
-        stored,
-        location,
-        lock,
-        deletions,
-        events: events.map(|events| part::events(&events)),
-        next: Vec::new(),
-    };
-    Description { next: next::for_backup(&description, &phase), ..description }
+/// How its deletion stands: at work, or waiting for what the store has locked.
+fn deletion(backup: &Backup) -> Verdict {
+    let verdict = Verdict::new(Tone::Busy, "It is being deleted, with all that is stored of it.");
+    let Some(waits) = waits(backup) else { return verdict };
+    let again = waits.again.strftime("%Y-%m-%dT%H:%M:%SZ");
+    verdict.because([
+        plain(&format!("{waits}.")),
+        format!("It ends by itself; it is looked at again at {again}."),
+    ])
 }
 
-/// The verdict on an object that nobody has touched because its turn has not come.
-pub(super) fn waits_for_turn(lock: &Part<LockView>, untouched: bool) -> Option<Verdict> {
-    let lock = lock.known().filter(|lock| untouched && lock.is_waiting())?;
-    let named = |other: &part::HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
-    let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
-    let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
-    Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
+/// Until when the store has locked it, for a list.
+fn locked(backup: &Backup) -> Option<String> {
+    let until = |at: Timestamp| format!("locked until {}", at.strftime("%Y-%m-%d %H:%MZ"));
+    Some(waits(backup)?.until.map_or_else(|| "legal hold".to_owned(), until))
 }
 
-/// One sentence for each claim that it can't stand beside.
-pub(super) fn in_the_way(lock: &Part<LockView>) -> Vec<String> {
-    let Some(lock) = lock.known().filter(|lock| !lock.is_active()) else { return Vec::new() };
-    lock.in_the_way
-        .iter()
-        .map(|other| {
-            format!(
-                "{} {}/{} is in the way ({} since {}).",
-                other.kind, other.namespace, other.name, other.state, other.since
-            )
-        })
-        .collect()
-}
-
-fn restorable(phase: &BackupPhase, location: Option<&LocationView>) -> Restorable {
-    let (answer, why) = match phase {
-        BackupPhase::Completed => ("yes", ""),
-        BackupPhase::PartiallyFailed => ("partly", "all but the items with errors"),
-        BackupPhase::Failed | BackupPhase::FailedValidation | BackupPhase::Deleting => ("no", ""),
-        BackupPhase::Unknown(_) => ("unknown", ""),
+fn restorable(stage: Stage, location: Option<&LocationSummary>) -> Restorable {
+    let (answer, why) = match stage {
+        Stage::Completed => ("yes", ""),
+        Stage::PartiallyFailed => ("partly", "all but the items with errors"),
+        Stage::Failed | Stage::FailedValidation | Stage::Deleting => ("no", ""),
+        Stage::Unknown => ("unknown", ""),
         _ => ("later", "once it has ended"),
     };
     match location {
@@ -284,114 +233,43 @@ fn restorable(phase: &BackupPhase, location: Option<&LocationView>) -> Restorabl
     }
 }
 
-fn snapshots(backup: &Backup) -> Option<Attempts> {
-    let status = &backup.status;
-    let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
-    let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
-    (attempted > 0).then_some(Attempts { attempted, completed: Some(completed), failed: None })
-}
-
-/// Created, started, operations over, ended; the last two as far as they are known.
-pub(super) fn timeline(known: [Option<&Time>; 3], stored: &Stored) -> Vec<Moment> {
-    let operations = stored.item_operations.known().and_then(Option::as_ref);
-    let over = operations
-        .filter(|all| all.iter().all(OperationView::has_ended))
-        .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
-    let [created, started, ended] = known.map(|time| time.map(|time| time.0));
-    // One that came from a bucket was created here long after it ran.
-    let created = created.filter(|at| started.is_none_or(|started| *at <= started));
-    let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
-    let mut moments: Vec<Moment> =
-        moments.into_iter().filter_map(|(at, what)| Some(Moment { at: at?, what })).collect();
-    moments.sort_by_key(|moment| moment.at);
-    moments
-}
-
-fn own_facts(backup: &Backup) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    if let Some(schedule) =
-        backup.metadata.labels.as_ref().and_then(|labels| labels.get(labels::SCHEDULE_NAME))
-    {
-        facts.push(Fact { title: "From", text: format!("schedule {}", plain(schedule)) });
-    }
-    facts.push(Fact { title: "Scope", text: scope(&backup.spec) });
-    if let Some(ttl) = backup.spec.ttl.filter(|ttl| !ttl.is_zero() && backup.status.expiration.is_none()) {
-        facts.push(Fact { title: "Kept", text: format!("{} from its start", human(ttl.as_secs())) });
-    }
-    facts
-}
-
 /// What the backup is about, defaults left out: "all namespaces", "namespaces shop, db; resources pods; labels app=x".
-pub fn scope(spec: &BackupSpec) -> String {
+pub(crate) fn scope(spec: &BackupSpec) -> String {
+    let filter = |what: &str, included: &[String], excluded: &[String]| match (
+        is_everything(included),
+        excluded.is_empty(),
+    ) {
+        (true, true) => None,
+        (true, false) => Some(format!("all {what} except {}", list(excluded))),
+        (false, true) => Some(format!("{what} {}", list(included))),
+        (false, false) => Some(format!("{what} {} except {}", list(included), list(excluded))),
+    };
+    let resources = [
+        filter("resources", &spec.included_resources, &spec.excluded_resources),
+        filter(
+            "cluster-scoped resources",
+            &spec.included_cluster_scoped_resources,
+            &spec.excluded_cluster_scoped_resources,
+        ),
+        filter(
+            "namespaced resources",
+            &spec.included_namespace_scoped_resources,
+            &spec.excluded_namespace_scoped_resources,
+        ),
+    ];
     let mut parts = vec![namespaces(&spec.included_namespaces, &spec.excluded_namespaces)];
-    let mut filter = |what: &str, included: &[String], excluded: &[String]| {
-        let everything = included.is_empty() || included.iter().any(|one| one == "*");
-        match (everything, excluded.is_empty()) {
-            (true, true) => {}
-            (true, false) => parts.push(format!("all {what} except {}", list(excluded))),
-            (false, true) => parts.push(format!("{what} {}", list(included))),
-            (false, false) => parts.push(format!("{what} {} except {}", list(included), list(excluded))),
-        }
-    };
-    filter("resources", &spec.included_resources, &spec.excluded_resources);
-    filter(
-        "cluster-scoped resources",
-        &spec.included_cluster_scoped_resources,
-        &spec.excluded_cluster_scoped_resources,
-    );
-    filter(
-        "namespaced resources",
-        &spec.included_namespace_scoped_resources,
-        &spec.excluded_namespace_scoped_resources,
-    );
-    match spec.include_cluster_resources {
-        Some(true) => parts.push("with cluster-scoped resources".to_owned()),
-        Some(false) => parts.push("without cluster-scoped resources".to_owned()),
-        None => {}
-    }
-    parts.extend(selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()));
+    parts.extend(resources.into_iter().flatten());
+    let (one, several) = (spec.label_selector.as_ref(), spec.or_label_selectors.as_deref());
+    parts.extend(filters(spec.include_cluster_resources, one, several));
     parts.join("; ")
-}
-
-/// "all namespaces except kube-system".
-pub(super) fn namespaces(included: &[String], excluded: &[String]) -> String {
-    let everything = included.is_empty() || included.iter().any(|one| one == "*");
-    let base = if everything {
-        "all namespaces".to_owned()
-    } else if let [one] = included {
-        format!("namespace {}", plain(one))
-    } else {
-        format!("namespaces {}", list(included))
-    };
-    if excluded.is_empty() { base } else { format!("{base} except {}", list(excluded)) }
-}
-
-/// "labels app=shop", "labels app=shop or app=db".
-pub(super) fn selectors(
-    selector: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
-    or: Option<&[k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector]>,
-) -> Option<String> {
-    let all: Vec<String> = selector
-        .into_iter()
-        .chain(or.into_iter().flatten())
-        .map(selector::show)
-        .filter(|text| !text.is_empty())
-        .collect();
-    (!all.is_empty()).then(|| format!("labels {}", plain(&all.join(" or "))))
-}
-
-/// The first names, and how many more, so that a screen stays a screen.
-pub(super) fn list(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::BackupStatus;
+    use backup_core::api::{BackupPhase, BackupStatus};
 
     use super::*;
+    use crate::view::workload::verdict;
 
     fn backup(phase: &str) -> Backup {
         let phase = Some(BackupPhase::from(phase));

@@ -1,164 +1,134 @@
 //! The document behind `describe`: what a person sees, and what `-o json` prints.
 
+use backup_core::api::common::HookStatus;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{
-    part::{DeletionView, EventView, LocationView, LockView, Part, RunView},
-    stored::Stored,
-};
-use crate::print::style::Tone;
+use super::{DeletionView, EventView, LocationSummary, LockView, RunView, Stored};
+use crate::{fetched::Fetched, print::Tone};
 
 /// Version of the document. A field is added without a new version; one is taken away or changed only with it.
-pub const API_VERSION: &str = "kubectl-backup/v1";
+pub(crate) const API_VERSION: &str = "kubectl-backup/v1";
 
 /// One backup or restore: the verdict, its causes, the evidence, what to do next.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Description {
-    /// [`API_VERSION`].
-    pub api_version: &'static str,
-    /// `BackupDescription` or `RestoreDescription`.
-    pub kind: &'static str,
-    /// Name of the object.
-    pub name: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its uid.
-    pub uid: String,
+pub(crate) struct Description {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
     /// The phase, as the server wrote it.
-    pub phase: String,
-    /// How it stands.
-    pub tone: Tone,
-    /// How it stands, in one sentence.
-    pub verdict: String,
-    /// Why, one sentence each.
-    pub causes: Vec<String>,
+    pub(crate) phase: String,
+    pub(crate) tone: Tone,
+    pub(crate) verdict: String,
+    pub(crate) causes: Vec<String>,
     /// Whether a backup can be restored; nothing for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub restorable: Option<Restorable>,
-    /// When the object was created.
-    pub created: Option<Timestamp>,
-    /// When work began.
-    pub started: Option<Timestamp>,
-    /// When it ended.
-    pub completed: Option<Timestamp>,
-    /// When a backup may be deleted.
+    pub(crate) restorable: Option<Restorable>,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) completed: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<Timestamp>,
-    /// Errors counted.
-    pub errors: i64,
-    /// Warnings counted.
-    pub warnings: i64,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) errors: i64,
+    pub(crate) warnings: i64,
     /// Items done, of how many.
-    pub items: Option<Count>,
-    /// Asynchronous operations.
-    pub operations: Option<Attempts>,
-    /// Hooks.
-    pub hooks: Option<Attempts>,
-    /// Volume snapshots.
-    pub snapshots: Option<Attempts>,
+    pub(crate) items: Option<Count>,
+    pub(crate) operations: Option<Attempts>,
+    pub(crate) hooks: Option<Attempts>,
+    pub(crate) snapshots: Option<Attempts>,
     /// Facts that differ from the defaults, as title and text.
-    pub facts: Vec<Fact>,
+    pub(crate) facts: Vec<Fact>,
     /// What happened when, oldest first, as far as it is written down.
-    pub timeline: Vec<Moment>,
+    pub(crate) timeline: Vec<Moment>,
     /// The run of the same schedule before this one; nothing for a restore.
-    pub previous: Part<Option<RunView>>,
-    /// What is told in files in the store.
+    pub(crate) previous: Fetched<Option<RunView>>,
     #[serde(flatten)]
-    pub stored: Stored,
+    pub(crate) stored: Stored,
     /// Where the backup is stored (that of a restore: where it is read).
-    pub location: Part<Option<LocationView>>,
-    /// How it stands to the lock.
-    pub lock: Part<LockView>,
-    /// Requests to delete a backup.
-    pub deletions: Part<Vec<DeletionView>>,
-    /// Events about it.
-    pub events: Part<Vec<EventView>>,
-    /// What to type next.
-    pub next: Vec<String>,
+    pub(crate) location: Fetched<Option<LocationSummary>>,
+    pub(crate) lock: Fetched<LockView>,
+    pub(crate) deletions: Fetched<Vec<DeletionView>>,
+    pub(crate) events: Fetched<Vec<EventView>>,
+    pub(crate) next: Vec<String>,
 }
 
-/// Done, of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Count {
-    /// Done.
-    pub done: i64,
+pub(crate) struct Count {
+    pub(crate) done: i64,
     /// Of how many; grows while collecting.
-    pub total: i64,
+    pub(crate) total: i64,
 }
 
 /// Started, and how they ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Attempts {
-    /// Started.
-    pub attempted: i64,
+pub(crate) struct Attempts {
+    pub(crate) attempted: i64,
     /// Ended well, where that is counted.
-    pub completed: Option<i64>,
-    /// Failed, where that is counted.
-    pub failed: Option<i64>,
+    pub(crate) completed: Option<i64>,
+    pub(crate) failed: Option<i64>,
 }
 
-/// A title and its text.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fact {
-    /// "Scope".
-    pub title: &'static str,
-    /// "namespaces shop, db".
-    pub text: String,
+impl Attempts {
+    pub(crate) fn ended(&self) -> i64 {
+        self.completed.unwrap_or_default() + self.failed.unwrap_or_default()
+    }
 }
 
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moment {
-    /// When.
-    pub at: Timestamp,
-    /// "started".
-    pub what: &'static str,
+impl From<&HookStatus> for Attempts {
+    fn from(hooks: &HookStatus) -> Self {
+        Self { attempted: hooks.hooks_attempted, completed: None, failed: Some(hooks.hooks_failed) }
+    }
 }
 
-/// Whether a backup can be restored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Restorable {
+pub(crate) struct Fact {
+    pub(crate) title: &'static str,
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Moment {
+    pub(crate) at: Timestamp,
+    pub(crate) what: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Restorable {
     /// `yes`, `partly`, `no`, `later`, `unknown`.
-    pub answer: &'static str,
-    /// More about it, if there is.
+    pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// How something stands: the sign, the sentence, the causes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// How it stands.
-    pub tone: Tone,
-    /// One sentence.
-    pub sentence: String,
-    /// Why, one sentence each.
-    pub causes: Vec<String>,
+pub(crate) struct Verdict {
+    pub(crate) tone: Tone,
+    pub(crate) sentence: String,
+    pub(crate) causes: Vec<String>,
 }
 
 impl Verdict {
-    /// A verdict without causes.
-    pub fn new(tone: Tone, sentence: impl Into<String>) -> Self {
+    pub(crate) fn new(tone: Tone, sentence: impl Into<String>) -> Self {
         Self { tone, sentence: sentence.into(), causes: Vec::new() }
     }
 
-    /// With causes.
     #[must_use]
-    pub fn because(mut self, causes: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn because(mut self, causes: impl IntoIterator<Item = String>) -> Self {
         self.causes.extend(causes.into_iter().filter(|cause| !cause.is_empty()));
         self
     }
 }
 
-/// "1 error", "3 errors".
-pub fn counted(n: i64, what: &str) -> String {
+pub(crate) fn counted(n: i64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// "2 errors and 17 warnings", "1 warning"; nothing for none.
-pub fn troubles(errors: i64, warnings: i64) -> String {
+pub(crate) fn troubles(errors: i64, warnings: i64) -> String {
     match (errors, warnings) {
         (..=0, ..=0) => String::new(),
         (_, ..=0) => counted(errors, "error"),

@@ -4,65 +4,52 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::description::API_VERSION;
-use crate::print::style::{Style, Tone};
+use super::API_VERSION;
+use crate::print::{Style, Tone};
 
 /// What `doctor -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `DoctorReport`.
-    pub kind: &'static str,
-    /// Namespace of the installation.
-    pub namespace: String,
-    /// Whether something is broken.
-    pub broken: bool,
-    /// What was found, check by check.
-    pub findings: Vec<Finding>,
+pub(crate) struct Report {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) broken: bool,
+    pub(crate) findings: Vec<Finding>,
 }
 
-/// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What was looked at: a fixed word.
-    pub check: &'static str,
+    pub(crate) check: &'static str,
     /// `good`, `warn` (worth a look), `bad` (broken) or `unknown` (could not be asked).
-    pub tone: Tone,
-    /// What was seen.
-    pub text: String,
-    /// What to do.
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
 }
 
 impl Finding {
-    /// Nothing to do.
-    pub fn good(check: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn good(check: &'static str, text: impl Into<String>) -> Self {
         Self { check, tone: Tone::Good, text: text.into(), remedy: None }
     }
 
-    /// Worth a look.
-    pub fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { check, tone: Tone::Warn, text: text.into(), remedy: Some(remedy.into()) }
     }
 
-    /// Broken.
-    pub fn bad(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn bad(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { check, tone: Tone::Bad, text: text.into(), remedy: Some(remedy.into()) }
     }
 
-    /// It could not be asked.
-    pub fn unknown(check: &'static str, why: &str, remedy: Option<String>) -> Self {
+    pub(crate) fn unknown(check: &'static str, why: &str, remedy: Option<String>) -> Self {
         Self { check, tone: Tone::Unknown, text: format!("not known: {why}"), remedy }
     }
 }
 
 impl Report {
-    /// The findings in the order of the checks.
-    pub fn new(namespace: &str, findings: Vec<Finding>) -> Self {
+    pub(crate) fn new(namespace: &str, findings: Vec<Finding>) -> Self {
         let broken = findings.iter().any(|finding| finding.tone == Tone::Bad);
         Self {
             api_version: API_VERSION,
@@ -74,7 +61,7 @@ impl Report {
     }
 
     /// A line each, and its remedy below.
-    pub fn text(&self, style: Style) -> String {
+    pub(crate) fn text(&self, style: Style) -> String {
         let mut text = String::new();
         for Finding { check, tone, text: seen, remedy } in &self.findings {
             let sign = style.tone(*tone, tone.sign());

@@ -1,7 +1,7 @@
-//! Locations: rows of `locations get`, and the document behind `locations describe`. Pure.
+//! Locations: rows of `locations get` and `locations snapshots`, and the document behind `locations describe`. Pure.
 
 use backup_core::{
-    api::{BackupStorageLocation, backup_storage_location::LocationPhase},
+    api::{BackupStorageLocation, VolumeSnapshotLocation, backup_storage_location::LocationPhase},
     bucket::Facts,
     labels::BUCKET_ANNOTATION,
 };
@@ -9,87 +9,96 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::{description::API_VERSION, sync};
-use crate::print::{
-    age::{ago, human, seconds},
-    style::{Style, Tone},
-    table::plain,
+use super::{
+    API_VERSION, Columns, TableKind, sync,
+    table_kind::{age, dash},
 };
+use crate::print::{Style, Tone, ago, plain};
 
-/// Headers of locations; the first [`NARROW`] unless wide.
-pub const HEADERS: [&str; 10] = [
-    "NAME",
-    "PHASE",
-    "PROVIDER",
-    "BUCKET/PREFIX",
-    "CHECKED",
-    "ACCESS",
-    "DEFAULT",
-    "SYNCED",
-    "OBJECT LOCK",
-    "MESSAGE",
-];
-/// Columns unless wide.
-pub const NARROW: usize = 7;
+impl TableKind for BackupStorageLocation {
+    const KIND: &'static str = "backupstoragelocation";
+    const COLUMNS: Columns = Columns {
+        headers: &[
+            "NAME",
+            "PHASE",
+            "PROVIDER",
+            "BUCKET/PREFIX",
+            "CHECKED",
+            "ACCESS",
+            "DEFAULT",
+            "SYNCED",
+            "OBJECT LOCK",
+            "MESSAGE",
+        ],
+        narrow: 7,
+        status: 1,
+    };
 
-/// A location's row, all columns.
-pub fn row(location: &BackupStorageLocation, now: Timestamp, style: Style) -> Vec<String> {
-    let view = describe(location);
-    let dash = || "-".to_owned();
-    let age = |time: Option<Timestamp>| time.map_or_else(dash, |at| human(seconds(at, now).max(0)));
-    vec![
-        view.name,
-        style.tone(view.tone, &view.phase),
-        view.provider,
-        view.place,
-        age(view.checked),
-        view.access,
-        if view.is_default { "yes".to_owned() } else { String::new() },
-        age(view.synced),
-        view.bucket.as_ref().and_then(|facts| facts.lock.as_ref()).map_or_else(dash, ToString::to_string),
-        view.message.unwrap_or_default(),
-    ]
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        let view = describe(self);
+        vec![
+            view.name,
+            style.tone(view.tone, &view.phase),
+            view.provider,
+            view.place,
+            age(view.checked, now),
+            view.access,
+            if view.is_default { "yes".to_owned() } else { String::new() },
+            age(view.synced, now),
+            view.bucket.as_ref().and_then(|facts| facts.lock.as_ref()).map_or_else(dash, ToString::to_string),
+            view.message.unwrap_or_default(),
+        ]
+    }
+}
+
+impl TableKind for VolumeSnapshotLocation {
+    const KIND: &'static str = "volumesnapshotlocation";
+    // They have no status: nothing looks whether they can be used before a backup does.
+    const COLUMNS: Columns =
+        Columns { headers: &["NAME", "PROVIDER", "AGE", "CREDENTIAL", "CONFIG"], narrow: 3, status: 1 };
+
+    /// Of the credential only where it lies.
+    fn row(&self, now: Timestamp, _: Style) -> Vec<String> {
+        let spec = &self.spec;
+        let credential = spec.credential.as_ref().map(|secret| format!("{}/{}", secret.name, secret.key));
+        let config: Vec<String> = spec.config.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        vec![
+            self.name_any(),
+            plain(&spec.provider),
+            age(self.metadata.creation_timestamp.as_ref().map(|at| at.0), now),
+            credential.map_or_else(dash, |place| plain(&place)),
+            plain(&config.join(",")),
+        ]
+    }
 }
 
 /// What `locations describe -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LocationView {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `LocationDescription`.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
+pub(crate) struct LocationDescription {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
     /// Its phase; `New` before it was looked at.
-    pub phase: String,
-    /// How it stands.
-    pub tone: Tone,
-    /// Why it can't be used.
+    pub(crate) phase: String,
+    pub(crate) tone: Tone,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// Who stores it.
-    pub provider: String,
-    /// Bucket and prefix.
-    pub place: String,
-    /// ReadWrite or ReadOnly.
-    pub access: String,
+    pub(crate) message: Option<String>,
+    pub(crate) provider: String,
+    pub(crate) place: String,
+    pub(crate) access: String,
     /// Whether backups that name no location go there.
-    pub is_default: bool,
-    /// When it was looked at last.
-    pub checked: Option<Timestamp>,
-    /// When it was compared with the cluster last.
-    pub synced: Option<Timestamp>,
-    /// What is known of its bucket.
+    pub(crate) is_default: bool,
+    pub(crate) checked: Option<Timestamp>,
+    pub(crate) synced: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<Facts>,
+    pub(crate) bucket: Option<Facts>,
     /// What came of the last comparison, in short; nothing if there is nothing to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sync_problem: Option<String>,
+    pub(crate) sync_problem: Option<String>,
 }
 
-/// The document.
-pub fn describe(location: &BackupStorageLocation) -> LocationView {
+pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription {
     let (spec, status) = (&location.spec, &location.status);
     let prefix = spec.object_storage.prefix.as_deref().filter(|prefix| !prefix.is_empty());
     let place = [Some(spec.object_storage.bucket.as_str()), prefix].into_iter().flatten().collect::<Vec<_>>();
@@ -100,7 +109,7 @@ pub fn describe(location: &BackupStorageLocation) -> LocationView {
         Some(phase) => (plain(phase.as_str()), Tone::Unknown),
     };
     let pass = sync::location(location).last_pass;
-    LocationView {
+    LocationDescription {
         api_version: API_VERSION,
         kind: "LocationDescription",
         name: location.name_any(),
@@ -124,9 +133,8 @@ pub fn describe(location: &BackupStorageLocation) -> LocationView {
     }
 }
 
-impl LocationView {
-    /// The screen.
-    pub fn text(&self, now: Timestamp, style: Style) -> String {
+impl LocationDescription {
+    pub(crate) fn text(&self, now: Timestamp, style: Style) -> String {
         let mark = if self.is_default { "   default" } else { "" };
         let mut lines = vec![format!(
             "{} {}   {}{mark}",

@@ -1,159 +1,131 @@
 //! The locks of installations: who holds, who waits, and what is odd about it. Pure.
 
-pub mod changes;
+pub(crate) mod changes;
+pub(crate) mod screen;
 
 use backup_lock::{
     Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
 };
 use serde::Serialize;
 
-use super::description::API_VERSION;
-use crate::print::{style::Tone, table::plain};
+use super::API_VERSION;
+use crate::print::{Tone, plain};
 
-/// A ledger as it was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub(crate) struct FoundLedger {
     /// Namespace of its Lease: that of its installation.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Its scope; empty if its Lease does not say.
-    pub scope: String,
-    /// Name of its Lease.
-    pub lease: String,
-    /// Name of its profile.
-    pub profile: String,
+    pub(crate) scope: String,
+    pub(crate) lease: String,
+    pub(crate) profile: String,
     /// The ledger, or what is wrong with it and what to do.
-    pub ledger: Result<Ledger, Damage>,
+    pub(crate) ledger: Result<Ledger, Damage>,
 }
 
-/// A ledger that can't be shown.
+/// A ledger that cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub(crate) struct Damage {
     /// One word: Unreadable, Newer, BeingDeleted, Lost.
-    pub status: &'static str,
-    /// What is wrong.
-    pub problem: String,
-    /// What to do.
-    pub remedy: String,
+    pub(crate) status: &'static str,
+    pub(crate) problem: String,
+    pub(crate) remedy: String,
 }
 
 /// A stored object whose work has not ended, and what it touches.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    /// The object.
-    pub object: Observed,
-    /// What it touches.
-    pub footprint: Footprint,
+pub(crate) struct UnendedObject {
+    pub(crate) object: Observed,
+    pub(crate) footprint: Footprint,
 }
 
 /// All locks, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LockList {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `LockList`.
-    pub kind: &'static str,
-    /// Namespace of the installation.
-    pub namespace: String,
-    /// The scopes, by namespace and name.
-    pub scopes: Vec<ScopeView>,
+pub(crate) struct LockList {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) scopes: Vec<ScopeView>,
     /// What could not be looked for, one sentence each.
-    pub unchecked: Vec<String>,
+    pub(crate) unchecked: Vec<String>,
 }
 
-/// A scope.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ScopeView {
+pub(crate) struct ScopeView {
     /// Namespace of its ledger, or where one would be.
-    pub namespace: String,
-    /// Its name.
-    pub scope: String,
-    /// Name of the profile.
-    pub profile: String,
+    pub(crate) namespace: String,
+    pub(crate) scope: String,
+    pub(crate) profile: String,
     /// Name of the Lease that is its ledger; nothing: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<String>,
+    pub(crate) lease: Option<String>,
     /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost; None.
-    pub status: String,
+    pub(crate) status: String,
     /// One more at every exclusive grant and every forced release.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
     /// What is wrong, or not as usual.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-    /// What to do about it.
+    pub(crate) problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
     /// Who holds and who waits, in the order in which they came.
-    pub entries: Vec<EntryView>,
+    pub(crate) entries: Vec<EntryView>,
     /// Objects that have not ended, and stand in no ledger.
-    pub unclaimed: Vec<UnclaimedView>,
+    pub(crate) unclaimed: Vec<UnclaimedView>,
 }
 
-/// One entry of a ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EntryView {
+pub(crate) struct EntryView {
     /// Backup, Restore, DeleteBackupRequest, Deletion or Hold.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Uid of the object.
-    pub uid: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
     /// Intent, Collected, Waiting, Reserved, Settling or Active.
-    pub state: String,
-    /// Since when, RFC 3339.
-    pub since: String,
-    /// The epoch in which it was granted.
-    pub epoch: u64,
+    pub(crate) state: String,
+    pub(crate) since: String,
+    pub(crate) epoch: u64,
     /// What it reads or writes, in words.
-    pub touches: String,
-    /// Whom it waits for.
+    pub(crate) touches: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waits_for: Vec<String>,
+    pub(crate) waits_for: Vec<String>,
     /// Who has a place beside it that it conflicts with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<String>,
+    pub(crate) beside: Vec<String>,
     /// Its object was not found for a while; it is freed at the next look.
-    pub suspect: bool,
-    /// It was admitted although others were in its way.
-    pub forced: bool,
+    pub(crate) suspect: bool,
+    pub(crate) forced: bool,
     /// Who holds and why, or why it was forced.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub note: String,
+    pub(crate) note: String,
 }
 
 /// An object that runs, or wants to, without a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct UnclaimedView {
-    /// Backup or Restore.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Its phase.
-    pub phase: String,
+pub(crate) struct UnclaimedView {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) phase: String,
     /// When it was created, RFC 3339.
-    pub created: String,
-    /// What it touches, in words.
-    pub touches: String,
+    pub(crate) created: String,
+    pub(crate) touches: String,
     /// Who has a place that it conflicts with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<String>,
+    pub(crate) beside: Vec<String>,
 }
 
 /// The locks that were found, and what has no claim though a ledger could have one; with a scope, only that one.
-pub fn locks(
+pub(crate) fn locks(
     namespace: &str,
-    found: &[Found],
-    seen: &[Seen],
+    found: &[FoundLedger],
+    seen: &[UnendedObject],
     unchecked: Vec<String>,
     only: Option<&str>,
 ) -> LockList {
@@ -190,12 +162,12 @@ pub fn locks(
     }
 }
 
-/// The name of the profile that a scope belongs to, as its name tells.
-pub fn profile_of(scope: &str) -> &str {
+/// The name of the profile that a scope belongs to, by the beginning of its name.
+pub(crate) fn profile_of(scope: &str) -> &str {
     if scope == VELERO_SCOPE { "velero" } else { scope.split('/').next().unwrap_or_default() }
 }
 
-fn scope(found: &Found, seen: &[Seen]) -> ScopeView {
+fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
     let mut view = ScopeView {
         namespace: plain(&found.namespace),
         scope: if found.scope.is_empty() { "?".to_owned() } else { plain(&found.scope) },
@@ -234,7 +206,7 @@ fn scope(found: &Found, seen: &[Seen]) -> ScopeView {
 }
 
 /// Whether an object has a place, or waits for one.
-pub fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
+pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
     ledger.entry(&object.key, &object.uid).is_some_and(|entry| entry.state >= State::Waiting)
 }
 
@@ -252,8 +224,7 @@ fn unusual(status: Status) -> (Option<String>, Option<String>) {
     (Some(problem.to_owned()), Some(remedy.to_owned()))
 }
 
-/// One entry, as it is shown.
-pub fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope: &str) -> EntryView {
+pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope: &str) -> EntryView {
     let waits = entry.state == State::Waiting;
     let ahead = if waits { ledger.behind(key, &entry.uid).holders } else { Vec::new() };
     let placed = entry.state >= State::Reserved;
@@ -284,8 +255,8 @@ fn beside(ledger: &Ledger, key: &ObjectKey, footprint: &Footprint) -> Vec<String
     ledger.claims.iter().filter(conflicts).map(|claim| named(&claim.key)).collect()
 }
 
-fn unclaimed(seen: &Seen, ledger: Option<&Ledger>) -> UnclaimedView {
-    let Seen { object, footprint } = seen;
+fn unclaimed(seen: &UnendedObject, ledger: Option<&Ledger>) -> UnclaimedView {
+    let UnendedObject { object, footprint } = seen;
     UnclaimedView {
         kind: object.key.kind.to_string(),
         namespace: plain(&object.key.namespace),
@@ -299,18 +270,17 @@ fn unclaimed(seen: &Seen, ledger: Option<&Ledger>) -> UnclaimedView {
 }
 
 /// What a footprint is, in words; where a scope is one database cluster, it is all of it.
-pub fn touches(footprint: &Footprint, scope: &str) -> String {
+pub(crate) fn touches(footprint: &Footprint, scope: &str) -> String {
     if scope.contains('/') { "all of the scope".to_owned() } else { plain(&footprint.to_string()) }
 }
 
 /// Kind, namespace and name, harmless to a terminal.
-pub fn named(key: &ObjectKey) -> String {
+pub(crate) fn named(key: &ObjectKey) -> String {
     plain(&key.to_string())
 }
 
 impl ScopeView {
-    /// How it stands.
-    pub fn tone(&self) -> Tone {
+    pub(crate) fn tone(&self) -> Tone {
         match self.status.as_str() {
             "Open" if self.unclaimed.is_empty() => Tone::Good,
             "Open" | "Opening" | "Closed" | "None" => Tone::Warn,
@@ -321,12 +291,12 @@ impl ScopeView {
 
 impl EntryView {
     /// The word that `locks release` takes: `restore/velero/back-again`.
-    pub fn handle(&self) -> String {
+    pub(crate) fn handle(&self) -> String {
         format!("{}/{}/{}", self.kind.to_lowercase(), self.namespace, self.name)
     }
 
     /// Whom it waits for, and what is odd about it.
-    pub fn remarks(&self) -> String {
+    pub(crate) fn remarks(&self) -> String {
         let mut parts = Vec::new();
         if !self.waits_for.is_empty() {
             parts.push(format!("waits for {}", few(&self.waits_for)));
@@ -357,7 +327,7 @@ impl EntryView {
 
 impl UnclaimedView {
     /// Its phase, and whom it stands beside.
-    pub fn remarks(&self) -> String {
+    pub(crate) fn remarks(&self) -> String {
         let beside =
             if self.beside.is_empty() { String::new() } else { format!("; beside {}", few(&self.beside)) };
         format!("{}{beside}", self.phase)
@@ -365,7 +335,7 @@ impl UnclaimedView {
 }
 
 /// The first three, and how many more.
-pub fn few(names: &[String]) -> String {
+pub(crate) fn few(names: &[String]) -> String {
     let shown = names.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > 3 { format!("{shown} and {} more", names.len() - 3) } else { shown }
 }

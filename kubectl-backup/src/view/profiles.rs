@@ -1,83 +1,77 @@
 //! Profiles, what a cluster serves of them, and the policy in force. Pure.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use backup_core::profile::{KindRule, Mode, OnConflict, Policy, Profile, ScopeRule};
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use super::{description::API_VERSION, part::Part};
-use crate::print::table::plain;
+use super::API_VERSION;
+use crate::{
+    cli::Output,
+    error::Problem,
+    fetched::Fetched,
+    print::{Style, json, plain, table},
+};
 
 /// The profiles, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProfileList {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `ProfileList`.
-    pub kind: &'static str,
-    /// The profiles, Velero's first.
-    pub profiles: Vec<ProfileView>,
+pub(crate) struct ProfileList {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) profiles: Vec<ProfileView>,
     /// What could not be known, one sentence each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
-/// One profile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProfileView {
-    /// Its name.
-    pub name: String,
-    /// Its kinds.
-    pub kinds: Vec<KindView>,
+pub(crate) struct ProfileView {
+    pub(crate) name: String,
+    pub(crate) kinds: Vec<KindView>,
     /// Whether the webhook keeps its objects apart.
-    pub is_guarded: Part<bool>,
+    pub(crate) is_guarded: Fetched<bool>,
     /// What becomes of conflicts; where `policyFrom` names no flags, as the profile says.
-    pub policy: PolicyView,
+    pub(crate) policy: PolicyView,
     /// Where the policy comes from: `profile`, and flags of the webhook that go over it.
-    pub policy_from: Part<Vec<String>>,
-    /// The profile itself.
-    pub definition: Profile,
+    pub(crate) policy_from: Fetched<Vec<String>>,
+    pub(crate) definition: Profile,
 }
 
-/// A kind of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KindView {
-    /// Plural and group.
-    pub resource: String,
-    /// Whether the cluster serves it.
-    pub is_served: Part<bool>,
+pub(crate) struct KindView {
+    pub(crate) resource: String,
+    pub(crate) is_served: Fetched<bool>,
 }
 
-/// What becomes of conflicts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PolicyView {
-    /// Whether a conflict is refused or only told.
-    pub mode: Mode,
-    /// What becomes of a restore that meets one.
-    pub on_conflict_restore: OnConflict,
-    /// What becomes of a backup that meets one.
-    pub on_conflict_backup: OnConflict,
-    /// Whether two backups of one scope are one.
-    pub backups_exclude_each_other: bool,
+pub(crate) struct PolicyView {
+    pub(crate) mode: Mode,
+    pub(crate) on_conflict_restore: OnConflict,
+    pub(crate) on_conflict_backup: OnConflict,
+    pub(crate) backups_exclude_each_other: bool,
     /// Seconds for which what is over still keeps its place.
-    pub settle_seconds: u64,
+    pub(crate) settle_seconds: u64,
     /// Seconds for which a refused restore keeps new backups out.
-    pub intent_seconds: u64,
+    pub(crate) intent_seconds: u64,
 }
 
 /// The document. With a doubt, there may be other profiles, or others in the place of these.
-pub fn list(profiles: Vec<ProfileView>, doubt: Option<String>) -> ProfileList {
+pub(crate) fn list(profiles: Vec<ProfileView>, doubt: Option<String>) -> ProfileList {
     let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
     let notes = doubt.map(note).into_iter().collect();
     ProfileList { api_version: API_VERSION, kind: "ProfileList", profiles, notes }
 }
 
 /// One profile, with the plurals that the cluster serves of it and the flags of the webhook.
-pub fn profile(definition: Profile, served: &Part<Vec<String>>, flags: &Part<Vec<String>>) -> ProfileView {
+pub(crate) fn profile(
+    definition: Profile,
+    served: &Fetched<Vec<String>>,
+    flags: &Fetched<Vec<String>>,
+) -> ProfileView {
     let kind = |rule: &KindRule| KindView {
         resource: format!("{}.{}", rule.plural, definition.group),
         is_served: served.clone().map(|all| all.contains(&rule.plural)),
@@ -135,7 +129,7 @@ fn span(text: &str) -> Option<Duration> {
 }
 
 /// The values of a flag, as `--name=value` or in two words.
-pub fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
     flags.iter().enumerate().filter_map(move |(at, word)| match word.strip_prefix(name)? {
         "" => flags.get(at + 1).map(String::as_str),
         rest => rest.strip_prefix('='),
@@ -156,7 +150,7 @@ impl PolicyView {
 }
 
 /// Of all of them: `?` if one is not known.
-fn yes_or_no<'a>(mut all: impl Iterator<Item = &'a Part<bool>> + Clone) -> &'static str {
+fn yes_or_no<'a>(mut all: impl Iterator<Item = &'a Fetched<bool>> + Clone) -> &'static str {
     if all.clone().any(|one| one.known().is_none()) {
         return "?";
     }
@@ -164,30 +158,92 @@ fn yes_or_no<'a>(mut all: impl Iterator<Item = &'a Part<bool>> + Clone) -> &'sta
 }
 
 impl ProfileView {
-    /// Whether its kinds are there.
-    pub fn installed(&self) -> &'static str {
+    pub(crate) fn installed(&self) -> &'static str {
         yes_or_no(self.kinds.iter().map(|kind| &kind.is_served))
     }
 
-    /// Whether its objects are kept apart.
-    pub fn guarded(&self) -> &'static str {
+    pub(crate) fn guarded(&self) -> &'static str {
         yes_or_no([&self.is_guarded].into_iter())
     }
 
-    /// Where its policy comes from.
-    pub fn from(&self) -> String {
+    pub(crate) fn from(&self) -> String {
         match &self.policy_from {
-            Part::Known(from) => plain(&from.join(", ")),
-            Part::Missing { .. } => "profile, perhaps flags".to_owned(),
+            Fetched::Known(from) => plain(&from.join(", ")),
+            Fetched::Missing { .. } => "profile, perhaps flags".to_owned(),
         }
     }
 
-    /// How its scopes are cut.
-    pub fn scope(&self) -> &'static str {
+    pub(crate) fn scope(&self) -> &'static str {
         match self.definition.scope {
             ScopeRule::Cluster => "namespaces",
             ScopeRule::Field { .. } => "one database cluster",
         }
+    }
+}
+
+const HEADERS: [&str; 10] =
+    ["NAME", "INSTALLED", "GUARDED", "MODE", "RESTORES", "BACKUPS", "SETTLE", "INTENT", "FROM", "KINDS"];
+const NARROW: usize = 9;
+
+pub(crate) fn rows(list: &ProfileList, wide: bool, headers: bool) -> std::io::Result<String> {
+    let columns = if wide { HEADERS.len() } else { NARROW };
+    let rows: Vec<Vec<String>> = list.profiles.iter().map(|one| row(one)[..columns].to_vec()).collect();
+    table(headers.then_some(&HEADERS[..columns]), &rows)
+}
+
+fn row(profile: &ProfileView) -> Vec<String> {
+    let policy = &profile.policy;
+    vec![
+        profile.name.clone(),
+        profile.installed().to_owned(),
+        profile.guarded().to_owned(),
+        word(&policy.mode),
+        word(&policy.on_conflict_restore),
+        word(&policy.on_conflict_backup),
+        format!("{}s", policy.settle_seconds),
+        format!("{}s", policy.intent_seconds),
+        profile.from(),
+        profile.kinds.iter().map(|kind| kind.resource.clone()).collect::<Vec<_>>().join(", "),
+    ]
+}
+
+pub(crate) fn one(profile: &ProfileView, style: Style) -> Result<String, Problem> {
+    let mut text = format!("{}\n\n", style.title(&profile.name));
+    for (title, fact) in facts(profile) {
+        let _ = writeln!(text, "  {title:<16}{fact}");
+    }
+    let _ = writeln!(text, "\n{}", style.title("DEFINITION"));
+    let definition = json::object(&profile.definition, Output::Yaml)?;
+    Ok(definition.lines().fold(text, |text, line| text + "  " + line + "\n"))
+}
+
+fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
+    let PolicyView { mode, on_conflict_restore, on_conflict_backup, .. } = &profile.policy;
+    let PolicyView { backups_exclude_each_other, settle_seconds, intent_seconds, .. } = profile.policy;
+    let kinds = profile.kinds.iter().map(|kind| kind.resource.clone()).collect::<Vec<_>>().join(", ");
+    let beside = if backups_exclude_each_other { "not beside each other" } else { "beside each other" };
+    vec![
+        ("Kinds", kinds),
+        ("Installed", profile.installed().to_owned()),
+        ("Guarded", profile.guarded().to_owned()),
+        ("Kept apart by", profile.scope().to_owned()),
+        ("Mode", word(mode)),
+        (
+            "Conflicts",
+            format!("restores: {}, backups: {}", word(on_conflict_restore), word(on_conflict_backup)),
+        ),
+        ("Two backups", beside.to_owned()),
+        ("Settles", format!("{settle_seconds}s after the end")),
+        ("Intent", format!("{intent_seconds}s for a restore that was refused")),
+        ("Policy from", profile.from()),
+    ]
+}
+
+/// As the profile's file says it.
+fn word<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
     }
 }
 

@@ -1,4 +1,6 @@
-//! Schedules: rows of `schedules get`, and the document behind `schedules describe`. Pure.
+//! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`. Pure.
+
+use std::fmt::Write as _;
 
 use backup_core::{
     api::{Backup, Schedule, schedule::SchedulePhase},
@@ -10,47 +12,60 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    backup::{scope, selectors},
-    description::API_VERSION,
-    part::Part,
+    API_VERSION, Columns, TableKind, WorkStatus, Workload as _,
+    backup::scope,
+    related::began,
+    table_kind::{age, dash},
+    verdict,
+    workload::selectors,
 };
-use crate::print::{
-    age::{human, seconds, until},
-    style::{Style, Tone},
-    table::plain,
+use crate::{
+    fetched::Fetched,
+    print::{Style, Tone, ago, plain, seconds, table, took, until},
 };
 
-/// Headers of schedules; the first [`NARROW`] unless wide.
-pub const HEADERS: [&str; 9] =
-    ["NAME", "STATUS", "SCHEDULE", "NEXT", "LAST BACKUP", "AGE", "TTL", "NEXT RUNS (UTC)", "SELECTOR"];
-/// Columns unless wide.
-pub const NARROW: usize = 6;
-/// Runs that are told.
+const BACKUPS: usize = 5;
 const RUNS: usize = 3;
 
-/// A schedule's row, all columns.
-pub fn row(schedule: &Schedule, now: Timestamp, style: Style) -> Vec<String> {
-    let (spec, template) = (&schedule.spec, &schedule.spec.template);
-    let (state, tone) = state(schedule);
-    let runs = next(schedule, now);
-    let dash = || "-".to_owned();
-    let age = |time: Option<Timestamp>| time.map_or_else(dash, |at| human(seconds(at, now).max(0)));
-    vec![
-        schedule.name_any(),
-        style.tone(tone, &state),
-        plain(&spec.schedule),
-        runs.first().map_or_else(dash, |at| until(*at, now)),
-        age(schedule.status.last_backup.as_ref().map(|at| at.0)),
-        age(schedule.metadata.creation_timestamp.as_ref().map(|at| at.0)),
-        template.ttl.map_or_else(dash, |ttl| ttl.to_string()),
-        if runs.is_empty() { dash() } else { runs.iter().map(short).collect::<Vec<_>>().join(", ") },
-        selectors(template.label_selector.as_ref(), template.or_label_selectors.as_deref())
-            .map_or_else(dash, |text| text.trim_start_matches("labels ").to_owned()),
-    ]
+impl TableKind for Schedule {
+    const KIND: &'static str = "schedule";
+    const COLUMNS: Columns = Columns {
+        headers: &[
+            "NAME",
+            "STATUS",
+            "SCHEDULE",
+            "NEXT",
+            "LAST BACKUP",
+            "AGE",
+            "TTL",
+            "NEXT RUNS (UTC)",
+            "SELECTOR",
+        ],
+        narrow: 6,
+        status: 1,
+    };
+
+    fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        let template = &self.spec.template;
+        let (state, tone) = state(self);
+        let runs = next(self, now);
+        vec![
+            self.name_any(),
+            style.tone(tone, &state),
+            plain(&self.spec.schedule),
+            runs.first().map_or_else(dash, |at| until(*at, now)),
+            age(self.status.last_backup.as_ref().map(|at| at.0), now),
+            age(self.metadata.creation_timestamp.as_ref().map(|at| at.0), now),
+            template.ttl.map_or_else(dash, |ttl| ttl.to_string()),
+            if runs.is_empty() { dash() } else { short(&runs) },
+            selectors(template.label_selector.as_ref(), template.or_label_selectors.as_deref())
+                .unwrap_or_else(dash),
+        ]
+    }
 }
 
-fn short(at: &Timestamp) -> String {
-    at.strftime("%-d %b %H:%M").to_string()
+fn short(runs: &[Timestamp]) -> String {
+    runs.iter().map(|at| at.strftime("%-d %b %H:%M").to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// How it stands, in a word.
@@ -85,74 +100,50 @@ fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
 /// What `schedules describe -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ScheduleView {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `ScheduleDescription`.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// The phase, or `Paused`.
-    pub state: String,
-    /// How it stands.
-    pub tone: Tone,
-    /// The cron expression.
-    pub schedule: String,
-    /// The next runs, if any.
-    pub next_runs: Vec<Timestamp>,
+pub(crate) struct ScheduleView {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) state: String,
+    pub(crate) tone: Tone,
+    pub(crate) schedule: String,
+    pub(crate) next_runs: Vec<Timestamp>,
     /// By which library and in which time zone the controller reads the expression, `robfig UTC`; none if it has not said so: then
     /// the next runs are those of that one.
-    pub read_as: Option<String>,
+    pub(crate) read_as: Option<String>,
     /// Whether Velero's two libraries read the expression differently.
-    pub ambiguous: bool,
-    /// When it made a backup last.
-    pub last_backup: Option<Timestamp>,
-    /// What it skipped last, and why.
+    pub(crate) ambiguous: bool,
+    pub(crate) last_backup: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_skipped: Option<Skipped>,
-    /// What is wrong with it.
+    pub(crate) last_skipped: Option<Skipped>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// What its backups hold, in words.
-    pub scope: String,
-    /// How long they are kept.
-    pub ttl: Option<String>,
-    /// Where they are stored.
-    pub location: Option<String>,
-    /// Its latest backups, newest first.
-    pub backups: Part<Vec<BackupLine>>,
+    pub(crate) scope: String,
+    pub(crate) ttl: Option<String>,
+    pub(crate) location: Option<String>,
+    pub(crate) backups: Fetched<Vec<BackupLine>>,
 }
 
-/// A run that was left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Skipped {
-    /// Its time.
-    pub at: Timestamp,
-    /// Why, if that is known.
-    pub reason: Option<String>,
+pub(crate) struct Skipped {
+    pub(crate) at: Timestamp,
+    pub(crate) reason: Option<String>,
 }
 
-/// One of its backups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BackupLine {
-    /// Its name.
-    pub name: String,
-    /// Its phase.
-    pub phase: String,
-    /// How it stands.
-    pub tone: Tone,
-    /// When it began.
-    pub started: Option<Timestamp>,
-    /// When it ended.
-    pub completed: Option<Timestamp>,
+pub(crate) struct BackupLine {
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    pub(crate) tone: Tone,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) completed: Option<Timestamp>,
 }
 
-/// The document.
-pub fn describe(schedule: &Schedule, backups: Part<Vec<Backup>>, now: Timestamp) -> ScheduleView {
+pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: Timestamp) -> ScheduleView {
     let (state, tone) = state(schedule);
     let (spec, template) = (&schedule.spec, &schedule.spec.template);
     let reason = schedule.annotations().get(SKIPPED_ANNOTATION).map(|text| plain(text));
@@ -180,22 +171,80 @@ pub fn describe(schedule: &Schedule, backups: Part<Vec<Backup>>, now: Timestamp)
 }
 
 fn lines(mut all: Vec<Backup>, now: Timestamp) -> Vec<BackupLine> {
-    let began = |backup: &Backup| {
-        let time = backup.status.start_timestamp.as_ref().or(backup.metadata.creation_timestamp.as_ref());
-        time.map(|at| at.0)
-    };
     all.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
-    all.truncate(FEW);
-    all.iter()
-        .map(|backup| BackupLine {
-            name: backup.name_any(),
-            phase: plain(backup.phase().as_str()),
-            tone: super::backup::verdict(backup, now).tone,
-            started: began(backup),
-            completed: backup.status.completion_timestamp.as_ref().map(|at| at.0),
-        })
-        .collect()
+    all.truncate(BACKUPS);
+    let line = |backup: &Backup| {
+        let WorkStatus { phase, completed, .. } = backup.status();
+        let (name, tone) = (backup.name_any(), verdict(backup, now).tone);
+        BackupLine { name, phase, tone, started: began(backup), completed }
+    };
+    all.iter().map(line).collect()
 }
 
-/// Backups that are told.
-const FEW: usize = 5;
+pub(crate) fn text(view: &ScheduleView, now: Timestamp, style: Style) -> std::io::Result<String> {
+    let next =
+        view.next_runs.first().map_or_else(String::new, |at| format!("   next run {}", until(*at, now)));
+    let mut text = format!(
+        "{} {}   {}   {}{next}\n",
+        style.tone(view.tone, view.tone.sign()),
+        style.title(&view.name),
+        style.tone(view.tone, &view.state),
+        view.schedule
+    );
+    for problem in &view.problems {
+        let _ = writeln!(text, "  {}", style.tone(view.tone, problem));
+    }
+    text += "\n";
+    for (title, fact) in facts(view, now) {
+        let _ = writeln!(text, "  {title:<13}{fact}");
+    }
+    match &view.backups {
+        Fetched::Missing { unavailable } => {
+            let _ = writeln!(text, "\n{}  unavailable: {unavailable}", style.title("BACKUPS"));
+        }
+        Fetched::Known(all) if all.is_empty() => text += "\n  It has made no backups that are still there.\n",
+        Fetched::Known(all) => {
+            let _ = writeln!(text, "\n{}", style.title("BACKUPS"));
+            let rows: Vec<Vec<String>> = all.iter().map(|one| line(one, now, style)).collect();
+            text = table(None, &rows)?.lines().fold(text, |text, line| text + "  " + line + "\n");
+        }
+    }
+    Ok(text)
+}
+
+fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if !view.next_runs.is_empty() {
+        let how = match &view.read_as {
+            Some(reading) => format!("the controller reads the expression as {reading}"),
+            None => "assumed that it is read as robfig UTC: the controller has not said so".to_owned(),
+        };
+        facts.push(("Next runs", format!("{} (UTC; {how})", short(&view.next_runs))));
+    }
+    if view.ambiguous {
+        let why =
+            "day of month and day of week are both given: Velero's libraries differ (docs/schedules.md)";
+        facts.push(("Mind", why.to_owned()));
+    }
+    facts.push(("Last backup", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));
+    if let Some(skipped) = &view.last_skipped {
+        let why = skipped.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        facts.push(("Last skipped", format!("{}{why}", ago(skipped.at, now))));
+    }
+    facts.push(("Backs up", view.scope.clone()));
+    facts.push(("Kept for", view.ttl.clone().unwrap_or_else(|| "as the server is set".to_owned())));
+    facts.extend(view.location.clone().map(|name| ("Stored in", format!("location {name}"))));
+    facts
+}
+
+fn line(backup: &BackupLine, now: Timestamp, style: Style) -> Vec<String> {
+    vec![
+        backup.name.clone(),
+        style.tone(backup.tone, &backup.phase),
+        backup.started.map_or_else(String::new, |at| ago(at, now)),
+        backup
+            .started
+            .zip(backup.completed)
+            .map_or_else(String::new, |(from, to)| format!("took {}", took(seconds(from, to)))),
+    ]
+}

@@ -1,28 +1,170 @@
-//! What is told of a backup or restore in files in the store.
+//! What the stored files of a backup or restore say.
 
-pub mod contents;
-pub mod messages;
-pub mod operations;
-pub mod volumes;
+pub(crate) mod operations;
+pub(crate) mod volumes;
 
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use backup_core::results::{ResultSet, Results};
 use serde::Serialize;
 
-use super::part::Part;
-use contents::Contents;
-use messages::Messages;
-use operations::OperationView;
-use volumes::VolumeView;
+use self::{operations::OperationView, volumes::VolumeView};
+use crate::{fetched::Fetched, print::plain};
 
 /// The files, each as people want to see it; nothing where there is nothing to be read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Stored {
-    /// Errors and warnings.
-    pub messages: Part<Option<Messages>>,
+pub(crate) struct Stored {
+    pub(crate) messages: Fetched<Option<Messages>>,
     /// Asynchronous operations, those first that a person should look at.
-    pub item_operations: Part<Option<Vec<OperationView>>>,
-    /// Items by type.
-    pub contents: Part<Option<Contents>>,
+    pub(crate) item_operations: Fetched<Option<Vec<OperationView>>>,
+    pub(crate) contents: Fetched<Option<Contents>>,
     /// What became of the data of volumes.
-    pub volumes: Part<Option<Vec<VolumeView>>>,
+    pub(crate) volumes: Fetched<Option<Vec<VolumeView>>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Messages {
+    pub(crate) errors: Vec<Message>,
+    pub(crate) warnings: Vec<Message>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Message {
+    pub(crate) text: String,
+    pub(crate) count: usize,
+    /// Namespaces that it is about, in order; none if it is about something else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) namespaces: Vec<String>,
+}
+
+impl From<&Results> for Messages {
+    fn from(results: &Results) -> Self {
+        Self { errors: grouped(&results.errors), warnings: grouped(&results.warnings) }
+    }
+}
+
+/// The most frequent first; those of the same count in the order of the file, the whole before its parts.
+fn grouped(set: &ResultSet) -> Vec<Message> {
+    let whole = set.velero.iter().chain(&set.cluster).map(|text| (None, text));
+    let namespaced =
+        set.namespaces.iter().flat_map(|(name, all)| all.iter().map(move |text| (Some(name), text)));
+    let mut messages: Vec<Message> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for (namespace, text) in whole.chain(namespaced) {
+        let place = *places.entry(text).or_insert(messages.len());
+        if place == messages.len() {
+            messages.push(Message { text: plain(text), count: 0, namespaces: Vec::new() });
+        }
+        let Some(message) = messages.get_mut(place) else { continue };
+        message.count += 1;
+        if let Some(name) = namespace.filter(|name| message.namespaces.last() != Some(*name)) {
+            message.namespaces.push(plain(name));
+        }
+    }
+    messages.sort_by_key(|message| std::cmp::Reverse(message.count));
+    messages
+}
+
+/// What a restore may have done with an item, as the list says behind its name (Velero `pkg/restore/restore.go`, v1.18).
+const OUTCOMES: [&str; 4] = ["created", "updated", "failed", "skipped"];
+
+/// The list as it is stored: names by `group/version/Kind`.
+pub(crate) type ResourceList = BTreeMap<String, Vec<String>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Contents {
+    pub(crate) kinds: Vec<ItemType>,
+    /// How often a restore did what; empty for a backup.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) outcomes: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ItemType {
+    pub(crate) kind: String,
+    pub(crate) count: usize,
+    /// `namespace/name`, or `name`; of a restore with what was done behind it, in parentheses.
+    pub(crate) items: Vec<String>,
+}
+
+impl From<ResourceList> for Contents {
+    fn from(list: ResourceList) -> Self {
+        let mut contents = Self::default();
+        for (kind, items) in list {
+            for item in &items {
+                let outcome = item.strip_suffix(')').and_then(|item| item.rsplit_once('('));
+                let known = outcome.and_then(|(_, what)| OUTCOMES.into_iter().find(|known| *known == what));
+                if let Some(outcome) = known {
+                    *contents.outcomes.entry(outcome).or_default() += 1;
+                }
+            }
+            let items: Vec<String> = items.iter().map(|item| plain(item)).collect();
+            contents.kinds.push(ItemType { kind: plain(&kind), count: items.len(), items });
+        }
+        contents.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        contents
+    }
+}
+
+impl Contents {
+    /// "12 Pod, 10 Secret, 8 ConfigMap and 7 items of 4 other types"; so many types are named, or one more.
+    pub(crate) fn summary(&self, most: usize) -> String {
+        let named = if self.kinds.len() == most + 1 { most + 1 } else { most };
+        let one =
+            |kind: &ItemType| format!("{} {}", kind.count, kind.kind.rsplit('/').next().unwrap_or_default());
+        let mut text = self.kinds.iter().take(named).map(one).collect::<Vec<_>>().join(", ");
+        let rest = || self.kinds.iter().skip(named);
+        if rest().next().is_some() {
+            let items: usize = rest().map(|kind| kind.count).sum();
+            let _ = write!(text, " and {items} of {} other types", rest().count());
+        }
+        text
+    }
+
+    /// "40 created, 8 skipped"; empty for a backup.
+    pub(crate) fn outcomes(&self) -> String {
+        let one = |outcome: &&str| self.outcomes.get(*outcome).map(|count| format!("{count} {outcome}"));
+        OUTCOMES.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::results::Scope;
+
+    use super::*;
+
+    #[test]
+    fn what_was_told_often_is_one_line_that_says_where() {
+        let mut results = Results::default();
+        results.error(Scope::Namespace("a"), "once");
+        for namespace in ["a", "b", "b"] {
+            results.error(Scope::Namespace(namespace), "often");
+        }
+        results.error(Scope::Velero, "whole\u{1b}[2J");
+        let Messages { errors, warnings } = Messages::from(&results);
+        let seen: Vec<_> =
+            errors.iter().map(|one| (one.text.as_str(), one.count, one.namespaces.join(","))).collect();
+        let expected =
+            [("often", 3, "a,b".to_owned()), ("whole [2J", 1, String::new()), ("once", 1, "a".to_owned())];
+        assert_eq!(seen, expected);
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn items_are_counted_by_type_and_by_what_was_done() {
+        let list = |kind: &str, items: &[&str]| {
+            (kind.to_owned(), items.iter().map(|item| (*item).to_owned()).collect())
+        };
+        let restored = Contents::from(ResourceList::from([
+            list("v1/Namespace", &["a(created)"]),
+            list("v1/Pod", &["a/x(created)", "a/y(failed)", "a/z(2)"]),
+            list("apps/v1/Deployment", &["a/d(skipped)", "a/e(created)"]),
+        ]));
+        assert_eq!(restored.summary(1), "3 Pod and 3 of 2 other types");
+        assert_eq!(restored.summary(3), "3 Pod, 2 Deployment, 1 Namespace");
+        assert_eq!(restored.outcomes(), "3 created, 1 failed, 1 skipped");
+        assert_eq!(Contents::default().outcomes() + &Contents::default().summary(3), "");
+    }
 }

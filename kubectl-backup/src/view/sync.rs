@@ -6,60 +6,52 @@ use backup_core::{
     labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
 };
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::description::API_VERSION;
+use super::{API_VERSION, Columns};
+use crate::print::{ago, plain, table};
 
 /// All locations, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SyncList {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `SyncList`.
-    pub kind: &'static str,
-    /// Namespace of the installation.
-    pub namespace: String,
+pub(crate) struct SyncList {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
     /// The locations, by namespace and name unless they were to be sorted by something else.
-    pub locations: Vec<LocationView>,
+    pub(crate) locations: Vec<SyncedLocation>,
 }
 
-/// One location.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LocationView {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+pub(crate) struct SyncedLocation {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
     /// Available, Unavailable, or nothing yet.
-    pub phase: String,
+    pub(crate) phase: String,
     /// When a comparison came to its end last, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_synced: Option<String>,
-    /// Why it can't be used.
+    pub(crate) last_synced: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// What is known of its bucket.
+    pub(crate) message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<Facts>,
-    /// Whether somebody has asked for one that has not begun.
-    pub requested: bool,
-    /// What came of the last one; none was made yet, or what is written there can't be read.
+    pub(crate) bucket: Option<Facts>,
+    /// Whether one was asked for that has not begun.
+    pub(crate) requested: bool,
+    /// What came of the last one; none was made yet, or what is written there cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_pass: Option<Summary>,
+    pub(crate) last_pass: Option<Summary>,
 }
 
-/// The document.
-pub fn list(namespace: &str, mut locations: Vec<LocationView>) -> SyncList {
+pub(crate) fn list(namespace: &str, mut locations: Vec<SyncedLocation>) -> SyncList {
     locations.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     SyncList { api_version: API_VERSION, kind: "SyncList", namespace: namespace.to_owned(), locations }
 }
 
-/// One location.
-pub fn location(location: &BackupStorageLocation) -> LocationView {
-    LocationView {
+pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {
+    SyncedLocation {
         namespace: location.namespace().unwrap_or_default(),
         name: location.name_any(),
         phase: location.status.phase.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -72,4 +64,118 @@ pub fn location(location: &BackupStorageLocation) -> LocationView {
             .get(SYNC_ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok()),
     }
+}
+
+pub(crate) const COLUMNS: Columns = Columns {
+    headers: &["LOCATION", "PHASE", "SYNCED", "FOUND", "CREATED", "SKIPPED", "REMOVED", "PROBLEM"],
+    narrow: 8,
+    status: 1,
+};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) headers: bool,
+    pub(crate) namespaces: bool,
+}
+
+pub(crate) fn rows(list: &SyncList, shown: Shown, now: Timestamp) -> std::io::Result<String> {
+    let mut headers = COLUMNS.headers.to_vec();
+    let mut rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
+    if shown.namespaces {
+        headers.insert(0, "NAMESPACE");
+        for (row, location) in rows.iter_mut().zip(&list.locations) {
+            row.insert(0, location.namespace.clone());
+        }
+    }
+    table(shown.headers.then_some(&headers[..]), &rows)
+}
+
+pub(crate) fn row(location: &SyncedLocation, now: Timestamp) -> Vec<String> {
+    let number = |of: fn(&Summary) -> u64| {
+        location.last_pass.as_ref().map_or_else(String::new, |pass| of(pass).to_string())
+    };
+    vec![
+        plain(&location.name),
+        location.phase.clone(),
+        synced(location, now),
+        number(|pass| pass.found),
+        number(|pass| pass.created),
+        number(Summary::skips),
+        number(|pass| pass.removed),
+        location.last_pass.as_ref().map(problem).unwrap_or_default(),
+    ]
+}
+
+fn synced(location: &SyncedLocation, now: Timestamp) -> String {
+    let time = location.last_synced.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
+    time.map_or_else(|| "never".to_owned(), |time| ago(time, now))
+}
+
+fn problem(pass: &Summary) -> String {
+    match (&pass.error, pass.refused) {
+        (Some(error), _) => plain(error),
+        (None, 0) => String::new(),
+        (None, refused) => format!("{refused} not removed"),
+    }
+}
+
+pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<String> {
+    let mut lines = vec![("Location", plain(&location.name)), ("Phase", location.phase.clone())];
+    lines.extend(location.message.iter().map(|message| ("Message", plain(message))));
+    lines.extend(location.bucket.iter().flat_map(bucket));
+    lines.push(("Synced", synced(location, now)));
+    let Some(pass) = &location.last_pass else {
+        return facts(&lines);
+    };
+    let skips =
+        pass.skipped.iter().map(|(what, count)| format!("{count} {}", plain(what))).collect::<Vec<_>>();
+    let skipped =
+        if skips.is_empty() { "0".to_owned() } else { format!("{} ({})", pass.skips(), skips.join(", ")) };
+    lines.extend([
+        ("Took", format!("{}.{:03} s", pass.millis / 1000, pass.millis % 1000)),
+        ("Found", format!("{} folders in the bucket", pass.found)),
+        ("Created", pass.created.to_string()),
+        ("Skipped", skipped),
+        ("Removed", pass.removed.to_string()),
+    ]);
+    if pass.pruned > 0 {
+        lines.push(("Pruned", format!("{} folders without a backup, from the bucket", pass.pruned)));
+    }
+    if pass.refused > 0 {
+        lines.push(("Not removed", format!("{}: see below", pass.refused)));
+    }
+    if let Some(error) = &pass.error {
+        lines.push(("Error", plain(error)));
+    }
+    let mut text = facts(&lines)?;
+    if !pass.notes.is_empty() {
+        let rows: Vec<Vec<String>> = pass
+            .notes
+            .iter()
+            .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)])
+            .collect();
+        text += "\n";
+        text += &table(Some(&["  BACKUP", "WHAT", "WHY"]), &rows)?;
+        if pass.more > 0 {
+            let more = format!("  and {} more\n", pass.more);
+            text += &more;
+        }
+    }
+    Ok(text)
+}
+
+fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
+    let unknown = || format!("not known: {}", plain(facts.unknown.as_deref().unwrap_or_default()));
+    let mut lines = vec![
+        ("Versions", facts.versions.map_or_else(unknown, |versions| versions.to_string())),
+        ("Object lock", facts.lock.as_ref().map_or_else(unknown, |lock| plain(&lock.to_string()))),
+    ];
+    lines.extend(facts.not_removable.iter().map(|why| ("Deletions", format!("refused: {}", plain(why)))));
+    lines
+}
+
+fn facts(lines: &[(&str, String)]) -> std::io::Result<String> {
+    let rows: Vec<Vec<String>> =
+        lines.iter().map(|(label, value)| vec![format!("{label}:"), value.clone()]).collect();
+    table(None, &rows)
 }

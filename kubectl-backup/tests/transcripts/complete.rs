@@ -4,14 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::http::Method;
-use insta::assert_snapshot;
-
-use crate::{
-    fake_api::{FakeApi, Fault},
-    person::Person,
-    samples::{completed_backup, completed_restore, location},
-};
+use crate::prelude::*;
 
 /// What is asked of us, the last word empty where the line ends with a space.
 async fn completes(person: &Person, words: &str) -> String {
@@ -47,7 +40,7 @@ async fn names_and_commands_are_completed_as_kubectl_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_answer_is_not_waited_for_and_not_talked_about() {
+async fn completion_does_not_wait_for_a_silent_cluster() {
     let api = FakeApi::start().await;
     api.next(Method::GET, "/backups", Fault::Hang);
     let start = Instant::now();

@@ -1,18 +1,10 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::completed_backup,
-};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_backup_is_created_from_flags() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup create").await);
+    transcript!(person, "kubectl backup create");
     assert!(api.stored("backups", "backup-20261103051412").is_some());
     let line = "kubectl backup create shop --include-namespaces=shop,db --exclude-namespaces=db-test --include-resources=pods,deployments.apps \
                 --exclude-resources=secrets --include-cluster-resources=false -l app=shop,tier!=cache --storage-location=default --ttl=168h --labels=team=shop,env=prod -o name";
@@ -29,20 +21,22 @@ async fn a_backup_is_created_from_flags() {
 #[tokio::test]
 async fn a_manifest_for_git_needs_no_cluster_and_has_no_status() {
     let person = Person::without_cluster();
-    assert_snapshot!(
-        person
-            .types("kubectl backup create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml")
-            .await
+    transcript!(
+        person,
+        "kubectl backup create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml"
     );
-    assert_snapshot!(person.types("kubectl backup restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml").await);
-    assert_snapshot!(person.types("kubectl backup create shop --dry-run=client").await);
+    transcript!(
+        person,
+        "kubectl backup restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml"
+    );
+    transcript!(person, "kubectl backup create shop --dry-run=client");
 }
 
 #[tokio::test]
 async fn a_server_dry_run_stores_nothing() {
     let api = FakeApi::start().await;
-    assert_snapshot!(Person::at(&api).types("kubectl backup create shop --dry-run=server").await);
-    assert_snapshot!(Person::at(&api).types("kubectl backup create shop --dry-run=server -o yaml").await);
+    transcript!(Person::at(&api), "kubectl backup create shop --dry-run=server");
+    transcript!(Person::at(&api), "kubectl backup create shop --dry-run=server -o yaml");
     assert!(api.stored("backups", "shop").is_none());
     assert!(api.seen()[0].contains("dryRun=All"), "{:?}", api.seen());
 }
@@ -55,7 +49,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
         "spec": {"schedule": "0 3 * * *", "template": {"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "720h0m0s", "fieldOfANewerServer": 1}},
     }));
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup create --from-schedule=nightly --ttl=24h").await);
+    transcript!(person, "kubectl backup create --from-schedule=nightly --ttl=24h");
     let stored = api.stored("backups", "nightly-20261103051412").unwrap();
     assert_eq!(stored["metadata"]["labels"], json!({"tier": "gold", "velero.io/schedule-name": "nightly"}));
     assert_eq!(
@@ -65,7 +59,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
 }
 
 #[tokio::test]
-async fn a_spec_that_can_not_be_right_is_not_sent() {
+async fn a_spec_that_cannot_be_right_is_not_sent() {
     let api = FakeApi::start().await;
     let line = "kubectl backup create wrong --include-namespaces=a --exclude-namespaces=a --include-resources=pods --include-cluster-scoped-resources=nodes";
     let seen = Person::at(&api).types(line).await;
@@ -83,22 +77,25 @@ async fn a_refusal_is_shown_in_its_own_words() {
     let message =
         format!("admission webhook \"claims.backup-webhook.velero.io\" denied the request: {words}");
     let details = json!({"name": "shop", "group": "velero.io", "kind": "backups", "retryAfterSeconds": 30, "causes": [{"reason": "Conflict", "message": "…"}]});
-    api.next(Method::POST, "/backups", Fault::Answer(403, failure(403, "Forbidden", &message, &details)));
-    assert_snapshot!(Person::at(&api).types("kubectl backup create shop").await);
+    api.next(Method::POST, "/backups", Fault::refused_with(403, "Forbidden", &message, details));
+    transcript!(Person::at(&api), "kubectl backup create shop");
     assert_eq!(api.seen().len(), 1, "a refusal is not retried");
 }
 
 #[tokio::test]
 async fn a_creation_whose_answer_was_lost_makes_one_object() {
     let api = FakeApi::start().await;
-    let timeout =
-        failure(504, "Timeout", "Timeout: request did not complete within requested timeout", &json!({}));
-    api.next(Method::POST, "/backups", Fault::DoneBut(504, timeout.clone()));
+    let message = "Timeout: request did not complete within requested timeout";
+    api.next(Method::POST, "/backups", Fault::refused(504, "Timeout", message).but_done());
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup create shop --include-namespaces=shop").await);
+    transcript!(person, "kubectl backup create shop --include-namespaces=shop");
     // The same accident, but the object of that name is another one.
-    api.has("backups", completed_backup("other")).next(Method::POST, "/backups", Fault::Answer(504, timeout));
-    assert_snapshot!(person.types("kubectl backup create other --include-namespaces=shop").await);
+    api.has("backups", completed_backup("other")).next(
+        Method::POST,
+        "/backups",
+        Fault::refused(504, "Timeout", message),
+    );
+    transcript!(person, "kubectl backup create other --include-namespaces=shop");
 }
 
 #[tokio::test]
@@ -106,21 +103,10 @@ async fn an_overloaded_webhook_is_asked_again() {
     let api = FakeApi::start().await;
     let message =
         "admission webhook \"claims.backup-webhook.velero.io\" denied the request: the ledger is busy";
-    for _ in 0..2 {
-        api.next(
-            Method::POST,
-            "/backups",
-            Fault::Answer(503, failure(503, "ServiceUnavailable", message, &json!({"retryAfterSeconds": 1}))),
-        );
-    }
+    let busy = Fault::refused_with(503, "ServiceUnavailable", message, json!({"retryAfterSeconds": 1}));
+    api.meets(&Method::POST, "/backups", vec![busy.clone(); 2]);
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup create shop").await);
-    for _ in 0..5 {
-        api.next(
-            Method::POST,
-            "/backups",
-            Fault::Answer(503, failure(503, "ServiceUnavailable", message, &json!({"retryAfterSeconds": 1}))),
-        );
-    }
-    assert_snapshot!(person.types("kubectl backup create two").await);
+    transcript!(person, "kubectl backup create shop");
+    api.meets(&Method::POST, "/backups", vec![busy; 5]);
+    transcript!(person, "kubectl backup create two");
 }

@@ -1,12 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::{FakeApi, Fault},
-    person::Person,
-    samples::{completed_backup, completed_restore, with},
-};
+use crate::prelude::*;
 
 const REQUEST: &str = "nightly-uid-of-n";
 
@@ -19,11 +11,11 @@ fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn deleting_a_backup_makes_one_request_however_often_it_is_asked_for() {
+async fn deleting_a_backup_twice_makes_one_request() {
     let api = FakeApi::start().await;
     api.has("backups", completed_backup("nightly"));
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup delete nightly --yes").await);
+    transcript!(person, "kubectl backup delete nightly --yes");
     let stored = api.stored("deletebackuprequests", REQUEST).unwrap();
     assert_eq!(stored["spec"], json!({"backupName": "nightly"}));
     assert_eq!(
@@ -50,7 +42,7 @@ async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
     api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
     api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
     api.next(Method::GET, "/backups/nightly", Fault::Vanishes);
-    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly --yes --wait").await);
+    transcript!(Person::at(&api), "kubectl backup delete nightly --yes --wait");
 }
 
 #[tokio::test]
@@ -63,24 +55,24 @@ async fn a_deletion_that_fails_is_told_with_its_errors() {
         Fault::Becomes(request("Processed", &["the bucket refuses:\nobject lock", "and more"])),
     );
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup delete nightly --yes --wait").await);
+    transcript!(person, "kubectl backup delete nightly --yes --wait");
     let api = FakeApi::start().await;
     api.has("backups", completed_backup("nightly"));
     for _ in 0..4 {
         api.next(Method::GET, &format!("/{REQUEST}"), Fault::Vanishes);
     }
-    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly --yes --wait").await);
+    transcript!(Person::at(&api), "kubectl backup delete nightly --yes --wait");
 }
 
 #[tokio::test]
 async fn nothing_is_deleted_without_a_yes() {
     let api = FakeApi::start().await;
     api.has("backups", completed_backup("nightly")).has("restores", completed_restore("r", "nightly"));
-    assert_snapshot!(Person::at(&api).types("kubectl backup delete nightly").await);
-    assert_snapshot!(Person::at(&api).at_terminal("n\n").types("kubectl backup delete nightly").await);
-    assert_snapshot!(Person::at(&api).at_terminal("\n").types("kubectl backup restore delete r").await);
+    transcript!(Person::at(&api), "kubectl backup delete nightly");
+    transcript!(Person::at(&api).at_terminal("n\n"), "kubectl backup delete nightly");
+    transcript!(Person::at(&api).at_terminal("\n"), "kubectl backup restore delete r");
     assert!(api.seen().is_empty(), "{:?}", api.seen());
-    assert_snapshot!(Person::at(&api).at_terminal("y\n").types("kubectl backup delete nightly").await);
+    transcript!(Person::at(&api).at_terminal("y\n"), "kubectl backup delete nightly");
     assert!(api.stored("deletebackuprequests", REQUEST).is_some());
 }
 
@@ -88,7 +80,7 @@ async fn nothing_is_deleted_without_a_yes() {
 async fn one_that_is_missing_does_not_keep_the_others() {
     let api = FakeApi::start().await;
     api.has("restores", completed_restore("a", "nightly")).has("restores", completed_restore("c", "nightly"));
-    assert_snapshot!(Person::at(&api).types("kubectl backup restore delete a b c --yes --wait").await);
+    transcript!(Person::at(&api), "kubectl backup restore delete a b c --yes --wait");
     assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
 }
 

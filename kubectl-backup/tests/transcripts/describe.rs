@@ -1,13 +1,6 @@
-use axum::http::Method;
 use backup_lock::{Footprint, Ledger, ObjectKey, ledger::Ask};
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, completed_restore, event, lease, location, new_backup, with},
-};
+use crate::prelude::*;
 
 async fn describe(backup: Value) -> String {
     let api = FakeApi::start().await;
@@ -84,7 +77,7 @@ async fn a_backup_that_waits_for_operations_shows_each() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_a_running_backup_is_drawn_anew_with_a_bar_until_it_has_ended() {
+async fn on_a_terminal_a_running_backup_is_redrawn_with_a_bar() {
     let api = FakeApi::start().await;
     let running = |done: u32| {
         with(
@@ -97,9 +90,7 @@ async fn on_a_terminal_a_running_backup_is_drawn_anew_with_a_bar_until_it_has_en
         .next(Method::GET, "/backups/shop", Fault::Becomes(running(120)))
         .next(Method::GET, "/backups/shop", Fault::Becomes(running(240)))
         .next(Method::GET, "/backups/shop", Fault::Becomes(completed_backup("shop")));
-    assert_snapshot!(
-        Person::at(&api).at_terminal("").types("kubectl backup describe shop -w --color=never").await
-    );
+    transcript!(Person::at(&api).at_terminal(""), "kubectl backup describe shop -w --color=never");
 }
 
 #[tokio::test]
@@ -113,7 +104,7 @@ async fn in_a_pipe_changes_are_told_and_the_end_is_shown() {
         .next(Method::GET, "/backups/shop", Fault::Becomes(running.clone()))
         .next(Method::GET, "/backups/shop", Fault::Becomes(running))
         .next(Method::GET, "/backups/shop", Fault::Becomes(failed));
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe shop --watch").await);
+    transcript!(Person::at(&api), "kubectl backup describe shop --watch");
 }
 
 #[tokio::test]
@@ -149,45 +140,19 @@ async fn a_partially_failed_backup_with_events() {
     api.has("backups", with(completed_backup("nightly-20261102030000"), &day_before));
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17, "hookStatus": {"hooksAttempted": 4, "hooksFailed": 1}, "backupItemOperationsAttempted": 31, "backupItemOperationsCompleted": 29, "backupItemOperationsFailed": 2}});
     api.has("backups", with(completed_backup(name), &status))
-        .has("backupstoragelocations", location("Available", ""))
-        .has(
-            "events",
-            event(
-                1,
-                "Backup",
-                name,
-                "Warning",
-                "ItemFailed",
-                "pods/db-0: volume pgdata was not saved",
-                "2026-11-03T03:09:00Z",
-            ),
-        )
-        .has(
-            "events",
-            event(
-                2,
-                "Backup",
-                name,
-                "Warning",
-                "ItemFailed",
-                "pods/db-0: volume pgdata was not saved",
-                "2026-11-03T03:10:00Z",
-            ),
-        )
-        .has(
-            "events",
-            event(3, "Backup", name, "Normal", "Finished", "PartiallyFailed", "2026-11-03T03:14:12Z"),
-        );
+        .has("backupstoragelocations", location("Available", ""));
+    let failed = "pods/db-0: volume pgdata was not saved";
+    for (number, level, reason, message, at) in [
+        (1, "Warning", "ItemFailed", failed, "2026-11-03T03:09:00Z"),
+        (2, "Warning", "ItemFailed", failed, "2026-11-03T03:10:00Z"),
+        (3, "Normal", "Finished", "PartiallyFailed", "2026-11-03T03:14:12Z"),
+    ] {
+        api.has("events", event(number, "Backup", name, level, reason, message, at));
+    }
     let person = Person::at(&api);
-    assert_snapshot!(
-        "describe partially failed",
-        person.types(&format!("kubectl backup describe {name}")).await
-    );
-    assert_snapshot!(
-        "describe in full",
-        person.types(&format!("kubectl backup describe {name} --details")).await
-    );
-    assert_snapshot!("describe json", person.types(&format!("kubectl backup describe {name} -o json")).await);
+    transcript!("describe partially failed", person, &format!("kubectl backup describe {name}"));
+    transcript!("describe in full", person, &format!("kubectl backup describe {name} --details"));
+    transcript!("describe json", person, &format!("kubectl backup describe {name} -o json"));
 }
 
 #[tokio::test]
@@ -229,7 +194,7 @@ async fn a_completed_backup_in_a_location_that_is_unavailable() {
         "backupstoragelocations",
         location("Unavailable", "AccessDenied: the key has no right to list\nthe bucket"),
     );
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe nightly").await);
+    transcript!(Person::at(&api), "kubectl backup describe nightly");
 }
 
 #[tokio::test]
@@ -240,7 +205,7 @@ async fn a_backup_that_waits_for_a_restore_names_the_holder() {
     ledger.admit(&restore, "r", &Footprint::everything(), "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
     ledger.activate(&restore, "r").unwrap();
     api.has("backups", with(new_backup("shop"), &json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "Queued", "queuePosition": 1}}))).has("leases", lease(&ledger).await);
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe shop").await);
+    transcript!(Person::at(&api), "kubectl backup describe shop");
 }
 
 #[tokio::test]
@@ -260,7 +225,7 @@ async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
     api.has("restores", with(completed_restore("late", "nightly"), &waits))
         .has("backups", completed_backup("nightly"))
         .has("leases", lease(&ledger).await);
-    assert_snapshot!(Person::at(&api).types("kubectl backup restore describe late").await);
+    transcript!(Person::at(&api), "kubectl backup restore describe late");
 }
 
 #[tokio::test]
@@ -274,24 +239,15 @@ async fn a_running_backup_shows_its_own_claim() {
     ledger.activate(&key, "uid-of-shop").unwrap();
     let over = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress", "errors": 1, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 300, "itemsBackedUp": 120}}});
     api.has("backups", with(new_backup("shop"), &over)).has("leases", lease(&ledger).await);
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe shop").await);
+    transcript!(Person::at(&api), "kubectl backup describe shop");
 }
 
 #[tokio::test]
-async fn a_part_that_can_not_be_fetched_says_so_in_its_place_and_fails_nothing() {
+async fn a_part_that_cannot_be_fetched_fails_nothing() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
-    let forbidden = |what: &str| {
-        Fault::Answer(
-            403,
-            failure(
-                403,
-                "Forbidden",
-                &format!("{what} is forbidden: User \"jane\" cannot get it"),
-                &json!({}),
-            ),
-        )
-    };
+    let forbidden =
+        |what: &str| Fault::forbidden(&format!("{what} is forbidden: User \"jane\" cannot get it"));
     api.has("backups", completed_backup("nightly"))
         .next(Method::GET, "/default", forbidden("backupstoragelocations.velero.io \"default\""))
         .next(
@@ -302,10 +258,10 @@ async fn a_part_that_can_not_be_fetched_says_so_in_its_place_and_fails_nothing()
         .next(
             Method::GET,
             "/deletebackuprequests",
-            Fault::Answer(500, failure(500, "InternalError", "etcdserver: request timed out", &json!({}))),
+            Fault::refused(500, "InternalError", "etcdserver: request timed out"),
         )
         .next(Method::GET, "/events", Fault::Hang);
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe nightly").await);
+    transcript!(Person::at(&api), "kubectl backup describe nightly");
 }
 
 #[tokio::test]
@@ -319,7 +275,7 @@ async fn a_backup_whose_deletion_failed_shows_why() {
     api.has("backups", with(completed_backup("nightly"), &json!({"status": {"phase": "Deleting"}})))
         .has("deletebackuprequests", request)
         .has("backupstoragelocations", location("Available", ""));
-    assert_snapshot!(Person::at(&api).types("kubectl backup describe nightly").await);
+    transcript!(Person::at(&api), "kubectl backup describe nightly");
 }
 
 #[tokio::test]
@@ -333,19 +289,18 @@ async fn restores_are_described_with_their_source() {
         .has("restores", with(completed_restore("half", "gone"), &json!({"spec": {"namespaceMapping": {"shop": "shop-copy"}, "existingResourcePolicy": "update", "includedNamespaces": ["shop"]}, "status": {"phase": "PartiallyFailed", "errors": 1, "warnings": 1}})))
         .has("restores", json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "early", "namespace": "velero", "uid": "u", "creationTimestamp": "2026-11-03T05:14:02Z"}, "spec": {"backupName": "gone"}}));
     let person = Person::at(&api);
-    let mut all = String::new();
-    for name in ["whole", "half", "early"] {
-        all += &person.types(&format!("kubectl backup restore describe {name}")).await;
-    }
-    assert_snapshot!(all);
     assert_snapshot!(
-        "restore describe yaml",
-        person.types("kubectl backup restore describe whole -o yaml").await
+        person
+            .types_all(
+                ["whole", "half", "early"].map(|name| format!("kubectl backup restore describe {name}"))
+            )
+            .await
     );
+    transcript!("restore describe yaml", person, "kubectl backup restore describe whole -o yaml");
 }
 
 #[tokio::test]
-async fn texts_from_the_cluster_can_not_write_to_the_terminal() {
+async fn texts_from_the_cluster_cannot_write_to_the_terminal() {
     let seen = describe(with(
         completed_backup("evil"),
         &json!({"status": {"phase": "Failed", "failureReason": "\u{1b}]0;owned\u{7}\u{1b}[2Jbye"}}),

@@ -1,13 +1,7 @@
-use axum::http::Method;
+use backup_core::api::{BackupPhase, RestorePhase};
 use backup_lock::Ledger;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{lease, location, new_backup, with},
-};
+use crate::prelude::*;
 
 /// A certificate authority that ends in November 2036, in PEM and that in base64, as registrations have it.
 const AUTHORITY: &str = include_str!("authority.txt");
@@ -42,49 +36,27 @@ fn leader(renewed: &str) -> Value {
 }
 
 fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
-    let all = json!([
-        "New",
-        "FailedValidation",
-        "InProgress",
-        "WaitingForPluginOperations",
-        "WaitingForPluginOperationsPartiallyFailed",
-        "Completed",
-        "PartiallyFailed",
-        "Failed",
-        "Finalizing",
-        "FinalizingPartiallyFailed"
-    ]);
     api.next(Method::GET, "/version", Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()))
         .next(Method::GET, "/backups.velero.io", Fault::Answer(200, definition("backups.velero.io", phases)))
-        .next(Method::GET, "/restores.velero.io", Fault::Answer(200, definition("restores.velero.io", &all)))
-        .next(Method::GET, "/backup-webhook", Fault::Answer(200, registration.clone()));
+        .next(
+            Method::GET,
+            "/restores.velero.io",
+            Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
+        )
+        .next(Method::GET, "configurations/backup-webhook", Fault::Answer(200, registration.clone()));
 }
 
 #[tokio::test]
 async fn where_all_is_well_nothing_is_to_be_done() {
     let api = FakeApi::start().await;
-    let phases = json!([
-        "New",
-        "Queued",
-        "ReadyToStart",
-        "FailedValidation",
-        "InProgress",
-        "WaitingForPluginOperations",
-        "WaitingForPluginOperationsPartiallyFailed",
-        "Finalizing",
-        "FinalizingPartiallyFailed",
-        "Completed",
-        "PartiallyFailed",
-        "Failed",
-        "Deleting"
-    ]);
+    let phases = json!(BackupPhase::KNOWN);
     asks(&api, "Tue, 03 Nov 2026 05:14:12 GMT", &phases, &registration(&json!({})));
     let words = "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Backup velero/kubectl-backup-doctor is not valid: spec.ttl: \"tomorrow\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"";
-    api.next(Method::POST, "/backups", Fault::Answer(403, failure(403, "Forbidden", words, &json!({}))));
+    api.next(Method::POST, "/backups", Fault::forbidden(words));
     api.has("leases", leader("2026-11-03T05:14:10.000000Z"))
         .has("leases", lease(&Ledger::default()).await)
         .has("backupstoragelocations", location("Available", ""));
-    assert_snapshot!(Person::at(&api).types("kubectl backup doctor").await);
+    transcript!(Person::at(&api), "kubectl backup doctor");
 }
 
 #[tokio::test]
@@ -113,23 +85,22 @@ async fn whatever_is_broken_is_told_with_its_remedy() {
     person.writes("bin/kubectl-backup-describe", "");
     person.writes("bin/kubectl-backup", "");
     person.writes("more/kubectl-backup", "");
-    assert_snapshot!(person.types("kubectl backup doctor").await);
+    transcript!(person, "kubectl backup doctor");
 }
 
 #[tokio::test]
-async fn what_can_not_be_asked_says_so_in_its_place() {
+async fn what_cannot_be_asked_says_so_in_its_place() {
     let api = FakeApi::start().await;
-    let forbidden =
-        failure(403, "Forbidden", "… is forbidden: User \"jane\" cannot get resource", &json!({}));
+    let forbidden = Fault::forbidden("… is forbidden: User \"jane\" cannot get resource");
     api.next(Method::GET, "/version", Fault::Hang)
-        .next(Method::GET, "/backups.velero.io", Fault::Answer(403, forbidden.clone()))
-        .next(Method::GET, "/backup-webhook", Fault::Answer(403, forbidden.clone()))
-        .next(Method::GET, "/backupstoragelocations", Fault::Answer(403, forbidden.clone()))
-        .next(Method::GET, "/leases", Fault::Answer(403, forbidden.clone()))
-        .next(Method::GET, "/leases/backup-controller", Fault::Answer(403, forbidden))
-        .next(Method::POST, "/backups", Fault::Answer(500, failure(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused", &json!({}))));
+        .next(Method::GET, "/backups.velero.io", forbidden.clone())
+        .next(Method::GET, "configurations/backup-webhook", forbidden.clone())
+        .next(Method::GET, "/backupstoragelocations", forbidden.clone())
+        .next(Method::GET, "/leases", forbidden.clone())
+        .next(Method::GET, "/leases/backup-controller", forbidden)
+        .next(Method::POST, "/backups", Fault::refused(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused"));
     let start = std::time::Instant::now();
-    assert_snapshot!(Person::at(&api).types("kubectl backup doctor").await);
+    transcript!(Person::at(&api), "kubectl backup doctor");
     assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
@@ -146,7 +117,7 @@ async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
 async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let api = FakeApi::start().await;
     let words = "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
-    api.next(Method::POST, "/backups", Fault::Answer(403, failure(403, "Forbidden", words, &json!({}))));
+    api.next(Method::POST, "/backups", Fault::forbidden(words));
     let seen = Person::at(&api).types("kubectl backup doctor").await;
     assert!(
         seen.contains(

@@ -1,17 +1,8 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{new_backup, with},
-};
+use crate::prelude::*;
 
 #[tokio::test]
-async fn a_kubeconfig_that_can_not_be_used_is_told_with_its_remedy() {
-    let mut all = String::new();
-    all += &Person::without_cluster().types("kubectl backup get").await;
+async fn a_kubeconfig_that_cannot_be_used_is_told_with_its_remedy() {
+    let mut all = Person::without_cluster().types("kubectl backup get").await;
     all += &Person::without_cluster().types("kubectl backup get --kubeconfig=~/nowhere").await;
     all += &Person::without_cluster().with_var("KUBECONFIG", "~/gone").types("kubectl backup get").await;
     let person = Person::at_url("https://127.0.0.1:1");
@@ -29,12 +20,12 @@ async fn a_kubeconfig_that_can_not_be_used_is_told_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_can_not_be_reached_is_told_with_its_remedy() {
+async fn a_cluster_that_cannot_be_reached_is_told_with_its_remedy() {
     let person = Person::at_url("http://127.0.0.1:1");
-    assert_snapshot!(person.types("kubectl backup get").await);
+    transcript!(person, "kubectl backup get");
     let api = FakeApi::start().await;
     api.next(Method::GET, "/backups", Fault::Hang);
-    assert_snapshot!(Person::at(&api).types("kubectl backup get --request-timeout=50ms").await);
+    transcript!(Person::at(&api), "kubectl backup get --request-timeout=50ms");
 }
 
 #[tokio::test]
@@ -42,37 +33,32 @@ async fn every_answer_of_the_api_server_is_told_with_its_remedy() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     let mut all = String::new();
-    let no_kind = failure(404, "NotFound", "the server could not find the requested resource", &json!({}));
-    let forbidden = failure(
+    let no_kind = Fault::refused(404, "NotFound", "the server could not find the requested resource");
+    let forbidden = Fault::refused_with(
         403,
         "Forbidden",
         "backups.velero.io is forbidden: User \"jane\" cannot list resource \"backups\" in API group \"velero.io\" in the namespace \"velero\"",
-        &json!({"group": "velero.io", "kind": "backups"}),
+        json!({"group": "velero.io", "kind": "backups"}),
     );
-    let unauthorized = failure(401, "Unauthorized", "Unauthorized", &json!({}));
-    for (code, body) in [(404, no_kind), (403, forbidden), (401, unauthorized)] {
-        api.next(Method::GET, "/backups", Fault::Answer(code, body));
+    for fault in [no_kind, forbidden, Fault::refused(401, "Unauthorized", "Unauthorized")] {
+        api.next(Method::GET, "/backups", fault);
         all += &person.types("kubectl backup get").await;
     }
-    for line in [
-        "kubectl backup get nightly",
-        "kubectl backup describe nightly",
-        "kubectl backup delete nightly --yes",
-        "kubectl backup restore --from-backup=nightly",
-        "kubectl backup restore describe back-again",
-        "kubectl backup create --from-schedule=nightly",
-    ] {
-        all += &person.types(line).await;
-    }
+    all += &person
+        .types_all([
+            "kubectl backup get nightly",
+            "kubectl backup describe nightly",
+            "kubectl backup delete nightly --yes",
+            "kubectl backup restore --from-backup=nightly",
+            "kubectl backup restore describe back-again",
+            "kubectl backup create --from-schedule=nightly",
+        ])
+        .await;
     api.has("backups", new_backup("nightly"));
     all += &person.types("kubectl backup create nightly").await;
-    let no_namespace = failure(
-        404,
-        "NotFound",
-        "namespaces \"velero\" not found",
-        &json!({"name": "velero", "kind": "namespaces"}),
-    );
-    api.next(Method::POST, "/backups", Fault::Answer(404, no_namespace));
+    let details = json!({"name": "velero", "kind": "namespaces"});
+    let no_namespace = Fault::refused_with(404, "NotFound", "namespaces \"velero\" not found", details);
+    api.next(Method::POST, "/backups", no_namespace);
     all += &person.types("kubectl backup create other").await;
     api.has("backups", with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
     all += &person.types("kubectl backup describe by-another-hand").await;
@@ -81,7 +67,7 @@ async fn every_answer_of_the_api_server_is_told_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn the_namespace_of_the_installation_is_found_as_velero_finds_it() {
+async fn the_installations_namespace_is_found_as_velero_finds_it() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     person.types("kubectl backup get").await;

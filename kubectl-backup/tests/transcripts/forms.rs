@@ -1,14 +1,6 @@
 //! `-o`, `--sort-by`, `-A`, `-w`: what kubectl's users expect of every list.
 
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault},
-    person::Person,
-    samples::{completed_backup, location, new_backup, with},
-};
+use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
@@ -56,17 +48,16 @@ async fn what_is_printed_of_documents_can_be_chosen_too() {
     let api = FakeApi::start().await;
     api.has("backupstoragelocations", location("Available", ""));
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
-        "kubectl backup sync -o jsonpath={.locations[*].phase}",
-        "kubectl backup sync -o custom-columns=WHERE:.name,HOW:.phase",
-        "kubectl backup sync --no-headers",
-        "kubectl backup locks -o jsonpath={.kind}",
-    ] {
-        all += &person.types(line).await;
-        all += "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced([
+                "kubectl backup sync -o jsonpath={.locations[*].phase}",
+                "kubectl backup sync -o custom-columns=WHERE:.name,HOW:.phase",
+                "kubectl backup sync --no-headers",
+                "kubectl backup locks -o jsonpath={.kind}",
+            ])
+            .await
+    );
 }
 
 #[tokio::test]
@@ -100,7 +91,7 @@ fn version(name: &str, version: &str, over: &Value) -> Value {
 async fn watching_appends_a_row_for_every_change() {
     let none = json!({});
     let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
-    // One for each look: whoever has turned away may still ask.
+    // One for each look: a person who has turned away may still ask.
     let cluster = async || {
         let api = FakeApi::start().await;
         api.has("backups", version("before-the-great-upgrade", "1", &none))
@@ -132,16 +123,12 @@ async fn watching_appends_a_row_for_every_change() {
 }
 
 #[tokio::test]
-async fn watching_goes_on_when_the_api_server_is_back_and_shows_only_what_has_changed() {
+async fn watching_survives_a_restart_and_shows_only_changes() {
     let api = FakeApi::start().await;
     api.has("backups", version("a", "1", &json!({}))).has("backups", version("b", "2", &json!({})));
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
-    let away = crate::fake_api::failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
-    api.next(Method::GET, "/backups?watch", Fault::Answer(503, away)).next(
-        Method::GET,
-        "/backups?watch",
-        events(&[("ERROR", gone)]),
-    );
+    let away = Fault::unavailable("apiserver is shutting down");
+    api.meets(&Method::GET, "/backups?watch", [away, events(&[("ERROR", gone)])]);
     // What is listed then.
     let person = Person::at(&api);
     let (seen, ()) = tokio::join!(person.watches("kubectl backup get -w", "Completed"), async {
@@ -154,15 +141,10 @@ async fn watching_goes_on_when_the_api_server_is_back_and_shows_only_what_has_ch
 }
 
 #[tokio::test]
-async fn watching_what_can_not_be_listed_ends_with_the_reason() {
+async fn watching_what_cannot_be_listed_ends_with_the_reason() {
     let api = FakeApi::start().await;
-    let forbidden = crate::fake_api::failure(
-        403,
-        "Forbidden",
-        "backups.velero.io is forbidden: User \"jane\" cannot list resource",
-        &json!({}),
-    );
-    api.next(Method::GET, "/backups", Fault::Answer(403, forbidden));
+    let forbidden = Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
+    api.next(Method::GET, "/backups", forbidden);
     let seen = Person::at(&api).types("kubectl backup get -w").await;
     assert!(
         seen.contains("cannot watch backups: backups.velero.io is forbidden")

@@ -1,12 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, completed_restore, location, new_backup, with},
-};
+use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
@@ -23,22 +15,16 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn backups_are_listed_and_one_bad_object_hides_no_other() {
     let person = Person::at(&cluster().await);
-    assert_snapshot!("get", person.types("kubectl backup get").await);
-    assert_snapshot!("get wide", person.types("kubectl backup get -o wide").await);
-    assert_snapshot!(
-        "get name",
-        person.types("kubectl backup get -o name -l velero.io/schedule-name=nightly").await
-    );
-    assert_snapshot!(
-        "get some",
-        person.types("kubectl backup get running gone before-upgrade --no-headers").await
-    );
+    transcript!("get", person, "kubectl backup get");
+    transcript!("get wide", person, "kubectl backup get -o wide");
+    transcript!("get name", person, "kubectl backup get -o name -l velero.io/schedule-name=nightly");
+    transcript!("get some", person, "kubectl backup get running gone before-upgrade --no-headers");
 }
 
 #[tokio::test]
 async fn objects_are_printed_as_they_are_stored() {
     let person = Person::at(&cluster().await);
-    assert_snapshot!("get yaml", person.types("kubectl backup get by-another-hand -o yaml").await);
+    transcript!("get yaml", person, "kubectl backup get by-another-hand -o yaml");
     let seen = person.types("kubectl backup get -o json").await;
     let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
     let list: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -75,19 +61,13 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
         api.has("backups", completed_backup(&format!("b-{n:04}")));
     }
     api.has("backups", with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
-    let expired = || {
-        let body = failure(410, "Expired", "The provided continue parameter is too old", &json!({}));
-        Fault::Answer(410, body)
-    };
-    api.next(Method::GET, "/backups", Fault::None).next(Method::GET, "/backups", expired());
+    let expired = Fault::refused(410, "Expired", "The provided continue parameter is too old");
+    api.meets(&Method::GET, "/backups", [Fault::None, expired.clone()]);
     let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("b-0")).count(), 601);
     assert_eq!(seen.matches("warning: backup by-another-hand").count(), 1, "{seen}");
     assert_eq!(api.seen().len(), 4, "{:?}", api.seen());
-    api.next(Method::GET, "/backups", Fault::None)
-        .next(Method::GET, "/backups", expired())
-        .next(Method::GET, "/backups", Fault::None)
-        .next(Method::GET, "/backups", expired());
+    api.meets(&Method::GET, "/backups", [Fault::None, expired.clone(), Fault::None, expired]);
     let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
     assert!(seen.contains("too old") && seen.ends_with("--- exit 1\n"), "{seen}");
 }
@@ -95,15 +75,15 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
 #[tokio::test]
 async fn nothing_found_is_no_error() {
     let person = Person::at(&FakeApi::start().await);
-    assert_snapshot!(person.types("kubectl backup get").await);
-    assert_snapshot!(person.types("kubectl backup restore get -n elsewhere").await);
+    transcript!(person, "kubectl backup get");
+    transcript!(person, "kubectl backup restore get -n elsewhere");
 }
 
 #[tokio::test]
 async fn an_installation_elsewhere_is_hinted_at() {
     let api = FakeApi::start().await;
     api.has("backupstoragelocations", location("Available", ""));
-    assert_snapshot!(Person::at(&api).types("kubectl backup get -n backups").await);
+    transcript!(Person::at(&api), "kubectl backup get -n backups");
 }
 
 #[tokio::test]
@@ -122,7 +102,7 @@ async fn restores_are_listed() {
         assert_eq!(person.types(same).await, listed.replace("kubectl backup restore get", same));
     }
     assert_snapshot!("restore get", listed);
-    assert_snapshot!("restore get wide", person.types("kubectl backup restore get -o wide").await);
+    transcript!("restore get wide", person, "kubectl backup restore get -o wide");
 }
 
 #[tokio::test]

@@ -1,21 +1,14 @@
-use axum::http::Method;
 use backup_core::profile::Profile;
 use backup_lock::{Footprint, Ledger, ObjectKey, State, ledger::Ask};
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, lease_of, with},
-};
+use crate::prelude::*;
 
 const CLUSTER: &str = "percona-ps/db/cluster1";
 const VERSION: &str = "ps.percona.com/v1";
 const BACKUPS: &str = "perconaservermysqlbackups";
 const RESTORES: &str = "perconaservermysqlrestores";
 
-/// What a cluster with Percona's operator tells of its kinds.
+/// What discovery in a cluster with Percona's operator says of its kinds.
 fn resources() -> Value {
     let kind = |plural: &str, kind: &str, short: Value| json!({"name": plural, "singularName": kind.to_lowercase(), "kind": kind, "namespaced": true, "shortNames": short, "verbs": ["get", "list", "watch"]});
     json!([
@@ -71,8 +64,7 @@ async fn cluster() -> FakeApi {
 async fn another_operators_objects_are_listed_with_their_claims() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
+    assert_snapshot!(person.types_spaced([
         "kubectl backup get --kind=ps-backups",
         "kubectl backup get --kind=ps-restore -o wide",
         "kubectl backup get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
@@ -82,49 +74,45 @@ async fn another_operators_objects_are_listed_with_their_claims() {
         "kubectl backup get --kind=ps-backup -o name",
         "kubectl backup get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
         "kubectl backup get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination",
-    ] {
-        all = all + &person.types(line).await + "\n";
-    }
-    assert_snapshot!(all);
+    ]).await);
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_there_or_not_clear_is_told_with_those_that_are() {
+async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
-        "kubectl backup get --kind=pods",
-        "kubectl backup get --kind=ps-backup nightly",
-        "kubectl backup get --kind=ps-backup -A --in=db",
-        "kubectl backup get --in=db",
-        "kubectl backup describe --kind=ps-backup nightly",
-        "kubectl backup describe --kind=ps-backup db/nightly -w",
-        "kubectl backup describe --kind=ps-backup db/gone",
-    ] {
-        all = all + &person.types(line).await + "\n";
-    }
+    let mut all = person
+        .types_spaced([
+            "kubectl backup get --kind=pods",
+            "kubectl backup get --kind=ps-backup nightly",
+            "kubectl backup get --kind=ps-backup -A --in=db",
+            "kubectl backup get --in=db",
+            "kubectl backup describe --kind=ps-backup nightly",
+            "kubectl backup describe --kind=ps-backup db/nightly -w",
+            "kubectl backup describe --kind=ps-backup db/gone",
+        ])
+        .await;
     all += &Person::at(&FakeApi::start().await).types("kubectl backup get --kind=ps-backup").await;
     assert_snapshot!(all);
 }
 
 #[tokio::test]
-async fn one_of_another_operators_objects_is_described_from_its_own_fields() {
+async fn another_operators_object_is_described_from_its_fields() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
-        "kubectl backup describe --kind=ps-backup db/beside",
-        "kubectl backup describe --kind=ps-restore later --in=db",
-        "kubectl backup describe --kind=ps-backup db/nightly-20261102030000",
-        "kubectl backup describe --kind=ps-backup db/nameless",
-        "kubectl backup describe --kind=ps-backup db/newer",
-        "kubectl backup describe --kind=ps-backup db/beside -o yaml",
-    ] {
-        all = all + &person.types(line).await + "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced([
+                "kubectl backup describe --kind=ps-backup db/beside",
+                "kubectl backup describe --kind=ps-restore later --in=db",
+                "kubectl backup describe --kind=ps-backup db/nightly-20261102030000",
+                "kubectl backup describe --kind=ps-backup db/nameless",
+                "kubectl backup describe --kind=ps-backup db/newer",
+                "kubectl backup describe --kind=ps-backup db/beside -o yaml",
+            ])
+            .await
+    );
 }
 
 #[tokio::test]
@@ -138,16 +126,15 @@ async fn a_velero_servers_objects_are_shown_by_the_same_code() {
 }
 
 #[tokio::test]
-async fn claims_that_can_not_be_read_hide_no_object() {
+async fn claims_that_cannot_be_read_hide_no_object() {
     let api = cluster().await;
     let mut all = String::new();
     for line in [
         "kubectl backup get --kind=ps-backup db/beside",
         "kubectl backup describe --kind=ps-backup db/beside",
     ] {
-        let no =
-            failure(403, "Forbidden", "leases is forbidden: User \"jane\" cannot list resource", &json!({}));
-        api.next(Method::GET, "/leases", Fault::Answer(403, no));
+        let no = Fault::forbidden("leases is forbidden: User \"jane\" cannot list resource");
+        api.next(Method::GET, "/leases", no);
         all += &Person::at(&api).types(line).await;
     }
     let mut lease = api.all("leases").remove(0);
@@ -158,7 +145,7 @@ async fn claims_that_can_not_be_read_hide_no_object() {
 }
 
 #[tokio::test]
-async fn following_another_operators_objects_shows_what_they_say_and_no_old_claims() {
+async fn following_another_operators_objects_shows_no_old_claims() {
     let api = FakeApi::start().await;
     api.serves(VERSION, &resources()).has(BACKUPS, backup("nightly", "Starting"));
     let event = json!({"type": "MODIFIED", "object": with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}))});

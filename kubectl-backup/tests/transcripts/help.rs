@@ -1,16 +1,17 @@
-use clap::CommandFactory as _;
-use insta::assert_snapshot;
-use kubectl_backup::cli::Cli;
-
-use crate::person::Person;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn help_of_every_command() {
     let person = Person::without_cluster();
-    for command in commands(&Cli::command(), "") {
+    for command in commands(&kubectl_backup::command(), "") {
         let line = format!("kubectl backup{command} --help");
-        assert_snapshot!(format!("help{command}"), person.types(&line).await);
+        transcript!(format!("help{command}"), person, &line);
     }
+}
+
+#[tokio::test]
+async fn options_lists_the_flags_of_every_command() {
+    transcript!("options", Person::without_cluster(), "kubectl backup options");
 }
 
 /// All commands, each with what comes before it. Those of `restores` are those of `restore`.

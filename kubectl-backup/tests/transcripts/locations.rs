@@ -1,11 +1,4 @@
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::FakeApi,
-    person::Person,
-    samples::{location, with},
-};
+use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
@@ -26,18 +19,15 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn locations_are_listed_and_described() {
     let person = Person::at(&cluster().await);
-    assert_snapshot!("locations", person.types("kubectl backup locations").await);
-    assert_snapshot!("locations wide", person.types("kubectl backup locations get -o wide").await);
-    assert_snapshot!("location", person.types("kubectl backup locations describe default").await);
-    assert_snapshot!("location unavailable", person.types("kubectl backup locations describe other").await);
-    assert_snapshot!(
-        "location yaml",
-        person.types("kubectl backup locations describe default -o yaml").await
-    );
+    transcript!("locations", person, "kubectl backup locations");
+    transcript!("locations wide", person, "kubectl backup locations get -o wide");
+    transcript!("location", person, "kubectl backup locations describe default");
+    transcript!("location unavailable", person, "kubectl backup locations describe other");
+    transcript!("location yaml", person, "kubectl backup locations describe default -o yaml");
 }
 
 #[tokio::test]
-async fn locations_of_snapshots_are_listed_and_one_bad_object_hides_no_other() {
+async fn one_bad_location_of_snapshots_hides_no_other() {
     let api = FakeApi::start().await;
     let of = |name: &str, spec: serde_json::Value| {
         json!({"apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation", "spec": spec,
@@ -47,9 +37,12 @@ async fn locations_of_snapshots_are_listed_and_one_bad_object_hides_no_other() {
         .has("volumesnapshotlocations", of("west", json!({"provider": "acme/disks"})))
         .has("volumesnapshotlocations", of("worse", json!({"provider": 7})));
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in ["snapshots", "snapshots -o wide", "snapshots west -o name", "snapshots none"] {
-        all = all + &person.types(&format!("kubectl backup locations {line}")).await + "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced(
+                ["snapshots", "snapshots -o wide", "snapshots west -o name", "snapshots none"]
+                    .map(|line| format!("kubectl backup locations {line}"))
+            )
+            .await
+    );
 }

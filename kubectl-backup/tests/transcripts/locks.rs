@@ -1,17 +1,10 @@
-use axum::http::Method;
 use backup_core::profile::Profile;
 use backup_lock::{
     Footprint, Ledger, ObjectKey, ObjectKind,
     ledger::{Ask, Status},
 };
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, completed_restore, lease, lease_of, new_backup, with},
-};
+use crate::prelude::*;
 
 const LEASE: &str = "backup-lock-velero";
 const CLUSTER: &str = "percona-ps/db/cluster1";
@@ -79,10 +72,10 @@ async fn locks_are_listed_in_the_order_of_the_queue() {
     let api = two_scopes().await;
     api.has("backups", running("stray"));
     let person = Person::at(&api);
-    assert_snapshot!("locks", person.types("kubectl backup locks").await);
-    assert_snapshot!("locks wide", person.types("kubectl backup locks -o wide").await);
-    assert_snapshot!("locks name", person.types("kubectl backup locks -o name").await);
-    assert_snapshot!("locks yaml", person.types(&format!("kubectl backup locks {CLUSTER} -o yaml")).await);
+    transcript!("locks", person, "kubectl backup locks");
+    transcript!("locks wide", person, "kubectl backup locks -o wide");
+    transcript!("locks name", person, "kubectl backup locks -o name");
+    transcript!("locks yaml", person, &format!("kubectl backup locks {CLUSTER} -o yaml"));
     let seen = person.types("kubectl backup locks -o json").await;
     let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
     let list: Value = serde_json::from_str(json).unwrap();
@@ -107,7 +100,7 @@ async fn where_nobody_is_nothing_holds_or_waits() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_can_not_be_read_says_what_to_do_and_hides_no_other() {
+async fn a_ledger_that_cannot_be_read_hides_no_other() {
     let api = two_scopes().await;
     let edited = |annotation: &str, text: &str| {
         let mut lease = api.stored("leases", LEASE).unwrap();
@@ -160,28 +153,24 @@ async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
     assert_snapshot!(all);
 }
 
-fn forbidden(message: &str) -> Fault {
-    Fault::Answer(403, failure(403, "Forbidden", message, &json!({})))
-}
-
 #[tokio::test]
 async fn who_may_not_is_told_which_role_it_takes() {
     let api = cluster().await;
     let mut all = String::new();
-    api.next(Method::GET, "/leases", forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
+    api.next(Method::GET, "/leases", Fault::forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
     all += &Person::at(&api).types("kubectl backup locks").await;
     let update = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: User \"jane\" cannot update resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\"";
-    api.next(Method::PUT, LEASE, forbidden(update));
+    api.next(Method::PUT, LEASE, Fault::forbidden(update));
     all +=
         &Person::at(&api).types("kubectl backup locks release restore/back-again --reason=stuck --yes").await;
-    api.next(Method::PUT, LEASE, forbidden(update));
+    api.next(Method::PUT, LEASE, Fault::forbidden(update));
     all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
     let policy = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: ValidatingAdmissionPolicy 'backup-lock-writers' with binding 'backup-lock-writers' denied request: backup-lock-velero belongs to the lock";
-    api.next(Method::PUT, LEASE, forbidden(policy));
+    api.next(Method::PUT, LEASE, Fault::forbidden(policy));
     all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
     // The lists of all namespaces, then those of one.
     for list in ["/v1/restores", "/v1/backups", "/velero/restores"] {
-        api.next(Method::GET, list, forbidden("User \"jane\" cannot list it"));
+        api.next(Method::GET, list, Fault::forbidden("User \"jane\" cannot list it"));
     }
     all += &Person::at(&api).types("kubectl backup locks").await;
     assert!(api.all("events").is_empty());
@@ -255,27 +244,25 @@ async fn a_release_that_somebody_else_was_faster_with_decides_again() {
     newer["metadata"]["resourceVersion"] = json!("77");
     api.next(Method::PUT, LEASE, Fault::Becomes(newer));
     let line = "kubectl backup locks release backup/urgent --reason=stuck --yes";
-    assert_snapshot!(Person::at(&api).types(line).await);
+    transcript!(Person::at(&api), line);
     // A person was asked about something else.
     let api = cluster().await;
     let mut other = busy();
     other.activate(&ObjectKey::backup("velero", "urgent"), "uid-of-urgent").unwrap();
     api.next(Method::GET, LEASE, Fault::Becomes(lease(&other).await));
     let line = "kubectl backup locks release backup/urgent --reason=stuck";
-    assert_snapshot!(Person::at(&api).at_terminal("y\n").types(line).await);
+    transcript!(Person::at(&api).at_terminal("y\n"), line);
     // Written, but the answer was lost: the try after it finds its own work done.
-    let away = failure(503, "ServiceUnavailable", "the server is starting", &json!({}));
-    api.next(Method::PUT, LEASE, Fault::DoneBut(503, away));
+    api.next(Method::PUT, LEASE, Fault::unavailable("the server is starting").but_done());
     let line = "kubectl backup locks release backup/lost --reason=stuck --yes";
-    assert_snapshot!(Person::at(&api).types(line).await);
+    transcript!(Person::at(&api), line);
 }
 
 #[tokio::test]
 async fn a_hold_keeps_others_out_and_its_name_is_taken() {
     let api = FakeApi::start().await;
     api.has("leases", lease(&Ledger::default()).await);
-    let mut all = String::new();
-    for line in [
+    assert_snapshot!(Person::at(&api).types_all([
         "kubectl backup locks hold upgrade --namespaces=shop,db --reason=maintenance",
         "kubectl backup locks hold upgrade --reason=again",
         "kubectl backup locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
@@ -284,10 +271,7 @@ async fn a_hold_keeps_others_out_and_its_name_is_taken() {
         "kubectl backup locks",
         "kubectl backup locks release hold/upgrade --reason=done --yes",
         "kubectl backup locks",
-    ] {
-        all += &Person::at(&api).types(line).await;
-    }
-    assert_snapshot!(all);
+    ]).await);
 }
 
 #[tokio::test]
@@ -307,8 +291,8 @@ async fn a_person_who_may_write_ledgers_needs_no_markers() {
     let mut ledger = Ledger { epoch: 900, bound: 1000, ..Ledger::default() };
     ledger.rules = backup_lock::conflict::Rules::default();
     api.has("leases", lease(&ledger).await);
-    api.next(Method::GET, "/configmaps", forbidden("no"));
-    api.next(Method::GET, &format!("/configmaps/{LEASE}"), forbidden("configmaps is forbidden"));
+    api.next(Method::GET, "/configmaps", Fault::forbidden("no"));
+    api.next(Method::GET, &format!("/configmaps/{LEASE}"), Fault::forbidden("configmaps is forbidden"));
     let seen = Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
@@ -328,12 +312,12 @@ async fn locks_of_all_installations_are_listed_and_sorted() {
         );
     }
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in
-        ["-A", "-A percona-ps/db/cluster1 -o name", "--sort-by=.name --no-headers", "-w --sort-by=.name"]
-    {
-        all = all + &person.types(&format!("kubectl backup locks {line}")).await + "\n";
-    }
+    let mut all = person
+        .types_spaced(
+            ["-A", "-A percona-ps/db/cluster1 -o name", "--sort-by=.name --no-headers", "-w --sort-by=.name"]
+                .map(|line| format!("kubectl backup locks {line}")),
+        )
+        .await;
     all += &Person::at(&FakeApi::start().await).types("kubectl backup locks -A").await;
     assert_snapshot!(all);
     let seen = person.types("kubectl backup locks -A -o json").await;
@@ -345,7 +329,7 @@ async fn locks_of_all_installations_are_listed_and_sorted() {
 }
 
 #[tokio::test]
-async fn following_locks_appends_a_line_for_each_change_and_for_nothing_else() {
+async fn following_locks_appends_a_line_for_each_change() {
     let api = cluster().await;
     let seen_twice = async || {
         let lists = || api.seen().iter().filter(|one| one.contains("/leases")).count();

@@ -20,6 +20,7 @@ mod locks;
 mod manifests;
 mod operations;
 mod person;
+mod prelude;
 mod profiles;
 mod restore;
 mod samples;

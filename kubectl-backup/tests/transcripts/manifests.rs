@@ -1,13 +1,6 @@
 //! `-f`, `--from-schedule --allow-partially-failed`, and every flag of restores.
 
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::FakeApi,
-    person::Person,
-    samples::{completed_backup, with},
-};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_manifest_is_begun_with_and_flags_go_over_it() {
@@ -25,18 +18,17 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
     assert_snapshot!(serde_json::to_string_pretty(&json!({"labels": stored["metadata"]["labels"], "namespace": stored["metadata"]["namespace"], "spec": stored["spec"], "status": stored["status"]})).unwrap());
     person.writes("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: shop}\n");
     person.writes("text", "a: [\n");
-    let mut all = String::new();
-    for line in [
-        "kubectl backup create -f ~/pod.yaml",
-        "kubectl backup create -f ~/text",
-        "kubectl backup create -f ~/missing.yaml",
-        "kubectl backup restore -f ~/shop.yaml",
-        "kubectl backup create -f ~/shop.yaml --from-schedule=nightly",
-    ] {
-        all += &person.types(line).await;
-        all += "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced([
+                "kubectl backup create -f ~/pod.yaml",
+                "kubectl backup create -f ~/text",
+                "kubectl backup create -f ~/missing.yaml",
+                "kubectl backup restore -f ~/shop.yaml",
+                "kubectl backup create -f ~/shop.yaml --from-schedule=nightly",
+            ])
+            .await
+    );
 }
 
 #[tokio::test]

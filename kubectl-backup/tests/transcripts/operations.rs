@@ -1,13 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    describe::has_files,
-    fake_api::{FakeApi, Fault},
-    person::Person,
-    samples::{completed_backup, completed_restore, new_backup, with},
-};
+use crate::{describe::has_files, prelude::*};
 
 fn waiting(completed: u32) -> Value {
     let status = json!({"status": {"phase": "WaitingForPluginOperations", "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": completed}});
@@ -15,7 +6,7 @@ fn waiting(completed: u32) -> Value {
 }
 
 #[tokio::test]
-async fn operations_are_shown_with_their_progress_the_failed_ones_first() {
+async fn operations_are_shown_with_progress_failed_ones_first() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
     has_files(&api, "Restore", "back-again");
@@ -23,25 +14,25 @@ async fn operations_are_shown_with_their_progress_the_failed_ones_first() {
     api.has("backups", waiting(1))
         .has("backups", completed_backup("small"))
         .has("restores", with(completed_restore("back-again", "nightly"), &attempted));
-    let mut all = String::new();
-    for line in [
-        "operations nightly",
-        "operations nightly -o wide --no-headers",
-        "restore operations back-again",
-        "operations small",
-        "operations gone",
-    ] {
-        all += &Person::at(&api).types(&format!("kubectl backup {line}")).await;
-    }
-    assert_snapshot!(all);
     assert_snapshot!(
-        "operations json",
-        Person::at(&api).types("kubectl backup operations nightly -o json").await
+        Person::at(&api)
+            .types_all(
+                [
+                    "operations nightly",
+                    "operations nightly -o wide --no-headers",
+                    "restore operations back-again",
+                    "operations small",
+                    "operations gone",
+                ]
+                .map(|line| format!("kubectl backup {line}"))
+            )
+            .await
     );
+    transcript!("operations json", Person::at(&api), "kubectl backup operations nightly -o json");
 }
 
 #[tokio::test]
-async fn each_change_of_an_operation_is_a_line_until_the_backup_has_ended() {
+async fn each_change_of_an_operation_is_a_line() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
     let begun =

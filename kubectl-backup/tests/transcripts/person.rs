@@ -14,7 +14,7 @@ use crate::fake_api::FakeApi;
 /// The time in every transcript.
 pub const NOW: &str = "2026-11-03T05:14:12Z";
 
-/// How long somebody looks on for what is to be shown.
+/// How long a person looks on for what is to be shown.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A home folder with a kubeconfig for a fake API server.
@@ -96,6 +96,25 @@ impl Person {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs(line, &out, &err).await;
         self.seen(line, &out, &err, &format!("exit {exit}"))
+    }
+
+    /// Types one line after the other.
+    pub async fn types_all(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+        let mut all = String::new();
+        for line in lines {
+            all += &self.types(line.as_ref()).await;
+        }
+        all
+    }
+
+    /// The same, with an empty line after each.
+    pub async fn types_spaced(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+        let mut all = String::new();
+        for line in lines {
+            all += &self.types(line.as_ref()).await;
+            all += "\n";
+        }
+        all
     }
 
     /// Runs the program with these words, as a shell's completion does: sees stdout, stderr, exit code.

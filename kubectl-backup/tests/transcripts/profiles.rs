@@ -1,11 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-};
+use crate::prelude::*;
 
 fn kinds(plurals: [&str; 2]) -> Value {
     plurals.map(|plural| json!({"name": plural, "singularName": "", "kind": "Any", "namespaced": true, "verbs": ["list"]})).into()
@@ -26,7 +19,7 @@ async fn cluster(args: &[&str]) -> FakeApi {
 }
 
 #[tokio::test]
-async fn profiles_are_listed_with_what_is_installed_and_the_policy_in_force() {
+async fn profiles_are_listed_with_the_policy_in_force() {
     let api = cluster(&["--listen=0.0.0.0:9443"]).await;
     let mut all = Person::at(&api).types("kubectl backup profiles").await;
     let api = cluster(&[
@@ -40,17 +33,17 @@ async fn profiles_are_listed_with_what_is_installed_and_the_policy_in_force() {
     .await;
     api.serves("ps.percona.com/v1", &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]));
     let person = Person::at(&api);
-    for line in [
-        "kubectl backup profiles",
-        "kubectl backup profiles -o wide --no-headers",
-        "kubectl backup profiles -o name",
-        "kubectl backup profiles percona-ps",
-        "kubectl backup profiles -o jsonpath={.profiles[*].policyFrom}",
-        "kubectl backup profiles -o custom-columns=NAME:.name,INTENT:.policy.intentSeconds",
-        "kubectl backup profiles acme",
-    ] {
-        all = all + &person.types(line).await + "\n";
-    }
+    all += &person
+        .types_spaced([
+            "kubectl backup profiles",
+            "kubectl backup profiles -o wide --no-headers",
+            "kubectl backup profiles -o name",
+            "kubectl backup profiles percona-ps",
+            "kubectl backup profiles -o jsonpath={.profiles[*].policyFrom}",
+            "kubectl backup profiles -o custom-columns=NAME:.name,INTENT:.policy.intentSeconds",
+            "kubectl backup profiles acme",
+        ])
+        .await;
     assert_snapshot!(all);
 }
 
@@ -79,45 +72,44 @@ restore: { kind: Load, plural: loads, statusSubresource: true, phase: status.pha
 ";
 
 #[tokio::test]
-async fn profiles_of_the_webhooks_folder_are_known_where_it_is_a_config_map() {
+async fn profiles_of_the_webhooks_config_map_are_known() {
     let api = with_own_profiles(&json!({"acme.yaml": ACME, "notes.txt": "not: a profile"})).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
     api.has("dumps", dump);
-    let mut all = String::new();
-    for line in ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"] {
-        all = all + &Person::at(&api).types(&format!("kubectl backup {line}")).await + "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        Person::at(&api)
+            .types_spaced(
+                ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"]
+                    .map(|line| format!("kubectl backup {line}"))
+            )
+            .await
+    );
 }
 
 #[tokio::test]
-async fn profiles_of_the_webhooks_folder_that_can_not_be_read_are_told_of() {
+async fn profiles_that_cannot_be_read_are_named() {
     let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
-    let mut all = String::new();
-    for line in ["profiles -o name", "get --kind=dump", "profiles acme"] {
-        all = all + &Person::at(&api).types(&format!("kubectl backup {line}")).await + "\n";
-    }
+    let mut all = Person::at(&api)
+        .types_spaced(
+            ["profiles -o name", "get --kind=dump", "profiles acme"]
+                .map(|line| format!("kubectl backup {line}")),
+        )
+        .await;
     let no = "configmaps \"backup-profiles\" is forbidden: User \"jane\" cannot get resource";
-    let no = failure(403, "Forbidden", no, &json!({}));
-    api.next(Method::GET, "/configmaps/backup-profiles", Fault::Answer(403, no));
+    api.next(Method::GET, "/configmaps/backup-profiles", Fault::forbidden(no));
     all += &Person::at(&api).types("kubectl backup profiles -o name").await;
     assert_snapshot!(all);
 }
 
 #[tokio::test]
-async fn what_of_a_policy_can_not_be_known_says_so() {
+async fn what_of_a_policy_cannot_be_known_says_so() {
     let api = FakeApi::start().await;
-    let no = failure(
-        403,
-        "Forbidden",
-        "deployments.apps \"backup-webhook\" is forbidden: User \"jane\" cannot get resource",
-        &json!({}),
-    );
-    api.next(Method::GET, "/deployments/backup-webhook", Fault::Answer(403, no));
+    let no = "deployments.apps \"backup-webhook\" is forbidden: User \"jane\" cannot get resource";
+    api.next(Method::GET, "/deployments/backup-webhook", Fault::forbidden(no));
     let mut all = Person::at(&api).types("kubectl backup profiles").await;
     all += &Person::at(&api).types("kubectl backup profiles").await;
-    let hidden = failure(403, "Forbidden", "forbidden: User \"jane\" cannot get path", &json!({}));
-    api.next(Method::GET, "/apis/ps.percona.com/v1", Fault::Answer(403, hidden));
+    let hidden = "forbidden: User \"jane\" cannot get path";
+    api.next(Method::GET, "/apis/ps.percona.com/v1", Fault::forbidden(hidden));
     all += &Person::at(&api).types("kubectl backup profiles percona-ps -o yaml").await;
     assert_snapshot!(all);
 }

@@ -3,7 +3,8 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use backup_core::profile::Profile;
-use backup_lock::{Ledger, LedgerStore, VELERO_SCOPE, fake_api::ledger_path, lease::lease_name};
+use backup_lock::{Ledger, LedgerStore, VELERO_SCOPE, lease::lease_name};
+use backup_testkit::ledger_path;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ pub fn with(mut base: Value, over: &Value) -> Value {
     base
 }
 
-/// A backup that nobody has touched.
+/// A backup that no controller has touched.
 pub fn new_backup(name: &str) -> Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": "Backup",
@@ -87,7 +88,7 @@ pub async fn lease(ledger: &Ledger) -> Value {
 
 /// The Lease of a scope's ledger, as our programs write it.
 pub async fn lease_of(profile: Profile, scope: &str, ledger: &Ledger) -> Value {
-    let api = backup_lock::fake_api::FakeApi::new();
+    let api = backup_testkit::FakeApi::new();
     let store = LedgerStore::of_profile(api.client(), "velero", Arc::new(profile));
     let wanted = |stored: &mut Ledger| {
         *stored = Ledger { bound: stored.bound.max(ledger.bound), rules: stored.rules, ..ledger.clone() };

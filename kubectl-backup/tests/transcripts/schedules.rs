@@ -1,12 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, with},
-};
+use crate::prelude::*;
 
 fn schedule(name: &str, cron: &str) -> Value {
     json!({
@@ -42,20 +34,20 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn schedules_are_listed_with_their_next_runs() {
     let person = Person::at(&cluster().await);
-    assert_snapshot!("schedules", person.types("kubectl backup schedules").await);
-    assert_snapshot!("schedules wide", person.types("kubectl backup schedules get -o wide").await);
+    transcript!("schedules", person, "kubectl backup schedules");
+    transcript!("schedules wide", person, "kubectl backup schedules get -o wide");
 }
 
 #[tokio::test]
 async fn a_schedule_is_described_with_what_came_of_it() {
     let api = cluster().await;
     let person = Person::at(&api);
-    assert_snapshot!("schedule", person.types("kubectl backup schedules describe nightly").await);
-    assert_snapshot!("schedule broken", person.types("kubectl backup schedules describe broken").await);
-    assert_snapshot!("schedule either", person.types("kubectl backup schedules describe either").await);
+    transcript!("schedule", person, "kubectl backup schedules describe nightly");
+    transcript!("schedule broken", person, "kubectl backup schedules describe broken");
+    transcript!("schedule either", person, "kubectl backup schedules describe either");
     api.next(Method::GET, "/backups", Fault::Hang);
-    assert_snapshot!("schedule yaml", person.types("kubectl backup schedules describe paused -o yaml").await);
-    assert_snapshot!("schedule gone", person.types("kubectl backup schedules describe gone").await);
+    transcript!("schedule yaml", person, "kubectl backup schedules describe paused -o yaml");
+    transcript!("schedule gone", person, "kubectl backup schedules describe gone");
 }
 
 #[tokio::test]
@@ -75,30 +67,25 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
     let stored = api.stored("schedules", "nightly").unwrap();
     let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
     assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
-    assert_snapshot!(
-        person
-            .types("kubectl backup schedules create weekly --schedule=@weekly --dry-run=client -o yaml")
-            .await
-    );
-    assert_snapshot!(person.types("kubectl backup schedules create wrong --schedule=sometimes").await);
+    transcript!(person, "kubectl backup schedules create weekly --schedule=@weekly --dry-run=client -o yaml");
+    transcript!(person, "kubectl backup schedules create wrong --schedule=sometimes");
 }
 
 #[tokio::test]
 async fn schedules_are_paused_triggered_and_deleted() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
-        "kubectl backup schedules pause nightly gone",
-        "kubectl backup schedules unpause paused --skip-immediately",
-        "kubectl backup schedules trigger nightly",
-        "kubectl backup schedules delete either",
-        "kubectl backup schedules delete either --yes",
-    ] {
-        all += &person.types(line).await;
-        all += "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced([
+                "kubectl backup schedules pause nightly gone",
+                "kubectl backup schedules unpause paused --skip-immediately",
+                "kubectl backup schedules trigger nightly",
+                "kubectl backup schedules delete either",
+                "kubectl backup schedules delete either --yes",
+            ])
+            .await
+    );
     assert_eq!(api.stored("schedules", "nightly").unwrap()["spec"]["paused"], true);
     let unpaused = api.stored("schedules", "paused").unwrap();
     assert_eq!(
@@ -110,18 +97,13 @@ async fn schedules_are_paused_triggered_and_deleted() {
         json!(["shop"])
     );
     assert!(api.stored("schedules", "either").is_none());
-    let forbidden = failure(
-        403,
-        "Forbidden",
-        "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource",
-        &json!({}),
-    );
-    api.next(Method::PATCH, "/nightly", Fault::Answer(403, forbidden));
+    let forbidden = "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
+    api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
     assert!(person.types("kubectl backup schedules pause nightly").await.ends_with("--- exit 1\n"));
 }
 
 #[tokio::test]
-async fn a_schedule_that_took_the_place_of_the_one_that_was_asked_about_is_not_deleted() {
+async fn a_schedule_created_again_is_not_deleted() {
     let api = cluster().await;
     let other = with(api.stored("schedules", "either").unwrap(), &json!({"metadata": {"uid": "another"}}));
     api.next(Method::DELETE, "/either", Fault::Becomes(other));

@@ -1,15 +1,4 @@
-use std::io::Write as _;
-
-use axum::http::Method;
-use flate2::{Compression, write::GzEncoder};
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, completed_restore, new_backup, with},
-};
+use crate::prelude::*;
 
 const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
 
@@ -34,18 +23,12 @@ fn granted(number: usize) -> Value {
 }
 
 /// A refusal by the controller.
-fn refusal(code: u16, message: &str) -> Value {
-    failure(code, "", message, &json!({ "kind": "storedfiles" }))
+fn refusal(code: u16, message: &str) -> Fault {
+    Fault::refused_with(code, "", message, json!({ "kind": "storedfiles" }))
 }
 
 fn log() -> Vec<u8> {
-    packed("level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n")
-}
-
-fn packed(log: &str) -> Vec<u8> {
-    let mut text = GzEncoder::new(Vec::new(), Compression::fast());
-    text.write_all(log.as_bytes()).unwrap();
-    text.finish().unwrap()
+    packed(b"level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n")
 }
 
 #[tokio::test]
@@ -54,10 +37,13 @@ async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
     let (log, files) = (log(), format!("{PATH}read-0"));
     let (head, tail) = log.split_at(10);
     let version = ("etag", "\"v\"".to_owned());
-    let said = |code, message| Fault::Answer(code, refusal(code, message));
-    api.next(Method::GET, &files, said(503, "16 files are being read at the moment: try again in a moment"));
+    api.next(
+        Method::GET,
+        &files,
+        refusal(503, "16 files are being read at the moment: try again in a moment"),
+    );
     api.next(Method::GET, &files, Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
-    api.next(Method::GET, &files, said(403, "this is not a key of a request that stands"));
+    api.next(Method::GET, &files, refusal(403, "this is not a key of a request that stands"));
     answers(&api, 1, &granted(1));
     let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
     api.next(
@@ -65,13 +51,13 @@ async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
         &format!("{PATH}read-1"),
         Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
     );
-    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly").await);
+    transcript!(Person::at(&api), "kubectl backup logs nightly");
     let asked = api.stored("downloadrequests", "read-0").unwrap();
     assert_eq!(asked["spec"]["target"], json!({ "kind": "BackupLog", "name": "nightly" }));
 }
 
 #[tokio::test]
-async fn a_url_of_a_velero_server_is_followed_without_telling_the_bucket_who_asks() {
+async fn a_url_of_a_velero_server_is_followed_without_the_key() {
     let bucket = FakeApi::start().await;
     let api = cluster(0, json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/nightly-logs.gz?signature=s", bucket.url) })).await;
     let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
@@ -88,20 +74,20 @@ async fn a_url_of_a_velero_server_is_followed_without_telling_the_bucket_who_ask
         Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
     );
     let person = Person::at(&api);
-    assert_snapshot!(person.types("kubectl backup logs nightly").await);
+    transcript!(person, "kubectl backup logs nightly");
     assert_eq!(bucket.seen(), ["GET /bucket/nightly-logs.gz?signature=s"; 2]);
     assert!(!bucket.headers().contains("x-backup-read-key"), "{}", bucket.headers());
     // Velero gives a URL also where there is no file.
     answers(&api, 1, &json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/none", bucket.url) }));
     bucket.next(Method::GET, "/none", Fault::Answer(404, json!({})));
-    assert_snapshot!(person.types("kubectl backup logs nightly").await);
+    transcript!(person, "kubectl backup logs nightly");
 }
 
 #[tokio::test]
 async fn of_a_log_errors_alone_can_be_shown() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
-    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly --errors").await);
+    transcript!(Person::at(&api), "kubectl backup logs nightly --errors");
 }
 
 #[tokio::test]
@@ -111,7 +97,11 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
     let so_far = "level=info msg=\"a\"\n";
     for (number, text) in [(1, so_far.to_owned()), (2, so_far.to_owned() + "level=error msg=\"b\"\n")] {
         answers(&api, number, &granted(number));
-        api.next(Method::GET, &format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(&text)));
+        api.next(
+            Method::GET,
+            &format!("{PATH}read-{number}"),
+            Fault::Bytes(200, Vec::new(), packed(text.as_bytes())),
+        );
     }
     let becomes = |phase: &str| {
         let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
@@ -119,8 +109,7 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
     };
     becomes("InProgress");
     becomes("WaitingForPluginOperations");
-    let away = failure(503, "ServiceUnavailable", "the server is not ready", &json!({}));
-    api.next(Method::GET, "/backups/nightly", Fault::Answer(503, away));
+    api.next(Method::GET, "/backups/nightly", Fault::unavailable("the server is not ready"));
     becomes("WaitingForPluginOperations");
     becomes("PartiallyFailed");
     let mut all = Person::at(&api).types("kubectl backup logs nightly -f").await;
@@ -147,57 +136,42 @@ async fn a_log_that_grows_is_followed_and_begins_again_with_the_work() {
     ];
     for (number, text) in texts.iter().enumerate() {
         answers(&api, number, &granted(number));
-        api.next(Method::GET, &format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text)));
+        api.next(
+            Method::GET,
+            &format!("{PATH}read-{number}"),
+            Fault::Bytes(200, Vec::new(), packed(text.as_bytes())),
+        );
     }
     for phase in ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"] {
         let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
         api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
     }
-    assert_snapshot!(Person::at(&api).types("kubectl backup logs nightly -f").await);
+    transcript!(Person::at(&api), "kubectl backup logs nightly -f");
 }
 
 #[tokio::test]
 async fn on_a_terminal_a_log_moves_no_cursor() {
     let api = cluster(0, granted(0)).await;
     api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
-    assert_snapshot!(Person::at(&api).at_terminal("").types("kubectl backup restore logs back-again").await);
+    transcript!(Person::at(&api).at_terminal(""), "kubectl backup restore logs back-again");
 }
 
 #[tokio::test]
-async fn what_can_not_be_read_is_told_with_its_remedy() {
+async fn what_cannot_be_read_is_told_with_its_remedy() {
     let mut all = String::new();
+    let details = json!({ "kind": "services" });
+    let no_service =
+        Fault::refused_with(404, "NotFound", "services \"backup-controller\" not found", details);
     for (status, answer) in [
         (json!({ "phase": "Failed", "message": "backup nightly is gone" }), None),
         (json!({ "phase": "Processed", "downloadURL": "folder/key" }), None),
-        (granted(0), Some((404, refusal(404, "there is no BackupLog of nightly yet: it is InProgress")))),
-        (
-            granted(0),
-            Some((
-                404,
-                failure(
-                    404,
-                    "NotFound",
-                    "services \"backup-controller\" not found",
-                    &json!({ "kind": "services" }),
-                ),
-            )),
-        ),
-        (
-            granted(0),
-            Some((
-                403,
-                failure(
-                    403,
-                    "Forbidden",
-                    "services \"https:backup-controller:files\" is forbidden",
-                    &json!({}),
-                ),
-            )),
-        ),
+        (granted(0), Some(refusal(404, "there is no BackupLog of nightly yet: it is InProgress"))),
+        (granted(0), Some(no_service)),
+        (granted(0), Some(Fault::forbidden("services \"https:backup-controller:files\" is forbidden"))),
     ] {
         let api = cluster(0, status).await;
-        if let Some((code, body)) = answer {
-            api.next(Method::GET, &format!("{PATH}read-0"), Fault::Answer(code, body));
+        if let Some(fault) = answer {
+            api.next(Method::GET, &format!("{PATH}read-0"), fault);
         }
         all += &Person::at(&api).types("kubectl backup logs nightly").await;
         all += "\n";

@@ -1,18 +1,10 @@
-use axum::http::Method;
 use backup_core::{
     bucket::{Facts, ObjectLock, Versions},
     labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
 };
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    forms::events,
-    person::{NOW, Person},
-    samples::{location, with},
-};
+use crate::{forms::events, person::NOW, prelude::*};
 
 fn named(name: &str, pass: Option<&Summary>) -> Value {
     let mut object = with(
@@ -81,12 +73,14 @@ async fn cluster() -> FakeApi {
 async fn what_came_of_the_last_comparisons_is_shown() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in ["", " default", " fresh", " other", " second", " -o name", " default -o yaml", " gone"] {
-        all += &person.types(&format!("kubectl backup sync{line}")).await;
-        all += "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced(
+                ["", " default", " fresh", " other", " second", " -o name", " default -o yaml", " gone"]
+                    .map(|line| format!("kubectl backup sync{line}"))
+            )
+            .await
+    );
     let seen = person.types("kubectl backup sync -o json").await;
     let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
     let json = json.split("--- stderr").next().unwrap();
@@ -97,11 +91,11 @@ async fn what_came_of_the_last_comparisons_is_shown() {
 }
 
 #[tokio::test]
-async fn a_location_that_can_not_be_read_hides_no_other() {
+async fn a_location_that_cannot_be_read_hides_no_other() {
     let api = cluster().await;
     let broken = with(named("broken", None), &json!({ "spec": { "backupSyncPeriod": "soon" } }));
     api.has("backupstoragelocations", broken);
-    assert_snapshot!(Person::at(&api).types("kubectl backup sync").await);
+    transcript!(Person::at(&api), "kubectl backup sync");
 }
 
 #[tokio::test]
@@ -126,11 +120,7 @@ async fn a_comparison_is_asked_for_and_waited_for() {
         let get = "backupstoragelocations/default";
         api.has("backupstoragelocations", named("default", Some(&mixed())));
         api.next(Method::GET, get, Fault::Becomes(named("default", Some(&mixed()))));
-        api.next(
-            Method::GET,
-            get,
-            Fault::Answer(503, failure(503, "ServiceUnavailable", "starting", &json!({}))),
-        );
+        api.next(Method::GET, get, Fault::unavailable("starting"));
         api.next(Method::GET, get, Fault::Becomes(answered(pass)));
         all += &person.types("kubectl backup sync default --now").await;
         all += "\n";
@@ -161,18 +151,21 @@ async fn comparisons_are_listed_in_the_ways_of_every_list() {
     let elsewhere = json!({ "metadata": { "namespace": "backups" } });
     api.has("backupstoragelocations", with(named("elsewhere", Some(&mixed())), &elsewhere));
     let person = Person::at(&api);
-    let mut all = String::new();
-    for line in [
-        "-A",
-        "-A -o custom-columns=WHERE:.namespace,NAME:.name",
-        "--sort-by=.lastPass.refused --no-headers",
-        "--sort-by=.name -w",
-        "-A default",
-        "default --now -w",
-    ] {
-        all = all + &person.types(&format!("kubectl backup sync {line}")).await + "\n";
-    }
-    assert_snapshot!(all);
+    assert_snapshot!(
+        person
+            .types_spaced(
+                [
+                    "-A",
+                    "-A -o custom-columns=WHERE:.namespace,NAME:.name",
+                    "--sort-by=.lastPass.refused --no-headers",
+                    "--sort-by=.name -w",
+                    "-A default",
+                    "default --now -w",
+                ]
+                .map(|line| format!("kubectl backup sync {line}"))
+            )
+            .await
+    );
 }
 
 #[tokio::test]

@@ -1,21 +1,4 @@
-use std::io::Write as _;
-
-use axum::http::Method;
-use flate2::{Compression, write::GzEncoder};
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, location, new_backup, with},
-};
-
-fn packed(bytes: &[u8]) -> Vec<u8> {
-    let mut file = GzEncoder::new(Vec::new(), Compression::fast());
-    file.write_all(bytes).unwrap();
-    file.finish().unwrap()
-}
+use crate::prelude::*;
 
 /// ConfigMaps of these names, as a backup holds them.
 fn tarball(names: &[&str]) -> Vec<u8> {
@@ -72,7 +55,7 @@ async fn verify(api: &FakeApi) -> String {
 async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
     let api = stored(json!({})).await;
     assert_snapshot!(verify(&api).await);
-    assert_snapshot!("verify json", Person::at(&api).types("kubectl backup verify nightly -o json").await);
+    transcript!("verify json", Person::at(&api), "kubectl backup verify nightly -o json");
 }
 
 #[tokio::test]
@@ -100,8 +83,9 @@ async fn files_that_are_missing_or_damaged_are_told_and_hide_no_other() {
 async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
     let api = stored(json!({})).await;
     let refused = "the store refused to list s3://backups: 403 AccessDenied";
-    let refused = failure(424, "FailedDependency", refused, &json!({ "kind": "storedfiles" }));
-    api.next(Method::GET, "proxy/files/read-1", Fault::Answer(424, refused));
+    let details = json!({ "kind": "storedfiles" });
+    let refused = Fault::refused_with(424, "FailedDependency", refused, details);
+    api.next(Method::GET, "proxy/files/read-1", refused);
     let mut all = verify(&api).await;
     // There is nothing in a bucket that is not there; by a URL of it that is all that is seen.
     let api = FakeApi::start().await;

@@ -1,11 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::json;
-
-use crate::{
-    fake_api::{FakeApi, Fault},
-    person::Person,
-};
+use crate::prelude::*;
 
 /// An API server of this version.
 async fn cluster() -> FakeApi {

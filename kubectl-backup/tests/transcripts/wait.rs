@@ -1,12 +1,4 @@
-use axum::http::Method;
-use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, new_backup, with},
-};
+use crate::prelude::*;
 
 const UID: &str = "00000001-aaaa-bbbb-cccc-dddddddddddd";
 
@@ -42,51 +34,50 @@ async fn every_change_is_a_line_and_an_unknown_phase_is_no_end() {
     ] {
         api.next(Method::GET, "/b", b(&status));
     }
-    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+    transcript!(Person::at(&api), "kubectl backup create b --wait");
 }
 
 #[tokio::test]
 async fn waiting_survives_an_api_server_that_restarts() {
     let api = FakeApi::start().await;
-    let starting = failure(404, "NotFound", "404 page not found", &json!({}));
-    let no_rbac_yet = failure(
-        403,
-        "Forbidden",
-        "backups.velero.io \"b\" is forbidden: User \"jane\" cannot get resource",
-        &json!({}),
+    let no_rbac_yet = "backups.velero.io \"b\" is forbidden: User \"jane\" cannot get resource";
+    api.meets(
+        &Method::GET,
+        "/b",
+        [
+            b(&json!({"phase": "InProgress"})),
+            Fault::unavailable("apiserver is shutting down"),
+            Fault::refused(404, "NotFound", "404 page not found"),
+            Fault::forbidden(no_rbac_yet),
+            b(&json!({"phase": "Completed"})),
+        ],
     );
-    let unavailable = failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
-    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"})));
-    for (code, body) in [(503, unavailable), (404, starting), (403, no_rbac_yet)] {
-        api.next(Method::GET, "/b", Fault::Answer(code, body));
-    }
-    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
-    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+    transcript!(Person::at(&api), "kubectl backup create b --wait");
 }
 
 #[tokio::test]
 async fn time_that_runs_out_is_told_with_exit_code_124() {
     let api = FakeApi::start().await;
-    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait --timeout=300ms").await);
+    transcript!(Person::at(&api), "kubectl backup create b --wait --timeout=300ms");
     // Also where the API server takes the request and never answers.
     api.next(Method::GET, "/c", Fault::Hang);
-    assert_snapshot!(Person::at(&api).types("kubectl backup create c --wait --timeout=300ms").await);
+    transcript!(Person::at(&api), "kubectl backup create c --wait --timeout=300ms");
 }
 
 #[tokio::test]
-async fn an_object_that_is_deleted_or_replaced_meanwhile_ends_the_waiting() {
+async fn waiting_ends_when_the_object_is_deleted_or_replaced() {
     let api = FakeApi::start().await;
     api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"}))).next(Method::GET, "/b", Fault::Vanishes);
-    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait").await);
+    transcript!(Person::at(&api), "kubectl backup create b --wait");
     api.next(Method::GET, "/c", Fault::Becomes(completed_backup("c")));
-    assert_snapshot!(Person::at(&api).types("kubectl backup create c --wait").await);
+    transcript!(Person::at(&api), "kubectl backup create c --wait");
 }
 
 #[tokio::test]
 async fn a_waited_for_object_is_printed_as_it_ended() {
     let api = FakeApi::start().await;
     api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
-    assert_snapshot!(Person::at(&api).types("kubectl backup create b --wait -o yaml").await);
+    transcript!(Person::at(&api), "kubectl backup create b --wait -o yaml");
 }
 
 #[tokio::test]

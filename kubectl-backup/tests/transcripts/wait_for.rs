@@ -1,15 +1,8 @@
 //! `wait`, and `--retry-for`: what pipelines rest on.
 
-use axum::http::Method;
 use backup_lock::{Footprint, Ledger, ObjectKey, State};
-use insta::assert_snapshot;
-use serde_json::{Value, json};
 
-use crate::{
-    fake_api::{FakeApi, Fault, failure},
-    person::Person,
-    samples::{completed_backup, completed_restore, lease, new_backup, with},
-};
+use crate::prelude::*;
 
 fn b(status: &Value) -> Fault {
     Fault::Becomes(with(new_backup("b"), &json!({"status": status})))
@@ -34,19 +27,14 @@ async fn every_outcome_has_its_code() {
 }
 
 #[tokio::test]
-async fn waiting_goes_on_while_the_api_server_is_away_from_the_first_moment_on() {
+async fn waiting_begins_also_while_the_api_server_is_away() {
     let api = FakeApi::start().await;
-    let away = failure(503, "ServiceUnavailable", "apiserver is shutting down", &json!({}));
-    api.has("backups", new_backup("b")).next(Method::GET, "/b", Fault::Answer(503, away.clone()));
-    for status in [json!({}), json!({"phase": "InProgress"})] {
-        api.next(Method::GET, "/b", b(&status));
-    }
-    api.next(Method::GET, "/b", Fault::Answer(503, away)).next(
-        Method::GET,
-        "/b",
-        b(&json!({"phase": "Completed"})),
-    );
-    assert_snapshot!(Person::at(&api).types("kubectl backup wait b --timeout=1m").await);
+    let away = Fault::unavailable("apiserver is shutting down");
+    let (new, running) = (b(&json!({})), b(&json!({"phase": "InProgress"})));
+    let completed = b(&json!({"phase": "Completed"}));
+    api.has("backups", new_backup("b"));
+    api.meets(&Method::GET, "/b", [away.clone(), new, running, away, completed]);
+    transcript!(Person::at(&api), "kubectl backup wait b --timeout=1m");
 }
 
 #[tokio::test]
@@ -97,7 +85,7 @@ fn refused(seconds: u32) -> Fault {
         format!("admission webhook \"claims.backup-webhook.velero.io\" denied the request: {words}");
     let details =
         json!({"name": "shop", "group": "velero.io", "kind": "backups", "retryAfterSeconds": seconds});
-    Fault::Answer(403, failure(403, "Forbidden", &message, &details))
+    Fault::refused_with(403, "Forbidden", &message, details)
 }
 
 #[tokio::test]
@@ -112,7 +100,7 @@ async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
 }
 
 #[tokio::test]
-async fn when_the_time_is_over_the_last_refusal_is_told_with_exit_code_124() {
+async fn the_last_refusal_in_time_ends_with_exit_code_124() {
     let api = FakeApi::start().await;
     for _ in 0..9 {
         api.next(Method::POST, "/restores", refused(30));

@@ -8,28 +8,24 @@ use backup_core::api::{Backup, BackupPhase, BackupSpec};
 use backup_tests::{
     World,
     faulty_s3::{Asked, FaultyS3, Mood},
-    install::NAMESPACE,
     proxy::Fault,
     snapshots::{self, Behaviour, SnapshotController},
     wait::{Probe, eventually, when},
+    world::{
+        backups::of_place,
+        controllers::EndsEarly,
+        stored::{counts_equal_lists, is_whole},
+    },
 };
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use tokio::time::Instant;
 
-use crate::{
-    crash_points::{debug_build, refused_and_failed},
-    csi::waiting,
-    drills::{location, noise, of, whole},
-    main_job::{backups, config_maps, create_backup, s3},
-    operation_crashes::counts_equal_lists,
-};
-
 crate::tests! {
-    outages_of_moments_and_longer_than_the_budget_lose_no_outcome,
+    an_outage_longer_than_the_write_budget_loses_no_outcome,
     an_outage_longer_than_the_lease_loses_no_outcome,
     a_refusal_and_a_failure_are_published_after_an_outage,
-    a_person_who_waits_outlives_an_api_server_that_is_stopped,
+    kubectl_backup_wait_outlives_a_stopped_api_server,
 }
 
 /// The budget of a write in this world.
@@ -45,9 +41,7 @@ const SOON: Duration = Duration::from_secs(15);
 const SOON_AFTER_THE_LEASE: Duration = Duration::from_secs(40);
 const REACHED: Duration = Duration::from_mins(1);
 
-async fn outages_of_moments_and_longer_than_the_budget_lose_no_outcome(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
     // What is in the way was told a moment ago, so that its log says only in detail that it still is.
     world.controllers[0].stop(REACHED).await?;
     world.controllers[0].restart_with("RUST_LOG", "info,backup_controller=debug").await?;
@@ -117,20 +111,16 @@ impl Cast {
         if world.plane.api_servers.is_empty() {
             return Err(NO_SERVER.into());
         }
-        if !snapshots::available() {
-            return Err(crate::Skip("the definitions of snapshots come from a Go module").into());
-        }
-        snapshots::install_definitions(&world.client).await?;
-        let s3 = s3(world)?;
+        let s3 = world.s3()?;
         let cast = Self {
             round,
-            driver: SnapshotController::start(&world.client),
-            front: FaultyS3::start(s3.address()).await?,
+            driver: SnapshotController::start(&world.client).await?,
+            front: world.faulty_s3().await?,
         };
         for (role, ..) in &ROLES {
             let name = cast.name(role);
             s3.create_versioned_bucket(&name).await?;
-            location(world, &name, &name, &cast.front.url()).await?;
+            world.s3_location(&name, &cast.front.url()).await?;
         }
         // The metadata of two can't be written until the store recovers, and the parts of a third take their time.
         let part = |asked: &Asked| asked.query.contains("partNumber=");
@@ -146,12 +136,12 @@ impl Cast {
         let name = cast.name("failing");
         snapshots::class(&world.client, &name, Behaviour::Errs("no space"), false).await?;
         snapshots::claim(&world.client, &name, "data", &name).await?;
-        config_maps(world, &cast.name("completing"), 5).await?;
-        noise(world, &cast.name("collecting"), 30).await?;
+        world.config_maps(&cast.name("completing"), 5).await?;
+        world.noise(&cast.name("collecting"), 30).await?;
         for role in ["completing", "failing", "waiting"] {
-            create_backup(world, &cast.name(role), of(&cast.name(role))).await?;
+            world.create_backup(&cast.name(role), of_place(&cast.name(role))).await?;
         }
-        waiting(world, &cast.name("waiting")).await?;
+        world.backup_waits(&cast.name("waiting")).await?;
         for role in ["completing", "failing"] {
             let key = format!("backups/{0}/velero-backup.json", cast.name(role));
             eventually(&format!("{role} is to be published"), REACHED, async || {
@@ -160,7 +150,7 @@ impl Cast {
             })
             .await?;
         }
-        create_backup(world, &cast.name("collecting"), of(&cast.name("collecting"))).await?;
+        world.create_backup(&cast.name("collecting"), of_place(&cast.name("collecting"))).await?;
         eventually("a part is on its way", REACHED, async || {
             anyhow::Ok(when(cast.front.asked().iter().any(part), "not yet"))
         })
@@ -169,17 +159,17 @@ impl Cast {
         let few = |role: &str| BackupSpec {
             included_namespaces: vec![cast.name("collecting")],
             excluded_resources: vec!["configmaps".to_owned()],
-            ..of(&cast.name(role))
+            ..of_place(&cast.name(role))
         };
-        create_backup(world, &cast.name("queued"), few("queued")).await?;
+        world.create_backup(&cast.name("queued"), few("queued")).await?;
         eventually("one is queued", REACHED, async || {
-            let phase = backups(world).get(&cast.name("queued")).await?.phase();
+            let phase = world.backups().get(&cast.name("queued")).await?.phase();
             Ok::<_, kube::Error>(when(phase == BackupPhase::Queued, phase.to_string()))
         })
         .await?;
-        create_backup(world, &cast.name("new"), few("new")).await?;
+        world.create_backup(&cast.name("new"), few("new")).await?;
         for (role, phase, _) in &ROLES {
-            let now = backups(world).get(&cast.name(role)).await?.phase();
+            let now = world.backups().get(&cast.name(role)).await?.phase();
             ensure!(now == *phase || (*role == "new" && now == BackupPhase::Queued), "{role} is {now}");
         }
         Ok(cast)
@@ -220,7 +210,7 @@ impl Cast {
                     world.controllers_run().await?;
                     until += SOON_AFTER_THE_LEASE;
                 }
-                let backup = backups(world).get(&self.name(role)).await?;
+                let backup = world.backups().get(&self.name(role)).await?;
                 if backup.phase().is_terminal() {
                     break backup;
                 }
@@ -232,10 +222,10 @@ impl Cast {
             ensure!(backup.phase() == *phase, "{role}: {:?}", backup.status);
             ended.push(backup);
         }
-        let s3 = s3(world)?;
+        let s3 = world.s3()?;
         for ((role, ..), backup) in ROLES.iter().zip(&ended) {
             let name = self.name(role);
-            let entries = whole(s3, &name, &name, backup).await.context(*role)?;
+            let entries = is_whole(s3, &name, &name, backup).await.context(*role)?;
             counts_equal_lists(s3, &name, &name, backup, &entries).await.context(*role)?;
             told_once(world, backup).await?;
         }
@@ -251,7 +241,7 @@ fn metadata(asked: &Asked) -> bool {
 /// What is told of an end may be lost in an outage; it is not told twice.
 async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
     let name = backup.metadata.name.clone().unwrap_or_default();
-    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let events: Api<Event> = world.api();
     let of = ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
     let told: i32 = events.list(&of).await?.items.iter().map(|event| event.count.unwrap_or(1)).sum();
     ensure!(told <= 1, "the end of {name} was told {told} times");
@@ -259,12 +249,12 @@ async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
 }
 
 async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World) -> anyhow::Result<()> {
-    debug_build(world)?;
-    for (point, name, spec, phase) in refused_and_failed(world, "outage").await? {
+    world.needs_debug_build()?;
+    for EndsEarly { point, name, spec, phase } in world.refused_and_failed("outage").await? {
         let name = &name;
         world.controllers[0].stop(REACHED).await?;
         world.controllers[0].restart_with("BACKUP_PAUSE_AT", point).await?;
-        create_backup(world, name, spec).await?;
+        world.create_backup(name, spec).await?;
         world.controllers[0].paused(REACHED).await.with_context(|| format!("{point} was not reached"))?;
         let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;
         server.pause()?;
@@ -282,9 +272,9 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World
 
 /// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: standing still, and ended and started
 /// again.
-async fn a_person_who_waits_outlives_an_api_server_that_is_stopped(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "waits", 3).await?;
-    let (plugin, all) = (world.plugin(), backups(world));
+async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("waits", 3).await?;
+    let (plugin, all) = (world.plugin(), world.backups());
     // It can't end before the API server was stopped.
     world.controllers[0].stop(REACHED).await?;
     let create =

@@ -3,9 +3,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase, RestorePhase, RestoreSpec,
-};
+use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase, RestorePhase};
 use backup_tests::{
     World,
     archive::tarball,
@@ -14,7 +12,10 @@ use backup_tests::{
     install::NAMESPACE,
     process::{Process, Spec},
     wait::{Probe, eventually, when},
-    world::BUCKET,
+    world::{
+        BUCKET,
+        backups::{from_backup, of_namespaces},
+    },
 };
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::{
@@ -24,10 +25,6 @@ use kube::{
 };
 use object_store::{ObjectStoreExt as _, path::Path as Key};
 use serde_json::json;
-
-use crate::main_job::{
-    backups, config_maps, count_config_maps, create_backup, delete_namespace, of_namespaces, restore, s3,
-};
 
 crate::tests! {
     a_malformed_ttl_is_refused_at_the_door,
@@ -81,8 +78,8 @@ async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) 
     })
     .await?;
     ensure!(failed["validationErrors"].to_string().contains("spec.ttl"), "{failed}");
-    config_maps(world, "decodable", 3).await?;
-    create_backup(world, "decodable", of_namespaces(&["decodable"])).await?;
+    world.config_maps("decodable", 3).await?;
+    world.create_backup("decodable", of_namespaces(&["decodable"])).await?;
     let other = raw_ended(&raw, "decodable").await?;
     raw.delete("undecodable", &DeleteParams::default()).await?;
     ensure!(other == "Completed", "another backup ended {other}");
@@ -90,7 +87,7 @@ async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) 
 }
 
 async fn a_bucket_that_does_not_exist_is_named_with_the_remedy(world: &mut World) -> anyhow::Result<()> {
-    let url = s3(world)?.url();
+    let url = world.s3()?.url();
     world
         .apply_location(
             "missing",
@@ -103,9 +100,8 @@ async fn a_bucket_that_does_not_exist_is_named_with_the_remedy(world: &mut World
     ensure!(message.contains("no-such-bucket") && message.contains("create"), "{message}");
 
     let spec = BackupSpec { storage_location: Some("missing".into()), ..of_namespaces(&["default"]) };
-    create_backup(world, "nowhere", spec).await?;
-    let backup = world.backup_ended("nowhere").await?;
-    ensure!(backup.phase() == BackupPhase::FailedValidation, "{:?}", backup.status);
+    world.create_backup("nowhere", spec).await?;
+    let backup = world.backup_ends("nowhere", BackupPhase::FailedValidation).await?;
     ensure!(
         backup.status.validation_errors.iter().any(|error| error.contains("missing")),
         "{:?}",
@@ -118,7 +114,7 @@ async fn a_bucket_that_refuses_is_named_with_the_remedy(world: &mut World) -> an
     let credentials = "[default]\naws_access_key_id = nobody\naws_secret_access_key = wrong\n";
     backup_tests::install::ensure_secret(&world.client, NAMESPACE, "wrong-credentials", "cloud", credentials)
         .await?;
-    let url = s3(world)?.url();
+    let url = world.s3()?.url();
     world
         .apply_location(
             "refused",
@@ -137,21 +133,21 @@ async fn a_bucket_that_refuses_is_named_with_the_remedy(world: &mut World) -> an
 }
 
 async fn a_tarball_that_is_cut_short_restores_nothing(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "cut", 200).await?;
-    create_backup(world, "cut", of_namespaces(&["cut"])).await?;
+    world.config_maps("cut", 200).await?;
+    world.create_backup("cut", of_namespaces(&["cut"])).await?;
     world.backup_ended("cut").await?;
-    let (bucket, key) = (s3(world)?.bucket(BUCKET)?, Key::from("backups/cut/cut.tar.gz"));
+    let (bucket, key) = (world.s3()?.bucket(BUCKET)?, Key::from("backups/cut/cut.tar.gz"));
     let whole = bucket.get(&key).await?.bytes().await?;
     bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
     fails_and_restores_nothing(world, "cut", "cut.tar.gz").await
 }
 
 async fn a_tarball_with_a_path_that_climbs_out_restores_nothing(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "climbs", 3).await?;
-    create_backup(world, "climbs", of_namespaces(&["climbs"])).await?;
+    world.config_maps("climbs", 3).await?;
+    world.create_backup("climbs", of_namespaces(&["climbs"])).await?;
     world.backup_ended("climbs").await?;
     let bytes = tarball(&[("resources/configmaps/namespaces/climbs/../../../../escaped.json", b"{}")])?;
-    s3(world)?.bucket(BUCKET)?.put(&"backups/climbs/climbs.tar.gz".into(), bytes.into()).await?;
+    world.s3()?.bucket(BUCKET)?.put(&"backups/climbs/climbs.tar.gz".into(), bytes.into()).await?;
     fails_and_restores_nothing(world, "climbs", "..").await
 }
 
@@ -239,7 +235,7 @@ async fn raw_ended(raw: &Api<DynamicObject>, name: &str) -> anyhow::Result<Strin
 }
 
 async fn unavailable(world: &World, name: &str) -> anyhow::Result<String> {
-    let api: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let api: Api<BackupStorageLocation> = world.api();
     eventually("location unavailable", Duration::from_mins(1), async || {
         let status = api.get(name).await?.status;
         Ok::<_, kube::Error>(match (status.phase, status.message) {
@@ -251,17 +247,17 @@ async fn unavailable(world: &World, name: &str) -> anyhow::Result<String> {
 }
 
 async fn fails_and_restores_nothing(world: &World, name: &str, expected: &str) -> anyhow::Result<()> {
-    delete_namespace(world, name).await?;
-    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
-    let restore = restore(world, name, spec).await?;
-    ensure!(restore.phase() == RestorePhase::Failed, "{:?}", restore.status);
+    world.delete_namespace(name).await?;
+    let spec = from_backup(name);
+    world.create_restore(name, spec).await?;
+    let restore = world.restore_ends(name, RestorePhase::Failed).await?;
     let reason = restore.status.failure_reason.context("no reason")?;
     ensure!(reason.contains(expected), "{reason}");
-    ensure!(count_config_maps(world, name).await? == 0, "something was restored");
-    let stored = backups(world).get(name).await?;
+    ensure!(world.count_config_maps(name).await? == 0, "something was restored");
+    let stored = world.backups().get(name).await?;
     ensure!(stored.phase() == BackupPhase::Completed, "the backup itself has changed: {}", stored.phase());
     eventually("nothing stored is lost", Duration::from_secs(5), async || {
-        let keys = s3(world)?.keys(BUCKET).await?;
+        let keys = world.s3()?.keys(BUCKET).await?;
         anyhow::Ok(when(keys.contains(&format!("backups/{name}/velero-backup.json")), format!("{keys:?}")))
     })
     .await

@@ -7,21 +7,16 @@ use anyhow::{Context as _, ensure};
 use backup_core::api::Backup;
 use backup_tests::{
     World,
-    kubectl::{ClientGo, Kubectl},
+    kubectl::{ClientGo, with_kind},
     plugin::Ran,
     proxy::Fault,
     sibling::{ANNOTATION, Sibling},
     wait::{eventually, when},
+    world::{backups::of_namespaces, lock::refusal},
 };
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ListParams, PostParams},
-    core::Status,
-};
-
-use crate::{
-    lock::{Stopped, clean, create_restore, refusal},
-    main_job::{backups, create_backup, of_namespaces, restores},
 };
 
 crate::tests! {
@@ -31,14 +26,11 @@ crate::tests! {
     replace_with_force_deletes_before_it_is_refused,
     trouble_of_the_webhook_is_waited_out_by_clients_themselves,
     without_any_webhook_creations_fail_at_once_and_say_why,
-    who_asks_to_wait_is_created_when_the_holder_has_ended,
+    a_creation_that_waits_is_admitted_when_the_holder_has_ended,
 }
 
-/// In a world with a low grace, because every try leaves a claim behind.
-pub const BESIDE_A_SIBLING: &[crate::Test] =
-    &[("clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries", |world| {
-        Box::pin(clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(world))
-    })];
+// In a world with a low grace, because every try leaves a claim behind.
+crate::tests! { BESIDE_A_SIBLING: clients_that_must_wait_give_up_after_bounded_tries }
 
 /// A refusal that takes longer counts as a hang.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -46,8 +38,6 @@ const PROMPT: Duration = Duration::from_secs(5);
 const HELD: Duration = Duration::from_millis(2500);
 /// How long the webhook is in trouble.
 const TROUBLE: Duration = Duration::from_secs(4);
-/// Between two such times: the controller renews its lease every two seconds, and ends when it can't for ten.
-const CALM: Duration = Duration::from_secs(3);
 
 /// What one client saw of one attempt.
 struct Seen {
@@ -122,13 +112,13 @@ const CREATING: [(&str, &[&str]); 5] = [
 ];
 
 async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut World) -> anyhow::Result<()> {
-    let stopped = Stopped::controllers(world)?;
-    let world = &*stopped.0;
-    let kubectl = kubectl(world)?;
-    let holder = create_restore(world, "holder", "clients-a").await?;
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let kubectl = world.kubectl()?;
+    let holder = world.create_claiming_restore("holder", "clients-a").await?;
     let since = holder.metadata.creation_timestamp.context("no creation time")?.0.to_string();
     let refused = Backup::new("refused", of_namespaces(&["clients-a"]));
-    let manifest = kubectl.manifest(&named(&refused))?;
+    let manifest = kubectl.manifest(&with_kind(&refused))?;
 
     // Discovery is cached from here on, as it is for a person who has used kubectl before.
     kubectl.run(&["get", "backups", "-n", "velero"]).await?;
@@ -158,24 +148,24 @@ async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut Wo
 
     for dry_run in [false, true] {
         let (before, start) = (world.admissions("").await?, Instant::now());
-        let answer = backups(world).create(&PostParams { dry_run, ..PostParams::default() }, &refused).await;
+        let answer = world.backups().create(&PostParams { dry_run, ..PostParams::default() }, &refused).await;
         let seen = Seen::kube_rs(if dry_run { "kube-rs, dry run" } else { "kube-rs" }, start, &answer);
         let calls = world.admissions("").await? - before;
         seen.print(calls);
         stands_alone(&seen, &since)?;
         ensure!(calls == 1, "the webhook was asked {calls} times");
-        let status = api_error(answer)?;
+        let status = refusal(answer)?;
         ensure!(status.code == 403 && status.reason == "Forbidden", "{status:?}");
         not_stored(world, "refused").await?;
     }
-    clean(world).await
+    world.delete_unfinished().await
 }
 
 async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut World) -> anyhow::Result<()> {
-    let stopped = Stopped::controllers(world)?;
-    let world = &*stopped.0;
-    let kubectl = kubectl(world)?;
-    create_backup(world, "holder", of_namespaces(&["clients-b"])).await?;
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let kubectl = world.kubectl()?;
+    world.create_backup("holder", of_namespaces(&["clients-b"])).await?;
     let restore = serde_json::json!({ "apiVersion": "velero.io/v1", "kind": "Restore",
         "metadata": { "name": "refused", "namespace": "velero" },
         "spec": { "backupName": "there-is-none", "includedNamespaces": ["clients-b"] } });
@@ -183,17 +173,17 @@ async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut 
     Seen::ran("kubectl create (a Restore)", &ran).print(None);
     ensure!(ran.code == 1 && ran.stderr.contains("(Forbidden)") && ran.stderr.contains("holder"), "{ran:?}");
     ensure!(ran.stderr.contains("kubectl backup") && ran.elapsed < PROMPT, "{ran:?}");
-    ensure!(restores(world).get_opt("refused").await?.is_none(), "stored although it was refused");
-    clean(world).await
+    ensure!(world.restores().get_opt("refused").await?.is_none(), "stored although it was refused");
+    world.delete_unfinished().await
 }
 
 /// kubectl reads before it replaces, and the API server makes no custom resource by PUT.
 async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> anyhow::Result<()> {
-    let stopped = Stopped::controllers(world)?;
-    let world = &*stopped.0;
-    let kubectl = kubectl(world)?;
-    create_restore(world, "holder", "clients-c").await?;
-    let manifest = kubectl.manifest(&named(&Backup::new("missing", of_namespaces(&["clients-c"]))))?;
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let kubectl = world.kubectl()?;
+    world.create_claiming_restore("holder", "clients-c").await?;
+    let manifest = kubectl.manifest(&with_kind(&Backup::new("missing", of_namespaces(&["clients-c"]))))?;
     let before = world.admissions("").await?;
     let ran = kubectl.run(&["replace", "-f", &manifest]).await?;
     let calls = world.admissions("").await? - before;
@@ -207,28 +197,28 @@ async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) 
     Seen::ran("kubectl replace --force (nothing there)", &ran).print(world.admissions("").await? - before);
     ensure!(ran.code == 1 && ran.stderr.contains("holder") && ran.elapsed < PROMPT, "{ran:?}");
     not_stored(world, "missing").await?;
-    clean(world).await
+    world.delete_unfinished().await
 }
 
 /// The old object is gone when the new one is refused: nobody who could forbid that is asked in between. What is in the
 /// bucket stays.
 async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
-    create_backup(world, "replaced", of_namespaces(&["clients-d"])).await?;
+    world.create_backup("replaced", of_namespaces(&["clients-d"])).await?;
     world.backup_ended("replaced").await?;
-    let stopped = Stopped::controllers(world)?;
-    let world = &*stopped.0;
-    let kubectl = kubectl(world)?;
-    create_restore(world, "holder", "clients-d").await?;
-    let manifest = kubectl.manifest(&named(&Backup::new("replaced", of_namespaces(&["clients-d"]))))?;
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let kubectl = world.kubectl()?;
+    world.create_claiming_restore("holder", "clients-d").await?;
+    let manifest = kubectl.manifest(&with_kind(&Backup::new("replaced", of_namespaces(&["clients-d"]))))?;
     let before = world.admissions("denied").await?;
     let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
     Seen::ran("kubectl replace --force (an ended Backup)", &ran)
         .print(world.admissions("denied").await? - before);
     ensure!(ran.code == 1 && ran.elapsed < PROMPT, "{ran:?}");
     ensure!(ran.stderr.contains("holder") && ran.stderr.contains("kubectl backup"), "{ran:?}");
-    let left = backups(world).get_opt("replaced").await?;
+    let left = world.backups().get_opt("replaced").await?;
     ensure!(left.is_none_or(|backup| backup.phase().is_terminal()), "a refused Backup is stored");
-    clean(world).await
+    world.delete_unfinished().await
 }
 
 /// The webhook can't reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
@@ -236,33 +226,47 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
     let front = world.plane.front.as_ref();
     let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
-    let kubectl = kubectl(world)?;
-    let create: Backup = Backup::new("trouble", of_namespaces(&["clients-e"]));
-    let manifest = kubectl.manifest(&named(&create))?;
-
-    for (client, args) in &CREATING[..3] {
-        let ran = in_trouble(front, kubectl.run(&[args, &["-f", &manifest][..]].concat())).await?;
-        Seen::ran(client, &ran).print(None);
-        ensure!(ran.code == 0, "{ran:?}");
-        waited(ran.elapsed)?;
-        gone(world, "trouble").await?;
-    }
-    let answer = in_trouble(front, kubectl.client_go(&manifest, "backups", &[])).await?;
-    Seen::client_go("client-go", &answer).print(None);
-    ensure!(answer.error.is_empty() && answer.attempts > 1, "{answer:?}");
-    waited(Duration::from_secs_f64(answer.elapsed_seconds))?;
-    gone(world, "trouble").await?;
-
-    let api = backups(world);
-    let (start, answer) = in_trouble(front, async {
+    let kubectl = world.kubectl()?;
+    // All in the same trouble.
+    let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
+    let manifest = |name: &str| kubectl.manifest(&with_kind(&creates(name)));
+    let manifests = [manifest("trouble-1")?, manifest("trouble-2")?, manifest("trouble-3")?];
+    let for_client_go = manifest("trouble-4")?;
+    let by_kubectl =
+        async |number: usize| kubectl.run(&[CREATING[number].1, &["-f", &manifests[number]]].concat()).await;
+    let by_kube_rs = async {
         let start = Instant::now();
-        Ok((start, api.create(&PostParams::default(), &create).await))
-    })
-    .await?;
-    Seen::kube_rs("kube-rs", start, &answer).print(None);
-    waited(start.elapsed())?;
+        let answer = world.backups().create(&PostParams::default(), &creates("trouble-5")).await;
+        (Seen::kube_rs("kube-rs", start, &answer), answer)
+    };
+    front.set(Fault::Refuse);
+    let (create, apply, server_side, client_go, (kube_rs, answer), ()) = tokio::join!(
+        by_kubectl(0),
+        by_kubectl(1),
+        by_kubectl(2),
+        kubectl.client_go(&for_client_go, "backups", &[]),
+        by_kube_rs,
+        async {
+            tokio::time::sleep(TROUBLE).await;
+            front.set(Fault::None);
+        },
+    );
+    let mut all = Vec::new();
+    for ((client, _), ran) in CREATING.iter().zip([create?, apply?, server_side?]) {
+        all.push(Seen::ran(client, &ran.expect_code(0)?));
+    }
+    let client_go = client_go?;
+    ensure!(client_go.error.is_empty() && client_go.attempts > 1, "{client_go:?}");
+    all.extend([Seen::client_go("client-go", &client_go), kube_rs]);
+    for seen in all {
+        seen.print(None);
+        waited(seen.elapsed)?;
+    }
     answer?;
-    gone(world, "trouble").await
+    for number in 1..=5 {
+        gone(world, &format!("trouble-{number}")).await?;
+    }
+    Ok(())
 }
 
 async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut World) -> anyhow::Result<()> {
@@ -273,21 +277,21 @@ async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut Worl
     world.restart_webhooks().await?;
     result?;
     let name = "after-the-webhook";
-    create_backup(world, name, of_namespaces(&["clients-f"])).await.context("the webhook is back")?;
+    world.create_backup(name, of_namespaces(&["clients-f"])).await.context("the webhook is back")?;
     gone(world, name).await
 }
 
 async fn without_webhook(world: &World) -> anyhow::Result<()> {
-    let kubectl = kubectl(world)?;
+    let kubectl = world.kubectl()?;
     let backup = Backup::new("no-webhook", of_namespaces(&["clients-f"]));
-    let manifest = kubectl.manifest(&named(&backup))?;
+    let manifest = kubectl.manifest(&with_kind(&backup))?;
     let mut all = Vec::new();
     for (client, args) in &CREATING[..3] {
         all.push(Seen::ran(client, &kubectl.run(&[args, &["-f", &manifest][..]].concat()).await?));
     }
     all.push(Seen::client_go("client-go", &kubectl.client_go(&manifest, "backups", &[]).await?));
     let start = Instant::now();
-    all.push(Seen::kube_rs("kube-rs", start, &backups(world).create(&PostParams::default(), &backup).await));
+    all.push(Seen::kube_rs("kube-rs", start, &world.backups().create(&PostParams::default(), &backup).await));
     for seen in all {
         seen.print(None);
         ensure!(seen.code.is_none_or(|code| code == 1), "{}: exit code {:?}", seen.client, seen.code);
@@ -298,11 +302,13 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
 }
 
 /// The wish is an annotation; the answer is 429 with seconds, and the client does the waiting.
-async fn who_asks_to_wait_is_created_when_the_holder_has_ended(world: &mut World) -> anyhow::Result<()> {
-    let stopped = Stopped::controllers(world)?;
-    let world = &*stopped.0;
-    let kubectl = kubectl(world)?;
-    create_restore(world, "held", "clients-g").await?;
+async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let kubectl = world.kubectl()?;
+    world.create_claiming_restore("held", "clients-g").await?;
     let waiting = |name: &str| {
         let mut backup = Backup::new(name, of_namespaces(&["clients-g"]));
         let wish = [("backup-lock/on-conflict".to_owned(), "wait".to_owned())];
@@ -310,19 +316,19 @@ async fn who_asks_to_wait_is_created_when_the_holder_has_ended(world: &mut World
         backup
     };
     let by_kubectl = async |(client, args): (&str, &[&str]), name: &str| {
-        let manifest = kubectl.manifest(&named(&waiting(name)))?;
+        let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
         let ran = kubectl.run(&[args, &["-f", &manifest]].concat()).await?.expect_code(0)?;
         anyhow::Ok(Seen::ran(client, &ran))
     };
     let by_client_go = async |name: &str| {
-        let manifest = kubectl.manifest(&named(&waiting(name)))?;
+        let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
         let answer = kubectl.client_go(&manifest, "backups", &[]).await?;
         ensure!(answer.error.is_empty() && answer.attempts > 1, "{answer:?}");
         Ok(Seen::client_go("client-go", &answer))
     };
     let by_kube_rs = async |name: &str| {
         let start = Instant::now();
-        let answer = backups(world).create(&PostParams::default(), &waiting(name)).await;
+        let answer = world.backups().create(&PostParams::default(), &waiting(name)).await;
         let seen = Seen::kube_rs("kube-rs", start, &answer);
         answer?;
         anyhow::Ok(seen)
@@ -335,7 +341,7 @@ async fn who_asks_to_wait_is_created_when_the_holder_has_ended(world: &mut World
         by_kube_rs("waits-5"),
         async {
             tokio::time::sleep(HELD).await;
-            let stored = backups(world).list(&ListParams::default()).await?.items;
+            let stored = world.backups().list(&ListParams::default()).await?.items;
             let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
             ensure!(!early, "created beside the restore");
             world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
@@ -353,11 +359,9 @@ async fn who_asks_to_wait_is_created_when_the_holder_has_ended(world: &mut World
 }
 
 /// kube-rs has no place here: it tries 16 times with pauses that double, which takes over four minutes.
-async fn clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    let kubectl = kubectl(world)?;
+    let kubectl = world.kubectl()?;
     let told = |wish: &str| {
         let mut backup = Backup::new("told", of_namespaces(&["clients-h"]));
         backup.metadata.annotations = Some([(ANNOTATION.to_owned(), wish.to_owned())].into());
@@ -366,7 +370,7 @@ async fn clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(
     for (wish, tries) in
         [("429,retry-1", 11), ("503,retry-1", 11), ("429", 1), ("503", 1), ("403,retry-1", 1)]
     {
-        let manifest = kubectl.manifest(&named(&told(wish)))?;
+        let manifest = kubectl.manifest(&with_kind(&told(wish)))?;
         let before = sibling.calls();
         let creating = async |args: &[&str]| kubectl.run(&[args, &["-f", &manifest]].concat()).await;
         let (create, apply, server_side, client_go) = tokio::join!(
@@ -386,7 +390,7 @@ async fn clients_that_are_told_to_wait_give_up_after_a_bounded_number_of_tries(
         ensure!(calls == 4 * u64::from(tries), "{calls} calls of four clients told {wish}");
     }
     // The one flag that shortens it: it bounds all tries together.
-    let manifest = kubectl.manifest(&named(&told("429,retry-1")))?;
+    let manifest = kubectl.manifest(&with_kind(&told("429,retry-1")))?;
     let before = sibling.calls();
     let ran = kubectl.run(&["create", "--request-timeout=3s", "-f", &manifest]).await?;
     Seen::ran("kubectl create --request-timeout=3s told 429,retry-1", &ran).print(sibling.calls() - before);
@@ -403,27 +407,9 @@ fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn api_error<T>(answer: Result<T, kube::Error>) -> anyhow::Result<Status> {
-    refusal(answer.map_err(Into::into))
-}
-
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
-    ensure!(backups(world).get_opt(name).await?.is_none(), "{name} is stored although it was refused");
+    ensure!(world.backups().get_opt(name).await?.is_none(), "{name} is stored although it was refused");
     Ok(())
-}
-
-/// Runs a client while the webhook can't reach the API server, which ends after a while.
-async fn in_trouble<T>(
-    front: &backup_tests::proxy::Proxy,
-    client: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    tokio::time::sleep(CALM).await;
-    front.set(Fault::Refuse);
-    let (answer, ()) = tokio::join!(client, async {
-        tokio::time::sleep(TROUBLE).await;
-        front.set(Fault::None);
-    });
-    answer
 }
 
 fn waited(elapsed: Duration) -> anyhow::Result<()> {
@@ -437,28 +423,10 @@ fn waited(elapsed: Duration) -> anyhow::Result<()> {
 /// One that were deleted before anybody has seen it stored would keep its place for a whole grace.
 async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
     world.backup_ended(name).await?;
-    let api: Api<Backup> = backups(world);
+    let api: Api<Backup> = world.backups();
     api.delete(name, &DeleteParams::default()).await?;
     eventually(&format!("{name} is gone"), Duration::from_secs(30), async || {
         Ok::<_, kube::Error>(when(api.get_opt(name).await?.is_none(), "still there"))
     })
     .await
-}
-
-/// kubectl and the client-go program, where they can be had.
-pub fn kubectl(world: &World) -> anyhow::Result<Kubectl> {
-    if backup_tests::binaries::s3_available() {
-        world.kubectl()
-    } else {
-        Err(crate::Skip("there is no kubectl of ours without Go").into())
-    }
-}
-
-/// A Backup with its kind and its namespace, as in a file.
-pub fn named(backup: &Backup) -> serde_json::Value {
-    let mut object = serde_json::to_value(backup).unwrap_or_default();
-    object["apiVersion"] = "velero.io/v1".into();
-    object["kind"] = "Backup".into();
-    object["metadata"]["namespace"] = "velero".into();
-    object
 }

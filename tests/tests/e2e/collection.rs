@@ -2,7 +2,11 @@
 
 use anyhow::ensure;
 use backup_core::api::BackupPhase;
-use backup_tests::{World, install::ensure_namespace, world::BUCKET};
+use backup_tests::{
+    World,
+    install::ensure_namespace,
+    world::{BUCKET, backups::of_namespaces},
+};
 use k8s_openapi::api::{
     core::v1::ConfigMap,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
@@ -15,30 +19,21 @@ use object_store::ObjectStoreExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::main_job::{config_maps, create_backup, of_namespaces, s3};
-
 crate::tests! {
-    a_service_account_brings_its_bindings_along_into_a_backup_of_its_namespace,
+    a_service_account_brings_its_bindings_into_the_backup,
     listed_first_is_stored_first,
-    a_policy_that_can_not_be_read_is_refused_with_all_that_is_wrong,
-    a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_snapshots_are_wanted,
-    names_with_every_odd_character_and_large_objects_are_stored_as_they_are,
-    an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact,
-}
-
-async fn names(world: &World, backup: &str) -> anyhow::Result<Vec<String>> {
-    let entries = s3(world)?.inspect_tarball(BUCKET, &format!("backups/{backup}/{backup}.tar.gz")).await?;
-    Ok(entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect())
+    an_unreadable_policy_is_refused_with_all_its_errors,
+    fs_backup_without_snapshots_is_an_error_of_each_claim,
+    odd_names_and_large_objects_are_stored_as_they_are,
+    an_api_group_that_is_down_is_an_error_and_the_rest_intact,
 }
 
 fn object<K: DeserializeOwned>(value: Value) -> anyhow::Result<K> {
     Ok(serde_json::from_value(value)?)
 }
 
-async fn a_service_account_brings_its_bindings_along_into_a_backup_of_its_namespace(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    config_maps(world, "bound", 1).await?;
+async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("bound", 1).await?;
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
     let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
     let params = PostParams::default();
@@ -49,11 +44,11 @@ async fn a_service_account_brings_its_bindings_along_into_a_backup_of_its_namesp
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bound-role" },
         "subjects": [{ "kind": "ServiceAccount", "name": "default", "namespace": "bound" }] });
     bindings.create(&params, &object(binding)?).await?;
-    crate::main_job::service_account(world, "bound").await?;
+    world.service_account("bound").await?;
 
-    create_backup(world, "bound", of_namespaces(&["bound"])).await?;
+    world.create_backup("bound", of_namespaces(&["bound"])).await?;
     let backup = world.backup_ended("bound").await?;
-    let names = names(world, "bound").await?;
+    let names = world.backup_entries("bound").await?;
     bindings.delete("bound-binding", &DeleteParams::default()).await?;
     for name in ["bound-role", "unrelated-role"] {
         roles.delete(name, &DeleteParams::default()).await?;
@@ -72,14 +67,14 @@ async fn a_service_account_brings_its_bindings_along_into_a_backup_of_its_namesp
 }
 
 async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "ordered", 20).await?;
+    world.config_maps("ordered", 20).await?;
     let mut spec = of_namespaces(&["ordered"]);
     let order = "ordered/item-7,ordered/item-3,ordered/gone,ordered/item-11";
     spec.ordered_resources = [("configmaps".to_owned(), order.to_owned())].into();
-    create_backup(world, "ordered", spec).await?;
+    world.create_backup("ordered", spec).await?;
     let backup = world.backup_ended("ordered").await?;
     ensure!(backup.phase() == BackupPhase::Completed && backup.status.warnings == 1, "{:?}", backup.status);
-    let names = names(world, "ordered").await?;
+    let names = world.backup_entries("ordered").await?;
     let maps: Vec<&str> = names
         .iter()
         .filter_map(|name| name.strip_prefix("resources/configmaps/namespaces/ordered/"))
@@ -90,17 +85,15 @@ async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_policy_that_can_not_be_read_is_refused_with_all_that_is_wrong(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), backup_tests::install::NAMESPACE);
+async fn an_unreadable_policy_is_refused_with_all_its_errors(world: &mut World) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = world.api();
     let text = "version: v2\nvolumePolicies:\n- conditions: { capacity: big, colour: red }\n  action: { type: copy }\n";
     let map = json!({ "metadata": { "name": "bad-policy" }, "data": { "policy.yaml": text } });
     maps.create(&PostParams::default(), &object(map)?).await?;
     for (name, policy) in [("policy-bad", "bad-policy"), ("policy-gone", "no-such-policy")] {
         let mut spec = of_namespaces(&["default"]);
         spec.resource_policy = Some(object(json!({ "kind": "ConfigMap", "name": policy }))?);
-        create_backup(world, name, spec).await?;
+        world.create_backup(name, spec).await?;
     }
     let bad = world.backup_ended("policy-bad").await?;
     let gone = world.backup_ended("policy-gone").await?;
@@ -115,20 +108,19 @@ async fn a_policy_that_can_not_be_read_is_refused_with_all_that_is_wrong(
     Ok(())
 }
 
-async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_snapshots_are_wanted(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// A policy wants the files of volumes copied, and the backup wants no snapshots.
+async fn fs_backup_without_snapshots_is_an_error_of_each_claim(world: &mut World) -> anyhow::Result<()> {
     for name in ["one", "two"] {
         backup_tests::snapshots::host_path_claim(&world.client, "copied", name).await?;
     }
-    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), backup_tests::install::NAMESPACE);
+    let maps: Api<ConfigMap> = world.api();
     let text = "version: v1\nvolumePolicies:\n- conditions: { volumeTypes: [hostPath] }\n  action: { type: fs-backup }\n";
     let map = json!({ "metadata": { "name": "copy-policy" }, "data": { "policy.yaml": text } });
     maps.create(&PostParams::default(), &object(map)?).await?;
     let mut spec = of_namespaces(&["copied"]);
     spec.resource_policy = Some(object(json!({ "kind": "ConfigMap", "name": "copy-policy" }))?);
     spec.snapshot_volumes = Some(false);
-    create_backup(world, "copied", spec).await?;
+    world.create_backup("copied", spec).await?;
     let backup = world.backup_ended("copied").await?;
     maps.delete("copy-policy", &DeleteParams::default()).await?;
     ensure!(
@@ -136,7 +128,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_sna
         "{:?}",
         backup.status
     );
-    let names = names(world, "copied").await?;
+    let names = world.backup_entries("copied").await?;
     for name in ["one", "two"] {
         let path = format!("resources/persistentvolumeclaims/namespaces/copied/{name}.json");
         ensure!(names.contains(&path), "the claim itself is missing: {names:?}");
@@ -145,9 +137,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim_where_no_sna
 }
 
 /// An object of 1.4 MiB, and names that only some types may have.
-async fn names_with_every_odd_character_and_large_objects_are_stored_as_they_are(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn odd_names_and_large_objects_are_stored_as_they_are(world: &mut World) -> anyhow::Result<()> {
     let odd = "odd:name *?[x]\"'\\\\ü{}|<>&;$~^`!@#()=+,";
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
     roles.create(&PostParams::default(), &object(json!({ "metadata": { "name": odd } }))?).await?;
@@ -171,7 +161,7 @@ async fn names_with_every_odd_character_and_large_objects_are_stored_as_they_are
                 "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
     crds.create(&PostParams::default(), &object(crd)?).await?;
     ensure_namespace(&world.client, "odd").await?;
-    crate::main_job::service_account(world, "odd").await?;
+    world.service_account("odd").await?;
     let larges: Api<DynamicObject> = Api::namespaced_with(
         world.client.clone(),
         "odd",
@@ -198,9 +188,9 @@ async fn names_with_every_odd_character_and_large_objects_are_stored_as_they_are
     )
     .await?;
 
-    create_backup(world, "odd", of_namespaces(&["odd"])).await?;
+    world.create_backup("odd", of_namespaces(&["odd"])).await?;
     let backup = world.backup_ended("odd").await?;
-    let entries = s3(world)?.inspect_tarball(BUCKET, "backups/odd/odd.tar.gz").await?;
+    let entries = world.s3()?.inspect_tarball(BUCKET, "backups/odd/odd.tar.gz").await?;
     // The client takes names as they are.
     let escaped: String = odd.bytes().map(|byte| format!("%{byte:02X}")).collect();
     roles.delete(&escaped, &DeleteParams::default()).await?;
@@ -219,10 +209,8 @@ async fn names_with_every_odd_character_and_large_objects_are_stored_as_they_are
     Ok(())
 }
 
-async fn an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    config_maps(world, "beside", 3).await?;
+async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("beside", 3).await?;
     let services: Api<DynamicObject> = Api::all_with(
         world.client.clone(),
         &ApiResource {
@@ -251,7 +239,7 @@ async fn an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact(
         .await;
     let ended = match shown {
         Ok(()) => {
-            create_backup(world, "beside", of_namespaces(&["beside"])).await?;
+            world.create_backup("beside", of_namespaces(&["beside"])).await?;
             world.backup_ended("beside").await
         }
         Err(error) => Err(error),
@@ -263,14 +251,14 @@ async fn an_api_group_whose_server_is_down_is_an_error_and_the_rest_is_intact(
         "{:?}",
         backup.status
     );
-    let results = s3(world)?.bucket(BUCKET)?.get(&"backups/beside/beside-results.gz".into()).await?;
+    let results = world.s3()?.bucket(BUCKET)?.get(&"backups/beside/beside-results.gz".into()).await?;
     let mut text = String::new();
     std::io::Read::read_to_string(
         &mut flate2::read::MultiGzDecoder::new(&results.bytes().await?[..]),
         &mut text,
     )?;
     ensure!(text.contains("down.example.com"), "{text}");
-    let names = names(world, "beside").await?;
+    let names = world.backup_entries("beside").await?;
     ensure!(
         names.iter().filter(|name| name.starts_with("resources/configmaps/namespaces/beside/item-")).count()
             == 3

@@ -6,16 +6,17 @@ use anyhow::ensure;
 use backup_core::{
     api::{
         Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
-        RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
+        delete_backup_request::DeleteBackupRequestSpec,
     },
     deletion::Waits,
     labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
 };
 use backup_tests::{
     World,
-    faulty_s3::{Asked, FaultyS3, Mood},
+    faulty_s3::{Asked, Mood},
     install::NAMESPACE,
     wait::{Probe, eventually, when},
+    world::backups::{from_backup, of_place},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
@@ -25,24 +26,17 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{
-    drills::of,
-    ledger::claims,
-    lock::ledger,
-    main_job::{backups, config_maps, create_backup, restore, restores, s3},
-    sync::{SOON, location, locations},
-};
-
 crate::tests! {
-    every_version_goes_where_a_bucket_keeps_them_and_nothing_more_is_asked_where_not,
-    a_deletion_that_is_killed_between_hiding_and_removing_ends_and_is_never_seen_undone,
-    a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with_another_controller,
-    a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once,
-    who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays,
-    what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touched,
+    a_deletion_removes_every_version_that_a_bucket_keeps,
+    a_deletion_killed_while_it_removes_versions_is_finished,
+    a_locked_backup_is_deleted_by_itself_when_the_lock_ends,
+    a_deletion_behind_a_legal_hold_is_retried_on_request,
+    a_deletion_without_the_right_to_list_versions_reports_it,
+    files_stored_under_the_name_during_a_lock_are_not_touched,
     thousands_of_versions_go_in_pages_and_with_little_memory,
 }
 
+const SOON: Duration = Duration::from_secs(30);
 /// Of one key; a listing has a thousand.
 const VERSIONS: usize = 2500;
 /// More than the controller had before (KiB).
@@ -50,24 +44,23 @@ const LITTLE: u64 = 32 * 1024;
 
 /// A backup, and a restore from it, of which the bucket keeps older versions where it keeps any.
 async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
-    config_maps(world, name, 2).await?;
-    create_backup(world, name, of(name)).await?;
-    let backup = world.backup_ended(name).await?;
-    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
-    restore(world, name, spec).await?;
+    world.config_maps(name, 2).await?;
+    let backup = world.back_up(name, of_place(name)).await?;
+    let spec = from_backup(name);
+    world.create_restore(name, spec).await?;
+    world.restore_ended(name).await?;
     for key in
         [format!("backups/{name}/velero-backup.json"), format!("restores/{name}/restore-{name}-logs.gz")]
     {
         use object_store::ObjectStoreExt as _;
-        let bytes = s3(world)?.read(name, &key).await?;
-        s3(world)?.bucket(name)?.put(&key.into(), bytes.into()).await?;
+        let bytes = world.s3()?.read(name, &key).await?;
+        world.s3()?.bucket(name)?.put(&key.into(), bytes.into()).await?;
     }
     Ok(backup)
 }
 
 fn requests(world: &World) -> Api<DeleteBackupRequest> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
+    world.api()
 }
 
 async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()> {
@@ -81,8 +74,8 @@ async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()
 /// Waits until the backup is gone, with its restore and all requests.
 async fn gone(world: &World, name: &str, patience: Duration) -> anyhow::Result<()> {
     eventually(&format!("backup {name} is gone"), patience, async || {
-        let backup = backups(world).get_opt(name).await?.map(|backup| backup.phase().to_string());
-        let restore = restores(world).get_opt(name).await?.map(|restore: Restore| restore.name_any());
+        let backup = world.backups().get_opt(name).await?.map(|backup| backup.phase().to_string());
+        let restore = world.restores().get_opt(name).await?.map(|restore: Restore| restore.name_any());
         let all = requests(world).list(&ListParams::default()).await?.items;
         let asked: Vec<_> = all
             .iter()
@@ -97,7 +90,7 @@ async fn gone(world: &World, name: &str, patience: Duration) -> anyhow::Result<(
 
 /// Versions under the folders of the backup and of its restore.
 async fn versions(world: &World, name: &str) -> anyhow::Result<Vec<(String, bool)>> {
-    let mut all = s3(world)?.versions(name).await?;
+    let mut all = world.s3()?.versions(name).await?;
     all.retain(|(key, _)| key.starts_with(&format!("backups/{name}/")) || key.starts_with("restores/"));
     Ok(all)
 }
@@ -109,7 +102,7 @@ fn waits_of(backup: &Backup) -> Option<Waits> {
 /// Waits until the backup says what its deletion waits for.
 async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
     eventually(&format!("the deletion of {name} waits"), SOON, async || {
-        let backup = backups(world).get(name).await?;
+        let backup = world.backups().get(name).await?;
         let seen = format!("{}", backup.phase());
         Ok::<_, kube::Error>(waits_of(&backup).map_or(Probe::NotYet(seen), Probe::Ready))
     })
@@ -118,13 +111,13 @@ async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
 
 /// Whether a request is in the ledger.
 async fn has_place(world: &World, request: &str) -> anyhow::Result<bool> {
-    let claims = claims(&ledger(world).await?)?;
+    let claims = world.claims().await?;
     Ok(claims.contains(&format!("[\"DeleteBackupRequest\",\"{NAMESPACE}\",\"{request}\"")))
 }
 
 /// What readers of the bucket see of the backup.
 async fn seen(world: &World, name: &str) -> anyhow::Result<Vec<String>> {
-    let mut keys = s3(world)?.keys(name).await?;
+    let mut keys = world.s3()?.keys(name).await?;
     keys.retain(|key| key.starts_with(&format!("backups/{name}/")));
     Ok(keys)
 }
@@ -133,17 +126,16 @@ fn asks_versions(asked: &Asked) -> bool {
     asked.query.split('&').any(|part| part == "versions=" || part == "versions")
 }
 
-async fn every_version_goes_where_a_bucket_keeps_them_and_nothing_more_is_asked_where_not(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// Where a bucket keeps none, nothing is asked about versions.
+async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World) -> anyhow::Result<()> {
     for (name, keeps) in [("all-versions", true), ("no-versions", false)] {
         if keeps {
-            s3(world)?.create_versioned_bucket(name).await?;
+            world.s3()?.create_versioned_bucket(name).await?;
         } else {
-            s3(world)?.create_bucket(name).await?;
+            world.s3()?.create_bucket(name).await?;
         }
-        let front = FaultyS3::start(s3(world)?.address()).await?;
-        location(world, name, &front.url(), &json!({})).await?;
+        let front = world.faulty_s3().await?;
+        world.synced_location(name, &front.url(), &json!({})).await?;
         let backup = stored(world, name).await?;
         ensure!(!versions(world, name).await?.is_empty());
         let before = front.asked().len();
@@ -152,18 +144,17 @@ async fn every_version_goes_where_a_bucket_keeps_them_and_nothing_more_is_asked_
         ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
         let asked = front.asked().split_off(before);
         ensure!(asked.iter().any(asks_versions) == keeps, "{name}: {asked:?}");
-        locations(world).delete(name, &DeleteParams::default()).await?;
+        world.locations().delete(name, &DeleteParams::default()).await?;
     }
     Ok(())
 }
 
-async fn a_deletion_that_is_killed_between_hiding_and_removing_ends_and_is_never_seen_undone(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// It is killed after everything was hidden by delete markers; nothing becomes visible again.
+async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut World) -> anyhow::Result<()> {
     let name = "killed-hidden";
-    s3(world)?.create_versioned_bucket(name).await?;
-    let front = FaultyS3::start(s3(world)?.address()).await?;
-    location(world, name, &front.url(), &json!({})).await?;
+    world.s3()?.create_versioned_bucket(name).await?;
+    let front = world.faulty_s3().await?;
+    world.synced_location(name, &front.url(), &json!({})).await?;
     let backup = stored(world, name).await?;
     front.rule(|asked| if asks_versions(asked) { Mood::Held } else { Mood::Pass });
     ask(world, &backup, name).await?;
@@ -178,32 +169,31 @@ async fn a_deletion_that_is_killed_between_hiding_and_removing_ends_and_is_never
     front.calm();
     gone(world, name, Duration::from_mins(1)).await?;
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with_another_controller(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// It says until when it is locked, and another controller goes on waiting.
+async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut World) -> anyhow::Result<()> {
     let name = "locked-away";
-    s3(world)?.create_lockable_bucket(name).await?;
-    let front = FaultyS3::start(s3(world)?.address()).await?;
-    location(world, name, &front.url(), &json!({})).await?;
+    world.s3()?.create_lockable_bucket(name).await?;
+    let front = world.faulty_s3().await?;
+    world.synced_location(name, &front.url(), &json!({})).await?;
     let backup = stored(world, name).await?;
     let now = Timestamp::from_second(Timestamp::now().as_second())?;
     let (first, last) = (now + SignedDuration::from_secs(20), now + SignedDuration::from_secs(40));
     let key = |file: &str| format!("backups/{name}/{file}");
-    s3(world)?.lock(name, &key("velero-backup.json"), first).await?;
-    s3(world)?.lock(name, &key(&format!("{name}.tar.gz")), last).await?;
-    s3(world)?.lock(name, &key(".private/owner"), first).await?;
-    s3(world)?.lock(name, &format!("restores/{name}/restore-{name}-logs.gz"), first).await?;
+    world.s3()?.lock(name, &key("velero-backup.json"), first).await?;
+    world.s3()?.lock(name, &key(&format!("{name}.tar.gz")), last).await?;
+    world.s3()?.lock(name, &key(".private/owner"), first).await?;
+    world.s3()?.lock(name, &format!("restores/{name}/restore-{name}-logs.gz"), first).await?;
     ask(world, &backup, name).await?;
     let told = waits(world, name).await?;
     ensure!(told.until == Some(last) && told.held == 0 && told.refused.is_none(), "{told:?}");
     let before = front.asked().len();
 
     // All is hidden, nothing is undone, and it is said where people look.
-    let now = backups(world).get(name).await?;
+    let now = world.backups().get(name).await?;
     ensure!(now.phase() == BackupPhase::Deleting && now.uid() == backup.uid(), "{now:?}");
     let request = requests(world).get(name).await?.status;
     ensure!(
@@ -224,11 +214,11 @@ async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with
     })
     .await?;
     let late = format!("{name}-late");
-    let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
-    restores(world).create(&PostParams::default(), &Restore::new(&late, spec)).await?;
+    let spec = from_backup(name);
+    world.restores().create(&PostParams::default(), &Restore::new(&late, spec)).await?;
     let late = world.restore_ended(&late).await?;
     ensure!(late.phase() == RestorePhase::FailedValidation, "{:?}", late.status);
-    restores(world).delete(&late.name_any(), &DeleteParams::default()).await?;
+    world.restores().delete(&late.name_any(), &DeleteParams::default()).await?;
 
     // Another controller waits, too, and asks nobody meanwhile.
     world.controllers[0].kill().await?;
@@ -243,26 +233,24 @@ async fn a_locked_backup_says_until_when_and_goes_by_itself_after_that_also_with
     };
     let touched: Vec<_> = asked.iter().filter(of_deletion).collect();
     ensure!(!asked.is_empty() && touched.is_empty(), "{touched:?}");
-    ensure!(backups(world).get(name).await?.uid() == backup.uid(), "it was made anew");
+    ensure!(world.backups().get(name).await?.uid() == backup.uid(), "it was made anew");
     ensure!(!has_place(world, name).await?, "it was given a place");
 
     let began = Instant::now();
     gone(world, name, Duration::from_secs(20)).await?;
     println!("  gone {:.1} s after it was {:.0} s before the date", began.elapsed().as_secs_f64(), 3.0);
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World) -> anyhow::Result<()> {
     let name = "held-back";
-    s3(world)?.create_lockable_bucket(name).await?;
-    location(world, name, &s3(world)?.url(), &json!({})).await?;
+    world.s3()?.create_lockable_bucket(name).await?;
+    world.synced_location(name, &world.s3()?.url(), &json!({})).await?;
     let backup = stored(world, name).await?;
     let key = format!("backups/{name}/{name}-logs.gz");
-    let version = s3(world)?.hold(name, &key, None, true).await?;
+    let version = world.s3()?.hold(name, &key, None, true).await?;
     ask(world, &backup, name).await?;
     let told = waits(world, name).await?;
     ensure!(told.until.is_none() && told.held == 1 && told.kept == 1, "{told:?}");
@@ -270,28 +258,27 @@ async fn a_legal_hold_has_no_date_and_who_asks_again_is_answered_at_once(
     ensure!(pause > SignedDuration::from_mins(9), "it is looked at too often: {pause}");
     let described = world.plugin().run(&["describe", name]).await?.stdout;
     ensure!(described.contains("until a legal hold is taken off"), "{described}");
-    s3(world)?.hold(name, &key, Some(&version), false).await?;
+    world.s3()?.hold(name, &key, Some(&version), false).await?;
     world.plugin().run(&["delete", name, "--confirm"]).await?.expect_code(0)?;
     gone(world, name, SOON).await?;
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// What is visible is deleted all the same.
+async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut World) -> anyhow::Result<()> {
     let name = "may-not-list";
-    s3(world)?.create_versioned_bucket(name).await?;
-    let front = FaultyS3::start(s3(world)?.address()).await?;
+    world.s3()?.create_versioned_bucket(name).await?;
+    let front = world.faulty_s3().await?;
     front.rule(|asked| if asks_versions(asked) { Mood::Answer(403) } else { Mood::Pass });
-    location(world, name, &front.url(), &json!({})).await?;
+    world.synced_location(name, &front.url(), &json!({})).await?;
     let backup = stored(world, name).await?;
     ask(world, &backup, name).await?;
     gone(world, name, SOON).await?;
     ensure!(seen(world, name).await?.is_empty(), "{:?}", seen(world, name).await?);
     ensure!(!versions(world, name).await?.is_empty());
-    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let events: Api<Event> = world.api();
     eventually("it is told", SOON, async || {
         let all = events.list(&ListParams::default()).await?.items;
         let notes = all.into_iter().filter(|event| {
@@ -304,32 +291,30 @@ async fn who_may_not_list_versions_deletes_all_the_same_and_is_told_what_stays(
         Ok::<_, kube::Error>(when(told, format!("{notes:?}")))
     })
     .await?;
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn what_somebody_else_stores_under_the_name_while_a_lock_lasts_is_not_touched(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn files_stored_under_the_name_during_a_lock_are_not_touched(world: &mut World) -> anyhow::Result<()> {
     use object_store::ObjectStoreExt as _;
     let name = "name-is-taken";
-    s3(world)?.create_lockable_bucket(name).await?;
-    location(world, name, &s3(world)?.url(), &json!({ "backupSyncPeriod": "0" })).await?;
+    world.s3()?.create_lockable_bucket(name).await?;
+    world.synced_location(name, &world.s3()?.url(), &json!({ "backupSyncPeriod": "0" })).await?;
     let backup = stored(world, name).await?;
     let until = Timestamp::from_second(Timestamp::now().as_second())? + SignedDuration::from_secs(15);
-    s3(world)?.lock(name, &format!("backups/{name}/{name}.tar.gz"), until).await?;
+    world.s3()?.lock(name, &format!("backups/{name}/{name}.tar.gz"), until).await?;
     ask(world, &backup, name).await?;
     waits(world, name).await?;
     let theirs = format!("backups/{name}/velero-backup.json");
-    s3(world)?.bucket(name)?.put(&theirs.as_str().into(), b"{}".to_vec().into()).await?;
+    world.s3()?.bucket(name)?.put(&theirs.as_str().into(), b"{}".to_vec().into()).await?;
     eventually("it is answered", Duration::from_secs(40), async || {
         let status = requests(world).get(name).await?.status;
-        let told = status.errors.iter().any(|error| error.contains("somebody else has used the name"));
+        let told = status.errors.iter().any(|error| error.contains("has been used again"));
         Ok::<_, kube::Error>(when(told, format!("{status:?}")))
     })
     .await?;
-    ensure!(s3(world)?.read(name, &theirs).await?.as_ref() == b"{}", "theirs was touched");
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    ensure!(world.s3()?.read(name, &theirs).await?.as_ref() == b"{}", "theirs was touched");
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
@@ -337,11 +322,11 @@ async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut Wo
     use futures::{StreamExt as _, TryStreamExt as _};
     use object_store::ObjectStoreExt as _;
     let name = "many-versions";
-    s3(world)?.create_versioned_bucket(name).await?;
-    let front = FaultyS3::start(s3(world)?.address()).await?;
-    location(world, name, &front.url(), &json!({})).await?;
+    world.s3()?.create_versioned_bucket(name).await?;
+    let front = world.faulty_s3().await?;
+    world.synced_location(name, &front.url(), &json!({})).await?;
     let backup = stored(world, name).await?;
-    let bucket = s3(world)?.bucket(name)?;
+    let bucket = world.s3()?.bucket(name)?;
     let key = object_store::path::Path::from(format!("backups/{name}/{name}-logs.gz"));
     futures::stream::iter(0..VERSIONS)
         .map(|number| bucket.put(&key, number.to_string().into_bytes().into()))
@@ -357,6 +342,6 @@ async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut Wo
     println!("  {VERSIONS} versions in {:?}, {requests} requests, {grown} KiB more", began.elapsed());
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?.len());
     ensure!(grown < LITTLE, "{grown} KiB");
-    locations(world).delete(name, &DeleteParams::default()).await?;
+    world.locations().delete(name, &DeleteParams::default()).await?;
     Ok(())
 }

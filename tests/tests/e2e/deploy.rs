@@ -9,13 +9,11 @@ use kube::{
 use serde_json::Value;
 
 crate::tests! {
-    everything_in_deploy_is_accepted_without_a_field_that_is_unknown,
-    an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile,
+    everything_in_deploy_is_accepted_without_unknown_fields,
+    an_overlay_sets_namespace_mode_and_profile_everywhere,
 }
 
-async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut World) -> anyhow::Result<()> {
     let discovery = Discovery::new(world.client.clone()).run_aggregated().await?;
     let strict = PatchParams {
         dry_run: true,
@@ -39,9 +37,7 @@ async fn everything_in_deploy_is_accepted_without_a_field_that_is_unknown(
     Ok(())
 }
 
-async fn an_overlay_changes_the_namespace_everywhere_and_takes_mode_and_profile(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World) -> anyhow::Result<()> {
     let overlay = world.folder().join("overlay");
     std::fs::create_dir_all(&overlay)?;
     let overlay = overlay.canonicalize()?;

@@ -1,14 +1,14 @@
 //! Commands in pods around their backup, through a real API server to a kubelet that plays them.
 
-use std::{io::Read as _, time::Duration};
+use std::time::Duration;
 
 use anyhow::ensure;
-use backup_core::api::{Backup, BackupPhase};
+use backup_core::api::BackupPhase;
 use backup_tests::{
     World,
     kubelet::Kubelet,
     wait::{eventually, when},
-    world::BUCKET,
+    world::{BUCKET, backups::of_namespaces},
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -18,42 +18,19 @@ use kube::{
 use object_store::ObjectStoreExt as _;
 use serde_json::{Value, json};
 
-use crate::main_job::{backups, config_maps, create_backup, of_namespaces, s3};
-
 crate::tests! {
-    commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_in_its_log,
-    a_command_that_fails_before_costs_the_pod_its_place_and_nobody_else,
-    a_command_that_never_ends_is_given_up_after_its_time,
-    a_pod_gets_what_it_is_owed_when_the_controller_dies_in_the_middle,
-    a_pod_gets_what_it_is_owed_when_its_backup_is_deleted,
-    a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_is_intact,
+    hooks_run_around_the_backup_of_their_pod_and_are_logged,
+    a_pre_hook_that_fails_leaves_out_its_pod_and_no_other,
+    a_hook_that_never_ends_is_given_up_after_its_timeout,
+    a_crash_between_hooks_runs_the_post_hook_first,
+    a_deleted_backup_still_runs_the_post_hook,
+    a_type_deleted_during_collection_is_a_warning,
 }
 
 const PRE: &str = "pre.hook.backup.velero.io/command";
 const POST: &str = "post.hook.backup.velero.io/command";
 
-async fn file(world: &World, backup: &str, name: &str) -> anyhow::Result<String> {
-    let key = format!("backups/{backup}/{backup}{name}");
-    let bytes = s3(world)?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
-    let mut text = String::new();
-    flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-async fn names(world: &World, backup: &str) -> anyhow::Result<Vec<String>> {
-    let entries = s3(world)?.inspect_tarball(BUCKET, &format!("backups/{backup}/{backup}.tar.gz")).await?;
-    Ok(entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect())
-}
-
-async fn ended(world: &World, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
-    let backup = world.backup_ended(name).await?;
-    ensure!(backup.phase() == phase, "{} with {:?}", backup.phase(), backup.status);
-    Ok(backup)
-}
-
-async fn commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_in_its_log(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE: r#"["say", "it is frozen"]"#, POST: r#"["say", "it is thawed"]"# });
     kubelet.pod(world, "hooked", "annotated", &annotations).await?;
@@ -63,40 +40,37 @@ async fn commands_are_run_around_the_backup_of_their_pod_and_what_they_print_is_
         "name": "flush", "labelSelector": { "matchLabels": { "app": "selected" } },
         "pre": [{ "exec": { "command": ["say", "one"] } }, { "exec": { "command": ["say", "two"], "container": "main" } }],
     }] }))?);
-    create_backup(world, "hooked", spec).await?;
-    let backup = ended(world, "hooked", BackupPhase::Completed).await?;
+    let backup = world.back_up("hooked", spec).await?;
     let status = backup.status.hook_status.unwrap_or_default();
     ensure!((status.hooks_attempted, status.hooks_failed) == (4, 0), "{status:?}");
     let story = kubelet.story("hooked/annotated")?;
     ensure!(story == ["say began", "say ended with 0", "say began", "say ended with 0"], "{story:?}");
-    let log = file(world, "hooked", "-logs.gz").await?;
+    let log = world.backup_log("hooked").await?;
     for text in ["it is frozen", "it is thawed", "hook flush", "two"] {
         ensure!(log.contains(text), "{text:?} is not in the log:\n{log}");
     }
-    let names = names(world, "hooked").await?;
+    let names = world.backup_entries("hooked").await?;
     for pod in ["annotated", "selected"] {
         ensure!(names.contains(&format!("resources/pods/namespaces/hooked/{pod}.json")), "{names:?}");
     }
-    let stored = s3(world)?.bucket(BUCKET)?.get(&"backups/hooked/velero-backup.json".into()).await?;
+    let stored = world.s3()?.bucket(BUCKET)?.get(&"backups/hooked/velero-backup.json".into()).await?;
     let stored: Value = serde_json::from_slice(&stored.bytes().await?)?;
     ensure!(stored["status"]["hookStatus"]["hooksAttempted"] == 4, "{}", stored["status"]);
     Ok(())
 }
 
-async fn a_command_that_fails_before_costs_the_pod_its_place_and_nobody_else(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE: r#"["exit", "3", "disk is gone"]"#, POST: r#"["say", "thawed"]"# });
     kubelet.pod(world, "failing", "bad", &annotations).await?;
     kubelet.pod(world, "failing", "good", &json!({ PRE: r#"["say", "ok"]"# })).await?;
-    create_backup(world, "failing", of_namespaces(&["failing"])).await?;
-    let backup = ended(world, "failing", BackupPhase::PartiallyFailed).await?;
+    world.create_backup("failing", of_namespaces(&["failing"])).await?;
+    let backup = world.backup_ends("failing", BackupPhase::PartiallyFailed).await?;
     let status = backup.status.hook_status.unwrap_or_default();
     ensure!((status.hooks_attempted, status.hooks_failed) == (3, 1), "{status:?}");
-    let results = file(world, "failing", "-results.gz").await?;
+    let results = world.backup_results("failing").await?;
     ensure!(results.contains("exit code 3") && results.contains("disk is gone"), "{results}");
-    let names = names(world, "failing").await?;
+    let names = world.backup_entries("failing").await?;
     ensure!(!names.iter().any(|name| name.ends_with("failing/bad.json")), "{names:?}");
     ensure!(names.iter().any(|name| name.ends_with("failing/good.json")), "{names:?}");
     let story = kubelet.story("failing/bad")?;
@@ -104,77 +78,70 @@ async fn a_command_that_fails_before_costs_the_pod_its_place_and_nobody_else(
     Ok(())
 }
 
-async fn a_command_that_never_ends_is_given_up_after_its_time(world: &mut World) -> anyhow::Result<()> {
+async fn a_hook_that_never_ends_is_given_up_after_its_timeout(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "1s",
         "pre.hook.backup.velero.io/on-error": "Continue", POST: r#"["say", "thawed"]"# });
     kubelet.pod(world, "hanging", "db", &annotations).await?;
-    create_backup(world, "hanging", of_namespaces(&["hanging"])).await?;
-    ended(world, "hanging", BackupPhase::PartiallyFailed).await?;
-    let results = file(world, "hanging", "-results.gz").await?;
+    world.create_backup("hanging", of_namespaces(&["hanging"])).await?;
+    world.backup_ends("hanging", BackupPhase::PartiallyFailed).await?;
+    let results = world.backup_results("hanging").await?;
     ensure!(results.contains("did not end within 1s"), "{results}");
-    let names = names(world, "hanging").await?;
+    let names = world.backup_entries("hanging").await?;
     ensure!(names.iter().any(|name| name.ends_with("hanging/db.json")), "{names:?}");
     ensure!(kubelet.story("hanging/db")?.contains(&"say ended with 0".to_owned()));
     Ok(())
 }
 
-async fn a_pod_gets_what_it_is_owed_when_the_controller_dies_in_the_middle(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let gate = world.folder().join("gate");
     let annotations = json!({ PRE: json!(["wait", gate]).to_string(), POST: r#"["say", "thawed"]"#,
         "pre.hook.backup.velero.io/timeout": "2m" });
     kubelet.pod(world, "crashing", "db", &annotations).await?;
-    create_backup(world, "crashing", of_namespaces(&["crashing"])).await?;
+    world.create_backup("crashing", of_namespaces(&["crashing"])).await?;
     began(&kubelet, "crashing/db", "wait").await?;
     world.controllers[0].kill().await?;
     std::fs::write(&gate, "")?;
     world.controllers[0].restart().await?;
-    ended(world, "crashing", BackupPhase::PartiallyFailed).await?;
+    world.backup_ends("crashing", BackupPhase::PartiallyFailed).await?;
     let story = kubelet.story("crashing/db")?;
     let commands: Vec<&str> = story.iter().filter_map(|line| line.strip_suffix(" began")).collect();
     // What it is owed comes before anything else; then it is backed up anew.
     ensure!(commands == ["wait", "say", "wait", "say"], "{story:?}");
-    let results = file(world, "crashing", "-results.gz").await?;
+    let results = world.backup_results("crashing").await?;
     ensure!(results.contains("crashing/db") && results.contains("is not known"), "{results}");
     ensure!(results.contains("run again"), "the repetition is silent: {results}");
     Ok(())
 }
 
-async fn a_pod_gets_what_it_is_owed_when_its_backup_is_deleted(world: &mut World) -> anyhow::Result<()> {
+async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "5m",
         POST: r#"["say", "thawed"]"# });
     kubelet.pod(world, "deleted", "db", &annotations).await?;
-    create_backup(world, "deleted", of_namespaces(&["deleted"])).await?;
+    world.create_backup("deleted", of_namespaces(&["deleted"])).await?;
     began(&kubelet, "deleted/db", "hang").await?;
-    backups(world).delete("deleted", &DeleteParams::default()).await?;
+    world.backups().delete("deleted", &DeleteParams::default()).await?;
     eventually("the pod is thawed", Duration::from_secs(30), async || {
         let story = kubelet.story("deleted/db")?;
         anyhow::Ok(when(story.contains(&"say ended with 0".to_owned()), format!("{story:?}")))
     })
     .await?;
-    eventually("the Backup is gone", Duration::from_secs(30), async || {
-        anyhow::Ok(when(backups(world).get_opt("deleted").await?.is_none(), "still there"))
-    })
-    .await?;
+    world.backup_gone("deleted").await?;
     let thawed = kubelet.story("deleted/db")?.iter().filter(|line| *line == "say began").count();
     ensure!(thawed == 1, "thawed {thawed} times");
     Ok(())
 }
 
 /// The command holds the collection up between discovery and the lists of the types that come after pods.
-async fn a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_is_intact(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let gate = world.folder().join("gate-of-types");
     let annotations = json!({ PRE: json!(["wait", gate]).to_string(),
         "pre.hook.backup.velero.io/timeout": "2m" });
     kubelet.pod(world, "fading", "db", &annotations).await?;
-    config_maps(world, "fading", 3).await?;
+    world.config_maps("fading", 3).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let name = "ghosts.fading.example.com";
     let crd = json!({ "metadata": { "name": name }, "spec": { "group": "fading.example.com", "scope": "Namespaced",
@@ -187,7 +154,7 @@ async fn a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_
         anyhow::Ok(when(groups.contains("fading.example.com"), "not yet"))
     })
     .await?;
-    create_backup(world, "fading", of_namespaces(&["fading"])).await?;
+    world.create_backup("fading", of_namespaces(&["fading"])).await?;
     began(&kubelet, "fading/db", "wait").await?;
     crds.delete(name, &DeleteParams::default()).await?;
     eventually("the type is not served", Duration::from_secs(30), async || {
@@ -197,14 +164,14 @@ async fn a_type_that_is_deleted_while_others_are_collected_is_told_and_the_rest_
     })
     .await?;
     std::fs::write(&gate, "")?;
-    let backup = ended(world, "fading", BackupPhase::Completed).await?;
+    let backup = world.backup_ends("fading", BackupPhase::Completed).await?;
     ensure!(backup.status.warnings == 1, "{:?}", backup.status);
-    let results = file(world, "fading", "-results.gz").await?;
+    let results = world.backup_results("fading").await?;
     ensure!(
         results.contains("ghosts.fading.example.com in namespace fading is not served any more"),
         "{results}"
     );
-    let names = names(world, "fading").await?;
+    let names = world.backup_entries("fading").await?;
     for item in
         ["pods/namespaces/fading/db", "configmaps/namespaces/fading/item-2", "namespaces/cluster/fading"]
     {

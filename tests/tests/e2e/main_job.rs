@@ -3,22 +3,17 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::ensure;
-use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+use backup_core::api::{Backup, BackupPhase, BackupSpec, RestoreSpec};
 use backup_tests::{
     World,
     app::App,
-    install::NAMESPACE,
     listing::{differences, list},
-    object_store::S3,
     proxy::Fault,
     wait::{eventually, when},
-    world::BUCKET,
+    world::{BUCKET, backups::of_namespaces},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, PostParams},
-};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use object_store::ObjectStoreExt as _;
 
 crate::tests! {
@@ -38,14 +33,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
     let before = list(&world.client, &names, &["main"]).await?;
     ensure!(before.len() > 300, "the application has only {} objects", before.len());
 
-    create_backup(world, "main-job", BackupSpec::default()).await?;
-    let backup = world.backup_ended("main-job").await?;
-    ensure!(
-        backup.phase() == BackupPhase::Completed,
-        "the backup ended {}: {:?}",
-        backup.phase(),
-        backup.status
-    );
+    world.back_up("main-job", BackupSpec::default()).await?;
     app.destroy(&world.client).await?;
     ensure!(
         list(&world.client, &names, &["main"]).await?.is_empty(),
@@ -58,13 +46,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
         include_cluster_resources: Some(true),
         ..RestoreSpec::default()
     };
-    let restore = restore(world, "main-job", spec).await?;
-    ensure!(
-        restore.phase() == RestorePhase::Completed,
-        "the restore ended {}: {:?}",
-        restore.phase(),
-        restore.status
-    );
+    world.restore("main-job", spec).await?;
     // The cluster's controllers adopt what came back in their own time.
     eventually("what came back is what was there", Duration::from_secs(30), async || {
         let different = differences(&before, &list(&world.client, &names, &["main"]).await?);
@@ -74,10 +56,10 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
 }
 
 async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "stored", 30).await?;
-    create_backup(world, "stored", of_namespaces(&["stored"])).await?;
+    world.config_maps("stored", 30).await?;
+    world.create_backup("stored", of_namespaces(&["stored"])).await?;
     let backup = world.backup_ended("stored").await?;
-    let s3 = s3(world)?;
+    let s3 = world.s3()?;
 
     let keys: BTreeSet<String> = s3
         .keys(BUCKET)
@@ -127,16 +109,15 @@ async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut Wor
 }
 
 async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "here", 5).await?;
-    create_backup(world, "mapped", of_namespaces(&["here"])).await?;
+    world.config_maps("here", 5).await?;
+    world.create_backup("mapped", of_namespaces(&["here"])).await?;
     world.backup_ended("mapped").await?;
     let spec = RestoreSpec {
         backup_name: Some("mapped".into()),
         namespace_mapping: [("here".to_owned(), "there".to_owned())].into(),
         ..RestoreSpec::default()
     };
-    let restore = restore(world, "mapped", spec).await?;
-    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    world.restore("mapped", spec).await?;
     let there: Api<ConfigMap> = Api::namespaced(world.client.clone(), "there");
     let item = there.get("item-3").await?;
     let labels = item.metadata.labels.unwrap_or_default();
@@ -146,37 +127,30 @@ async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> anyhow::Res
 }
 
 async fn a_killed_controller_finishes_what_it_had_begun(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "killed", 400).await?;
-    s3(world)?.front.set(Fault::Delay(Duration::from_millis(300)));
-    create_backup(world, "killed", of_namespaces(&["killed"])).await?;
-    phase_reached(world, "killed", BackupPhase::InProgress).await?;
+    world.config_maps("killed", 400).await?;
+    world.s3()?.front.set(Fault::Delay(Duration::from_millis(300)));
+    world.create_backup("killed", of_namespaces(&["killed"])).await?;
+    world.backup_reaches("killed", BackupPhase::InProgress).await?;
     world.controllers[0].restart().await?;
-    s3(world)?.front.set(Fault::None);
-    let backup = world.backup_ended("killed").await?;
-    ensure!(
-        backup.phase() == BackupPhase::Completed,
-        "a restart made it {}: {:?}",
-        backup.phase(),
-        backup.status
-    );
-    let entries = s3(world)?.inspect_tarball(BUCKET, "backups/killed/killed.tar.gz").await?;
+    world.s3()?.front.set(Fault::None);
+    world.backup_ends("killed", BackupPhase::Completed).await?;
+    let entries = world.s3()?.inspect_tarball(BUCKET, "backups/killed/killed.tar.gz").await?;
     ensure!(entries.len() > 800, "only {} entries", entries.len());
     Ok(())
 }
 
 async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "outage", 50).await?;
-    s3(world)?.front.set(Fault::Delay(Duration::from_millis(200)));
-    create_backup(world, "outage", of_namespaces(&["outage"])).await?;
-    phase_reached(world, "outage", BackupPhase::InProgress).await?;
-    s3(world)?.front.set(Fault::Refuse);
+    world.config_maps("outage", 50).await?;
+    world.s3()?.front.set(Fault::Delay(Duration::from_millis(200)));
+    world.create_backup("outage", of_namespaces(&["outage"])).await?;
+    world.backup_reaches("outage", BackupPhase::InProgress).await?;
+    world.s3()?.front.set(Fault::Refuse);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let phase = backups(world).get("outage").await?.phase();
-    s3(world)?.front.set(Fault::None);
+    let phase = world.backups().get("outage").await?.phase();
+    world.s3()?.front.set(Fault::None);
     ensure!(phase.is_active(), "{phase} while nothing could be stored");
-    let backup = world.backup_ended("outage").await?;
-    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    s3(world)?.inspect_tarball(BUCKET, "backups/outage/outage.tar.gz").await?;
+    world.backup_ends("outage", BackupPhase::Completed).await?;
+    world.s3()?.inspect_tarball(BUCKET, "backups/outage/outage.tar.gz").await?;
     Ok(())
 }
 
@@ -185,84 +159,14 @@ async fn an_outage_of_the_api_server_delays_the_end_and_loses_nothing(
 ) -> anyhow::Result<()> {
     let front = world.plane.front.as_ref();
     let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
-    config_maps(world, "rolling", 200).await?;
-    s3(world)?.front.set(Fault::Delay(Duration::from_millis(200)));
-    create_backup(world, "rolling", of_namespaces(&["rolling"])).await?;
-    phase_reached(world, "rolling", BackupPhase::InProgress).await?;
+    world.config_maps("rolling", 200).await?;
+    world.s3()?.front.set(Fault::Delay(Duration::from_millis(200)));
+    world.create_backup("rolling", of_namespaces(&["rolling"])).await?;
+    world.backup_reaches("rolling", BackupPhase::InProgress).await?;
     front.set(Fault::Refuse);
     tokio::time::sleep(Duration::from_secs(4)).await;
     front.set(Fault::None);
-    s3(world)?.front.set(Fault::None);
-    let backup = world.backup_ended("rolling").await?;
-    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    world.s3()?.front.set(Fault::None);
+    world.backup_ends("rolling", BackupPhase::Completed).await?;
     Ok(())
-}
-
-pub fn backups(world: &World) -> Api<Backup> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
-}
-
-pub fn restores(world: &World) -> Api<Restore> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
-}
-
-pub fn s3(world: &World) -> anyhow::Result<&S3> {
-    world.s3.as_ref().ok_or_else(|| crate::Skip("there is no S3 server without Go").into())
-}
-
-pub fn of_namespaces(names: &[&str]) -> BackupSpec {
-    BackupSpec {
-        included_namespaces: names.iter().map(ToString::to_string).collect(),
-        ..BackupSpec::default()
-    }
-}
-
-pub async fn create_backup(world: &World, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
-    Ok(backups(world).create(&PostParams::default(), &Backup::new(name, spec)).await?)
-}
-
-pub async fn restore(world: &World, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
-    restores(world).create(&PostParams::default(), &Restore::new(name, spec)).await?;
-    world.restore_ended(name).await
-}
-
-async fn phase_reached(world: &World, name: &str, phase: BackupPhase) -> anyhow::Result<()> {
-    eventually(&format!("backup {name} is {phase}"), Duration::from_secs(30), async || {
-        let now = backups(world).get(name).await?.phase();
-        Ok::<_, kube::Error>(when(now == phase, now.to_string()))
-    })
-    .await
-}
-
-/// A namespace with so many ConfigMaps.
-pub async fn config_maps(world: &World, namespace: &str, count: usize) -> anyhow::Result<()> {
-    backup_tests::install::ensure_namespace(&world.client, namespace).await?;
-    let resource = kube::core::ApiResource::erase::<ConfigMap>(&());
-    let objects = (0..count).map(|number| {
-        let object = serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": format!("item-{number}"), "namespace": namespace },
-            "data": { "number": number.to_string(), "filling": "x".repeat(500) } });
-        (resource.clone(), object)
-    });
-    backup_tests::app::create_all(&world.client, objects.collect()).await
-}
-
-/// Waits for the service account that every namespace gets.
-pub async fn service_account(world: &World, namespace: &str) -> anyhow::Result<()> {
-    let api: Api<ServiceAccount> = Api::namespaced(world.client.clone(), namespace);
-    eventually("the service account is there", Duration::from_secs(30), async || {
-        Ok::<_, kube::Error>(when(api.get_opt("default").await?.is_some(), "not yet"))
-    })
-    .await
-}
-
-pub async fn delete_namespace(world: &World, name: &str) -> anyhow::Result<()> {
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete(name, &DeleteParams::background()).await?;
-    backup_tests::app::gone(&namespaces, name).await
-}
-
-pub async fn count_config_maps(world: &World, namespace: &str) -> anyhow::Result<usize> {
-    let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), namespace);
-    Ok(api.list_metadata(&ListParams::default()).await?.items.len())
 }

@@ -8,25 +8,16 @@ use backup_core::{
 use backup_tests::{
     World,
     wait::{eventually, when},
+    world::backups::of_namespaces,
 };
 use kube::api::{ListParams, PostParams};
-
-use crate::main_job::{backups, config_maps, of_namespaces};
 
 crate::tests! {
     metrics_are_right_across_a_restart_of_the_controller,
 }
 
-/// The value of a series; none if it is not there.
-async fn value(world: &World, series: &str) -> anyhow::Result<Option<f64>> {
-    let address = world.controller_health.first().context("no controller")?;
-    let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
-    let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
-    Ok(found)
-}
-
 async fn of_schedule(world: &World, name: &str) -> anyhow::Result<Option<f64>> {
-    value(world, &format!("velero_{name}{{schedule=\"measured\"}}")).await
+    world.metric(&format!("velero_{name}{{schedule=\"measured\"}}")).await
 }
 
 async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<()> {
@@ -41,12 +32,12 @@ async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<
 async fn scheduled(world: &World, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
     let mut backup = Backup::new(name, spec);
     backup.metadata.labels = Some([(SCHEDULE_NAME.to_owned(), "measured".to_owned())].into());
-    backups(world).create(&PostParams::default(), &backup).await?;
+    world.backups().create(&PostParams::default(), &backup).await?;
     world.backup_ended(name).await
 }
 
 async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World) -> anyhow::Result<()> {
-    config_maps(world, "measured", 3).await?;
+    world.config_maps("measured", 3).await?;
     let good = scheduled(world, "measured-good", of_namespaces(&["measured"])).await?;
     scheduled(world, "measured-less", of_namespaces(&["measured", "measured-gone"])).await?;
     let items = good.status.progress.context("no progress")?.items_backed_up;
@@ -79,10 +70,10 @@ async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World)
     }
     // Counters count what this process has done.
     is(world, "backup_success_total", None).await?;
-    let there = backups(world).list_metadata(&ListParams::default()).await?.items.len();
+    let there = world.backups().list_metadata(&ListParams::default()).await?.items.len();
     #[allow(clippy::cast_precision_loss)]
     let there = there as f64;
-    let total = value(world, "velero_backup_total").await?;
+    let total = world.metric("velero_backup_total").await?;
     ensure!(total == Some(there), "{total:?} of {there}");
 
     scheduled(world, "measured-again", of_namespaces(&["measured"])).await?;

@@ -9,6 +9,7 @@ use backup_tests::{
     World,
     install::{ensure_namespace, install_profile, install_test_crds},
     wait::{eventually, when},
+    world::lock::refusal,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
@@ -18,13 +19,11 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::lock::refusal;
-
 crate::tests! {
-    in_no_order_of_steps_do_perconas_backup_and_restore_work_together,
+    in_no_order_do_perconas_backup_and_restore_run_together,
     a_restore_that_comes_back_from_error_claims_again,
     perconas_own_lease_is_honoured_while_its_holder_runs,
-    perconas_objects_are_listed_and_described_from_their_own_fields,
+    perconas_objects_are_shown_from_their_own_fields,
 }
 
 const NAMESPACE: &str = "db";
@@ -39,9 +38,7 @@ enum Turn {
     Restore,
 }
 
-async fn in_no_order_of_steps_do_perconas_backup_and_restore_work_together(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> anyhow::Result<()> {
     install_test_crds(&world.client, "percona-ps").await?;
     ensure_namespace(&world.client, NAMESPACE).await?;
     let (mut alone, mut refused) = (0, 0);
@@ -86,7 +83,7 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World)
     guard(world).await?;
     create(world, RESTORE, "leased", "leased").await?;
     let uid = api(world, RESTORE).get("leased").await?.metadata.uid.context("no uid")?;
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let leases: Api<Lease> = world.api();
     take_lease(world, "leased", &format!("leased|{uid}")).await?;
     let before = leases.get("restore-lock-leased").await?;
     ensure!(refusal(create(world, BACKUP, "leased", "leased").await)?.message.contains("leased"), "admitted");
@@ -96,9 +93,7 @@ async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World)
     Ok(())
 }
 
-async fn perconas_objects_are_listed_and_described_from_their_own_fields(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, BACKUP, "shown", "shown").await?;
     set_state(world, BACKUP, "shown", "Running").await?;
@@ -238,7 +233,7 @@ async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow
 }
 
 async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let leases: Api<Lease> = world.api();
     let name = format!("restore-lock-{cluster}");
     let _ = leases.delete(&name, &DeleteParams::default()).await;
     let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": holder } });
@@ -247,7 +242,7 @@ async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Resul
 }
 
 async fn lease_is_held(world: &World, cluster: &str) -> anyhow::Result<bool> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let leases: Api<Lease> = world.api();
     Ok(leases.get_opt(&format!("restore-lock-{cluster}")).await?.is_some())
 }
 

@@ -1,7 +1,6 @@
 //! What the API server refuses by itself: forged ledgers, forged phases, a broken glass; and what it must not refuse. The
 //! world has no programs of ours, only what `deploy/` installs.
 
-pub mod cast;
 pub mod phases;
 pub mod read_keys;
 pub mod registration;
@@ -12,7 +11,8 @@ use backup_tests::{
     World,
     binaries::root,
     install,
-    wait::{Probe, eventually, when},
+    people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
+    wait::{Probe, eventually, gone, when},
 };
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
@@ -21,18 +21,16 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use self::cast::{CONTROLLER, Cast, EDITOR, OPERATOR, SOON, STRANGER, VIEWER, WEBHOOK, refused};
-
 crate::tests! {
     the_policies_have_no_warnings,
-    the_usual_write_of_a_ledger_of_our_format_is_let_through_early,
-    ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may,
+    the_policies_know_the_format_of_the_ledger,
+    ledgers_and_markers_are_written_by_those_who_may,
     an_editor_deletes_no_ledger_by_deleting_a_collection,
-    other_leases_and_config_maps_are_everybodys,
+    other_leases_and_config_maps_are_not_restricted,
     a_ledger_that_is_written_as_it_is_stays_as_it_is,
     the_webhook_writes_nothing_but_ledgers_and_markers,
     a_ledger_only_goes_forward_whoever_writes_it,
@@ -41,7 +39,9 @@ crate::tests! {
 }
 
 /// A later format would lose this without anybody seeing it.
-async fn the_usual_write_of_a_ledger_of_our_format_is_let_through_early(_: &mut World) -> anyhow::Result<()> {
+///
+/// The usual write of a ledger is let through early; a later format would lose this unnoticed.
+async fn the_policies_know_the_format_of_the_ledger(_: &mut World) -> anyhow::Result<()> {
     let policies = std::fs::read_to_string(root().join("deploy/base/policies.yaml"))?;
     let head = format!(r#".startsWith("{{\"v\":{FORMAT_VERSION},")"#);
     ensure!(
@@ -53,7 +53,7 @@ async fn the_usual_write_of_a_ledger_of_our_format_is_let_through_early(_: &mut 
 
 /// The API server has compiled the policies against the kinds that they are about, and has nothing to say.
 async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
-    Cast::of(world).await?;
+    People::of(world).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
     for name in [
         "backup-lock-writers",
@@ -78,10 +78,8 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
     for writer in [WEBHOOK, CONTROLLER, OPERATOR] {
         let (leases, markers) = (cast.leases(writer).await?, cast.config_maps(writer).await?);
         let post = PostParams::default();
@@ -113,7 +111,7 @@ async fn ledgers_and_markers_are_written_by_the_programs_and_by_people_who_may(
 }
 
 async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let ours = cast.leases(WEBHOOK).await?;
     ours.create(&PostParams::default(), &ledger("backup-lock-collected", 1)?).await?;
     let labelled = ListParams::default().labels("test=collected");
@@ -124,8 +122,8 @@ async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World)
     Ok(())
 }
 
-async fn other_leases_and_config_maps_are_everybodys(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(EDITOR).await?, cast.config_maps(EDITOR).await?);
     for name in ["backup-controller-copy", "a-backup-lock"] {
         leases.create(&PostParams::default(), &bare_lease(name)?).await.context(name)?;
@@ -142,7 +140,7 @@ async fn other_leases_and_config_maps_are_everybodys(world: &mut World) -> anyho
 
 /// As when encryption keys are rotated.
 async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let post = PostParams::default();
     let (leases, markers) = (cast.leases(WEBHOOK).await?, cast.config_maps(WEBHOOK).await?);
     leases.create(&post, &ledger("backup-lock-same", 1)?).await?;
@@ -161,7 +159,7 @@ async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> 
 }
 
 async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(WEBHOOK).await?, cast.config_maps(WEBHOOK).await?);
     let needle = "writes no Leases and ConfigMaps but";
     refused(leases.create(&PostParams::default(), &bare_lease("who-leads")?).await, needle)?;
@@ -176,7 +174,7 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -
 }
 
 async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let annotation = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
     let with_serial = |mut change: Value| {
         change["metadata"]["annotations"]["backup-lock/serial"] = json!("8");
@@ -257,7 +255,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
 
 /// The bindings name the namespace; here they are bound to another one, as an overlay would.
 async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let namespace = "goes-with-its-ledgers";
     cast.bind_policies_to(namespace).await?;
     let writer = format!("system:serviceaccount:{namespace}:backup-webhook");
@@ -287,11 +285,11 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) 
     .await?;
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces.delete(namespace, &DeleteParams::background()).await?;
-    backup_tests::app::gone(&namespaces, namespace).await
+    gone(&namespaces, namespace).await
 }
 
 async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let leases = cast.leases(WEBHOOK).await?;
     let lease = leases.create(&PostParams::default(), &ledger("backup-lock-roles", 1)?).await?;
     let viewer = cast.leases(VIEWER).await?;
@@ -299,7 +297,7 @@ async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::R
     let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
     refused(viewer.replace("backup-lock-roles", &PostParams::default(), &next).await, "cannot update")?;
     // What `kubectl backup locks hold` does, with nothing but the role; it can neither patch nor delete.
-    let operator = cast.leases(cast::BARE_OPERATOR).await?;
+    let operator = cast.leases(backup_tests::people::BARE_OPERATOR).await?;
     let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
     refused(operator.patch("backup-lock-roles", &PatchParams::default(), &label).await, "cannot patch")?;
     refused(operator.delete("backup-lock-roles", &DeleteParams::default()).await, "cannot delete")?;
@@ -331,12 +329,5 @@ fn marker(name: &str) -> anyhow::Result<ConfigMap> {
 fn changed(lease: &Lease, patch: &Value) -> anyhow::Result<Lease> {
     let mut value = serde_json::to_value(lease)?;
     json_patch::merge(&mut value, patch);
-    Ok(serde_json::from_value(value)?)
-}
-
-/// An object of a kind as the API takes it.
-fn object(kind: &str, name: &str, rest: &Value) -> anyhow::Result<DynamicObject> {
-    let mut value = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name } });
-    json_patch::merge(&mut value, rest);
     Ok(serde_json::from_value(value)?)
 }

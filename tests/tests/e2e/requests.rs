@@ -7,15 +7,19 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use backup_core::api::{
-    BackupPhase, DownloadRequest, RestorePhase, RestoreSpec, ServerStatusRequest,
-    download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget},
+    BackupPhase, DownloadRequest, RestorePhase, ServerStatusRequest, download_request::DownloadRequestPhase,
 };
 use backup_tests::{
     World,
-    install::NAMESPACE,
     object_store::S3,
     wait::{Probe, eventually, when},
-    world::BUCKET,
+    world::{
+        BUCKET,
+        backups::{from_backup, into_namespace, of_namespaces},
+        controllers::REACHED,
+        downloads::download_request,
+        scripted::of_scripted,
+    },
 };
 use flate2::read::MultiGzDecoder;
 use futures::{TryStreamExt as _, future::try_join_all};
@@ -25,13 +29,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    crash_points::REACHED,
-    main_job::{backups, config_maps, create_backup, of_namespaces, restore, restores, s3},
-    restore_plugins::backed_up,
-    velero_plugins::{listed, plugins, scripted},
-};
-
 crate::tests! {
     files_of_backups_and_restores_are_downloaded_by_signed_urls,
     what_is_unknown_is_answered_at_once_with_the_reason,
@@ -39,83 +36,45 @@ crate::tests! {
     requests_that_are_over_are_removed_and_others_stay,
 }
 
-/// In the world with plugins.
-pub const WITH_PLUGINS: &[crate::Test] = &[
-    ("operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far", |world| {
-        Box::pin(operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(world))
-    }),
-    ("the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far", |world| {
-        Box::pin(the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far(world))
-    }),
-    ("operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far", |world| {
-        Box::pin(operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far(world))
-    }),
-    ("a_server_status_request_names_version_and_plugins", |world| {
-        Box::pin(a_server_status_request_names_version_and_plugins(world))
-    }),
-];
+// In the world with plugins.
+crate::tests! { WITH_PLUGINS:
+    operations_of_a_waiting_backup_are_downloaded,
+    the_log_of_a_backup_in_progress_is_downloaded,
+    operations_of_a_waiting_restore_are_downloaded,
+    a_server_status_request_names_version_and_plugins,
+}
 
 fn requests(world: &World) -> Api<DownloadRequest> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
+    world.api()
 }
 
 fn status_requests(world: &World) -> Api<ServerStatusRequest> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
+    world.api()
 }
 
-fn request(name: &str, kind: &str, of: &str) -> DownloadRequest {
-    let target = DownloadTarget { kind: kind.into(), name: of.to_owned(), ..DownloadTarget::default() };
-    DownloadRequest::new(name, DownloadRequestSpec { target, ..DownloadRequestSpec::default() })
-}
-
-/// Asks, and waits for the answer.
-async fn ask(world: &World, kind: &str, of: &str) -> anyhow::Result<DownloadRequestStatus> {
-    let mut asked = request("", kind, of);
-    asked.metadata.name = None;
-    asked.metadata.generate_name = Some(format!("{of}-"));
-    let name =
-        requests(world).create(&PostParams::default(), &asked).await?.metadata.name.context("no name")?;
-    eventually(&format!("{kind} of {of} is answered"), Duration::from_secs(20), async || {
-        let status = requests(world).get(&name).await?.status;
-        let answered = !matches!(status.phase, None | Some(DownloadRequestPhase::New));
-        Ok::<_, kube::Error>(if answered {
-            Probe::Ready(status)
-        } else {
-            Probe::NotYet(format!("{status:?}"))
-        })
-    })
-    .await
-}
-
-/// The code and the bytes that a URL gives to anybody.
+/// The status code and the bytes that a URL gives to anybody.
 async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
     let answer = reqwest::get(url).await?;
     Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
 }
 
-pub async fn url_of(world: &World, kind: &str, of: &str) -> anyhow::Result<String> {
-    let status = ask(world, kind, of).await?;
-    ensure!(status.phase == Some(DownloadRequestPhase::Processed), "{kind} of {of}: {status:?}");
-    let left = status.expiration.context("no expiration")?.0.duration_since(jiff::Timestamp::now()).as_secs();
-    ensure!((500..=600).contains(&left), "it ends in {left} s");
-    status.download_url.context("no URL")
+/// The document behind a URL.
+async fn document(url: &str) -> anyhow::Result<Value> {
+    let (code, bytes) = fetch(url).await?;
+    ensure!(code == 200, "{code}: {}", String::from_utf8_lossy(&bytes));
+    Ok(serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice()))?)
 }
 
 async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let s3 = s3(world)?;
+    let s3 = world.s3()?;
     let name = "downloaded";
-    config_maps(world, name, 5).await?;
-    create_backup(world, name, of_namespaces(&[name])).await?;
+    world.config_maps(name, 5).await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
     world.backup_ended(name).await?;
-    let spec = RestoreSpec {
-        backup_name: Some(name.to_owned()),
-        namespace_mapping: [(name.to_owned(), format!("{name}-too"))].into(),
-        ..RestoreSpec::default()
-    };
-    let restored = restore(world, name, spec).await?;
-    ensure!(restored.phase() == RestorePhase::Completed, "{:?}", restored.status);
+    let spec = into_namespace(name, &format!("{name}-too"));
+    world.restore(name, spec).await?;
 
     for (kind, key) in [
         ("BackupLog", "backups/downloaded/downloaded-logs.gz"),
@@ -131,16 +90,16 @@ async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
         ("RestoreItemOperations", "restores/downloaded/restore-downloaded-itemoperations.json.gz"),
         ("RestoreVolumeInfo", "restores/downloaded/downloaded-volumeinfo.json.gz"),
     ] {
-        let (code, bytes) = fetch(&url_of(world, kind, name).await?).await?;
+        let (code, bytes) = fetch(&world.url_of(kind, name).await?).await?;
         ensure!(code == 200 && bytes == s3.read(BUCKET, key).await?, "{kind}: {code}, {} bytes", bytes.len());
     }
     // Files that only older backups have: the URL says that there is none, which Velero's command line expects.
     for kind in ["CSIBackupVolumeSnapshots", "CSIBackupVolumeSnapshotContents"] {
-        let (code, _) = fetch(&url_of(world, kind, name).await?).await?;
+        let (code, _) = fetch(&world.url_of(kind, name).await?).await?;
         ensure!(code == 404, "{kind}: {code}");
     }
     // A URL opens one file and no other.
-    let url = url_of(world, "BackupResults", name).await?;
+    let url = world.url_of("BackupResults", name).await?;
     ensure!(!url.contains(backup_tests::object_store::SECRET), "the secret is in the URL");
     let (code, _) = fetch(&url.replace("-results.gz", "-logs.gz")).await?;
     ensure!(code == 403, "another file: {code}");
@@ -158,16 +117,14 @@ async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) 
     for location in ["unknown", "unsigned", "nowhere"] {
         let mut spec = of_namespaces(&["default"]);
         spec.storage_location = Some(location.to_owned());
-        create_backup(world, &format!("in-{location}"), spec).await?;
+        world.create_backup(&format!("in-{location}"), spec).await?;
         world.backup_ended(&format!("in-{location}")).await?;
     }
-    restores(world)
+    world
+        .restores()
         .create(
             &PostParams::default(),
-            &backup_core::api::Restore::new(
-                "from-nothing",
-                RestoreSpec { backup_name: Some("never-was".to_owned()), ..RestoreSpec::default() },
-            ),
+            &backup_core::api::Restore::new("from-nothing", from_backup("never-was")),
         )
         .await?;
     for (kind, of, reason) in [
@@ -179,7 +136,7 @@ async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) 
         ("BackupLog", "in-unsigned", "there are no URLs for files in file://"),
     ] {
         let begun = Instant::now();
-        let status = ask(world, kind, of).await?;
+        let status = world.ask_for_file(kind, of).await?;
         ensure!(begun.elapsed() < Duration::from_secs(3), "{kind} of {of} took {:?}", begun.elapsed());
         let message = status.message.unwrap_or_default();
         ensure!(
@@ -204,7 +161,8 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
     try_join_all((0..count).map(|_| api.get_opt("no-request"))).await?;
     let created = try_join_all((0..count).map(|number| async move {
         let name = format!("{prefix}{number}");
-        let asked = request(&name, if number % 2 == 0 { "BackupLog" } else { "BackupVolumeInfos" }, of);
+        let asked =
+            download_request(&name, if number % 2 == 0 { "BackupLog" } else { "BackupVolumeInfos" }, of);
         let begun = Instant::now();
         api.create(&PostParams::default(), &asked).await?;
         Ok::<_, kube::Error>((name, begun))
@@ -230,10 +188,10 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
 }
 
 async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) -> anyhow::Result<()> {
-    let _: &S3 = s3(world)?;
+    let _: &S3 = world.s3()?;
     let name = "asked-often";
-    config_maps(world, name, 1).await?;
-    create_backup(world, name, of_namespaces(&[name])).await?;
+    world.config_maps(name, 1).await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
     world.backup_ended(name).await?;
     for round in ["first", "again"] {
         let took = answers(world, 100, name).await?;
@@ -281,43 +239,18 @@ async fn requests_that_are_over_are_removed_and_others_stay(world: &mut World) -
     Ok(())
 }
 
-/// The document behind a URL.
-async fn document(url: &str) -> anyhow::Result<Value> {
-    let (code, bytes) = fetch(url).await?;
-    ensure!(code == 200, "{code}: {}", String::from_utf8_lossy(&bytes));
-    Ok(serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice()))?)
-}
-
-/// The files as they were so far are removed once the end is published.
-pub async fn nothing_so_far_stays(world: &World, folder: &str) -> anyhow::Result<()> {
-    eventually("what was shown is gone", REACHED, async || {
-        let left = private_keys(world, folder).await?;
-        anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
-    })
-    .await
-}
-
-async fn private_keys(world: &World, folder: &str) -> anyhow::Result<BTreeSet<String>> {
-    let keys = s3(world)?.keys(BUCKET).await?;
-    let shown =
-        |key: &String| key.starts_with(folder) && key.contains("/.private/") && key.contains("/so-far-");
-    Ok(keys.into_iter().filter(shown).collect())
-}
-
-async fn operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let plugins = plugins(world)?;
+async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> anyhow::Result<()> {
+    let plugins = world.plugins()?;
     let name = "asked-waiting";
-    scripted(world, name, &[("a", "operate", "start=1s"), ("b", "operate", "start=released")]).await?;
-    create_backup(world, name, listed(name)).await?;
+    world.scripted(name, &[("a", "operate", "start=1s"), ("b", "operate", "start=released")]).await?;
+    world.create_backup(name, of_scripted(name)).await?;
     eventually("one operation has ended and one goes on", REACHED, async || {
-        let status = backups(world).get(name).await?.status;
+        let status = world.backups().get(name).await?.status;
         let so = status.backup_item_operations_completed == 1 && status.backup_item_operations_attempted == 2;
         Ok::<_, kube::Error>(when(so, format!("{status:?}")))
     })
     .await?;
-    let operations = document(&url_of(world, "BackupItemOperations", name).await?).await?;
+    let operations = document(&world.url_of("BackupItemOperations", name).await?).await?;
     let phases: BTreeSet<&str> = operations
         .as_array()
         .context("no list")?
@@ -325,35 +258,32 @@ async fn operations_of_a_backup_that_waits_are_downloaded_as_they_are_so_far(
         .filter_map(|one| one["status"]["phase"].as_str())
         .collect();
     ensure!(phases.contains("Completed") && phases.len() == 2, "{operations}");
-    document(&url_of(world, "BackupResults", name).await?).await?;
-    let (code, log) = fetch(&url_of(world, "BackupLog", name).await?).await?;
+    document(&world.url_of("BackupResults", name).await?).await?;
+    let (code, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
     let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
     ensure!(code == 200 && log.contains("level=info"), "{code}: {log}");
     ensure!(
-        private_keys(world, "backups/asked-waiting/").await?.len() == 3,
+        world.partial_files("backups/asked-waiting/").await?.len() == 3,
         "not written under private keys"
     );
 
     plugins.release()?;
-    let backup = world.backup_ended(name).await?;
-    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    nothing_so_far_stays(world, "backups/asked-waiting/").await?;
-    let operations = document(&url_of(world, "BackupItemOperations", name).await?).await?;
+    world.backup_ends(name, BackupPhase::Completed).await?;
+    world.no_partial_files("backups/asked-waiting/").await?;
+    let operations = document(&world.url_of("BackupItemOperations", name).await?).await?;
     let ended = |one: &Value| one["status"]["phase"] == "Completed";
     ensure!(operations.as_array().is_some_and(|all| all.len() == 2 && all.iter().all(ended)), "{operations}");
     Ok(())
 }
 
-async fn the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    plugins(world)?;
+async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
     let name = "asked-early";
-    scripted(world, name, &[("a", "mark", "say=info:early"), ("b", "mark", "slow=8s say=info:late")]).await?;
-    create_backup(world, name, listed(name)).await?;
+    world.scripted(name, &[("a", "mark", "say=info:early"), ("b", "mark", "slow=8s say=info:late")]).await?;
+    world.create_backup(name, of_scripted(name)).await?;
     let mut urls = BTreeSet::new();
     eventually("the log comes so far", REACHED, async || {
-        let url = url_of(world, "BackupLog", name).await?;
+        let url = world.url_of("BackupLog", name).await?;
         let (code, log) = fetch(&url).await?;
         let log = if code == 200 {
             std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?
@@ -367,55 +297,48 @@ async fn the_log_of_a_backup_that_collects_is_downloaded_as_it_is_so_far(
         Ok(when(log.contains("early"), format!("{code}: {log}")))
     })
     .await?;
-    let kept = private_keys(world, "backups/asked-early/").await?;
+    let kept = world.partial_files("backups/asked-early/").await?;
     ensure!(!kept.is_empty() && kept.len() <= urls.len(), "{kept:?}");
     for nothing_yet in ["BackupContents", "BackupResults"] {
-        let (code, _) = fetch(&url_of(world, nothing_yet, name).await?).await?;
+        let (code, _) = fetch(&world.url_of(nothing_yet, name).await?).await?;
         ensure!(code == 404, "{nothing_yet}: {code}");
     }
-    let backup = world.backup_ended(name).await?;
-    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
-    nothing_so_far_stays(world, "backups/asked-early/").await?;
-    let (_, log) = fetch(&url_of(world, "BackupLog", name).await?).await?;
+    world.backup_ends(name, BackupPhase::Completed).await?;
+    world.no_partial_files("backups/asked-early/").await?;
+    let (_, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
     let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
     ensure!(log.contains("early") && log.contains("late"), "{log}");
     Ok(())
 }
 
-async fn operations_of_a_restore_that_waits_are_downloaded_as_they_are_so_far(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> anyhow::Result<()> {
     let name = "asked-moving";
-    plugins(world)?;
-    backed_up(world, name, &[("a", "move", "start=8s")]).await?;
-    let spec = RestoreSpec {
-        backup_name: Some(name.to_owned()),
-        namespace_mapping: [(name.to_owned(), format!("{name}-too"))].into(),
-        ..RestoreSpec::default()
-    };
-    restores(world).create(&PostParams::default(), &backup_core::api::Restore::new(name, spec)).await?;
+    world.plugins()?;
+    world.scripted_backup(name, &[("a", "move", "start=8s")]).await?;
+    let spec = into_namespace(name, &format!("{name}-too"));
+    world.restores().create(&PostParams::default(), &backup_core::api::Restore::new(name, spec)).await?;
     eventually("its operation goes on", REACHED, async || {
-        let phase = restores(world).get(name).await?.phase();
+        let phase = world.restores().get(name).await?.phase();
         Ok::<_, kube::Error>(when(phase == RestorePhase::WaitingForPluginOperations, phase.to_string()))
     })
     .await?;
-    let operations = document(&url_of(world, "RestoreItemOperations", name).await?).await?;
+    let operations = document(&world.url_of("RestoreItemOperations", name).await?).await?;
     ensure!(operations.as_array().is_some_and(|all| all.len() == 1), "{operations}");
     ensure!(operations[0]["status"]["phase"] != "Completed", "{operations}");
     ensure!(
-        private_keys(world, "restores/asked-moving/").await?.len() == 1,
+        world.partial_files("restores/asked-moving/").await?.len() == 1,
         "not written under a private key"
     );
     let restore = world.restore_ended(name).await?;
     ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
-    let operations = document(&url_of(world, "RestoreItemOperations", name).await?).await?;
+    let operations = document(&world.url_of("RestoreItemOperations", name).await?).await?;
     ensure!(operations[0]["status"]["phase"] == "Completed", "{operations}");
-    ensure!(private_keys(world, "restores/asked-moving/").await?.is_empty(), "private keys stay");
+    ensure!(world.partial_files("restores/asked-moving/").await?.is_empty(), "private keys stay");
     Ok(())
 }
 
 async fn a_server_status_request_names_version_and_plugins(world: &mut World) -> anyhow::Result<()> {
-    plugins(world)?;
+    world.plugins()?;
     let api = status_requests(world);
     let begun = Instant::now();
     api.create(

@@ -17,7 +17,7 @@ use backup_tests::{
     install::NAMESPACE,
     proxy::Fault,
     wait::{Probe, eventually, when},
-    world::BUCKET,
+    world::{BUCKET, backups::of_namespaces, controllers::REACHED},
 };
 use jiff::Timestamp;
 use kube::{
@@ -26,27 +26,22 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    crash_points::{REACHED, debug_build},
-    main_job::{backups, config_maps, create_backup, of_namespaces, s3},
-};
-
 crate::tests! {
     a_schedule_makes_one_backup_for_each_of_its_times,
-    of_many_times_that_were_missed_one_backup_is_made_or_none_if_they_are_skipped,
-    a_backup_that_is_not_over_keeps_the_next_one_from_being_made,
-    a_backup_that_the_lock_refuses_is_tried_again_and_then_skipped_with_the_reason,
+    of_many_missed_runs_at_most_one_is_made_up,
+    an_unfinished_backup_keeps_the_next_one_from_being_made,
+    a_run_that_the_lock_refuses_is_skipped_with_the_reason,
     a_schedule_that_is_not_valid_says_everything_that_is_wrong,
-    a_controller_that_is_killed_after_a_scheduled_backup_makes_no_second_one,
+    a_crash_after_a_scheduled_backup_makes_no_second_one,
     expired_backups_go_by_one_request_and_unfinished_ones_stay,
-    expired_backups_in_locations_that_can_not_be_written_are_labelled_and_wait,
+    expired_backups_in_read_only_locations_are_labelled,
 }
 
 /// Time for what happens every few seconds.
 const SOON: Duration = Duration::from_mins(1);
 
 fn schedules(world: &World) -> Api<Schedule> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
+    world.api()
 }
 
 async fn create(world: &World, name: &str, metadata: Value, spec: Value) -> anyhow::Result<Schedule> {
@@ -59,7 +54,7 @@ async fn create(world: &World, name: &str, metadata: Value, spec: Value) -> anyh
 /// The backups of a schedule, by name.
 async fn made(world: &World, schedule: &str) -> Result<Vec<Backup>, kube::Error> {
     let parameters = ListParams::default().labels(&format!("{}={schedule}", labels::SCHEDULE_NAME));
-    Ok(backups(world).list(&parameters).await?.items)
+    Ok(world.backups().list(&parameters).await?.items)
 }
 
 async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
@@ -91,12 +86,6 @@ async fn status(
     .await
 }
 
-async fn metric(world: &World, series: &str) -> anyhow::Result<Option<f64>> {
-    let address = world.controller_health.first().context("no controller")?;
-    let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
-    Ok(text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()))
-}
-
 /// The slot in the name of a backup.
 fn slot(schedule: &str, backup: &Backup) -> anyhow::Result<Timestamp> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
@@ -111,7 +100,7 @@ fn seconds_ago(seconds: i64) -> Timestamp {
 
 async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) -> anyhow::Result<()> {
     let name = "often";
-    config_maps(world, name, 2).await?;
+    world.config_maps(name, 2).await?;
     let metadata = json!({
         "labels": { "team": "a", "argocd.argoproj.io/instance": "x", "app.kubernetes.io/instance": "x" },
         "annotations": { "why": "a test", "argocd.argoproj.io/tracking-id": "x" },
@@ -143,10 +132,9 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
         ensure!(backup.spec.included_namespaces == [name], "{:?}", backup.spec);
     }
     // One at a time: the first of them ended before the second was made.
-    let first = world.backup_ended(made[0].metadata.name.as_deref().unwrap_or_default()).await?;
-    ensure!(first.phase() == BackupPhase::Completed, "{:?}", first.status);
+    world.backup_ends(made[0].metadata.name.as_deref().unwrap_or_default(), BackupPhase::Completed).await?;
     ensure!(
-        metric(world, "velero_schedule_expected_interval_seconds{schedule=\"often\"}").await? == Some(4.0)
+        world.metric("velero_schedule_expected_interval_seconds{schedule=\"often\"}").await? == Some(4.0)
     );
 
     let pause = |paused: bool| Patch::Merge(json!({ "spec": { "paused": paused } }));
@@ -160,16 +148,15 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     has_made(world, name, paused + 1).await?;
     remove(world, name).await?;
     eventually("its metrics are gone", SOON, async || {
-        let left = metric(world, "velero_schedule_expected_interval_seconds{schedule=\"often\"}").await?;
+        let left = world.metric("velero_schedule_expected_interval_seconds{schedule=\"often\"}").await?;
         anyhow::Ok(when(left.is_none(), format!("{left:?}")))
     })
     .await
 }
 
-async fn of_many_times_that_were_missed_one_backup_is_made_or_none_if_they_are_skipped(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    config_maps(world, "missed", 1).await?;
+/// None is, where they are to be skipped.
+async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("missed", 1).await?;
     let template = json!({ "includedNamespaces": ["missed"] });
     for (name, skip) in [("missed", json!(null)), ("missed-skipped", json!(true))] {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
@@ -205,11 +192,9 @@ async fn of_many_times_that_were_missed_one_backup_is_made_or_none_if_they_are_s
     remove(world, "missed-skipped").await
 }
 
-async fn a_backup_that_is_not_over_keeps_the_next_one_from_being_made(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let (name, s3) = ("one-by-one", s3(world)?);
-    config_maps(world, name, 1).await?;
+async fn an_unfinished_backup_keeps_the_next_one_from_being_made(world: &mut World) -> anyhow::Result<()> {
+    let (name, s3) = ("one-by-one", world.s3()?);
+    world.config_maps(name, 1).await?;
     s3.front.set(Fault::Stall);
     create(
         world,
@@ -227,11 +212,9 @@ async fn a_backup_that_is_not_over_keeps_the_next_one_from_being_made(
     remove(world, name).await
 }
 
-async fn a_backup_that_the_lock_refuses_is_tried_again_and_then_skipped_with_the_reason(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut World) -> anyhow::Result<()> {
     let name = "locked-out";
-    config_maps(world, name, 1).await?;
+    world.config_maps(name, 1).await?;
     let plugin = world.plugin();
     let hold = ["locks", "hold", name, "--namespaces=locked-out", "--reason=moving disks"];
     plugin.run(&hold).await?.expect_code(0)?;
@@ -247,7 +230,7 @@ async fn a_backup_that_the_lock_refuses_is_tried_again_and_then_skipped_with_the
     let note = note.get(labels::SKIPPED_ANNOTATION).cloned().unwrap_or_default();
     ensure!(note.contains("moving disks"), "{note:?}");
     ensure!(made(world, name).await?.is_empty(), "a backup was made against the lock");
-    let skips = metric(world, "velero_schedule_skipped_total{schedule=\"locked-out\"}").await?;
+    let skips = world.metric("velero_schedule_skipped_total{schedule=\"locked-out\"}").await?;
     ensure!(skips >= Some(1.0), "{skips:?}");
     plugin.run(&["locks", "release", "hold/locked-out", "--reason=done", "--yes"]).await?.expect_code(0)?;
     has_made(world, name, 1).await?;
@@ -294,13 +277,11 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     Ok(())
 }
 
-async fn a_controller_that_is_killed_after_a_scheduled_backup_makes_no_second_one(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    debug_build(world)?;
+async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
     let name = "killed-once";
-    config_maps(world, name, 1).await?;
-    world.controllers[0].restart_with("BACKUP_CRASH_AT", crash::SCHEDULE_POINT).await?;
+    world.config_maps(name, 1).await?;
+    world.crash_at(crash::SCHEDULE_POINT).await?;
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
         "spec": { "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } },
         "status": { "lastBackup": seconds_ago(24 * 3600) } });
@@ -317,28 +298,28 @@ async fn a_controller_that_is_killed_after_a_scheduled_backup_makes_no_second_on
 /// Ends a backup's time now.
 async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
     let past = json!({ "status": { "expiration": seconds_ago(1) } });
-    backups(world).patch(name, &PatchParams::default(), &Patch::Merge(past)).await?;
+    world.backups().patch(name, &PatchParams::default(), &Patch::Merge(past)).await?;
     Ok(())
 }
 
 fn deletions(world: &World) -> Api<DeleteBackupRequest> {
-    Api::namespaced(world.client.clone(), NAMESPACE)
+    world.api()
 }
 
 async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
     eventually(&format!("backup {name} is gone"), SOON, async || {
-        let left = backups(world).get_opt(name).await?.map(|backup| backup.phase().to_string());
+        let left = world.backups().get_opt(name).await?.map(|backup| backup.phase().to_string());
         Ok::<_, kube::Error>(when(left.is_none(), format!("{left:?}")))
     })
     .await
 }
 
 async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut World) -> anyhow::Result<()> {
-    let (name, s3) = ("expired", s3(world)?);
-    config_maps(world, name, 1).await?;
+    let (name, s3) = ("expired", world.s3()?);
+    world.config_maps(name, 1).await?;
     let mut spec = of_namespaces(&[name]);
     spec.ttl = Some("6s".parse()?);
-    create_backup(world, name, spec.clone()).await?;
+    world.create_backup(name, spec.clone()).await?;
     world.backup_ended(name).await?;
     gone(world, name).await?;
     let left: Vec<String> =
@@ -354,9 +335,9 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     let name = "expired-early";
     s3.front.set(Fault::Stall);
     spec.ttl = Some("1s".parse()?);
-    create_backup(world, name, spec).await?;
+    world.create_backup(name, spec).await?;
     tokio::time::sleep(Duration::from_secs(7)).await;
-    let backup = backups(world).get(name).await?;
+    let backup = world.backups().get(name).await?;
     ensure!(backup.phase().is_active(), "{:?}", backup.status);
     ensure!(
         deletions(world).list(&ListParams::default()).await?.items.is_empty(),
@@ -366,10 +347,8 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     gone(world, name).await
 }
 
-async fn expired_backups_in_locations_that_can_not_be_written_are_labelled_and_wait(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    config_maps(world, "kept", 1).await?;
+async fn expired_backups_in_read_only_locations_are_labelled(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("kept", 1).await?;
     let folder = world.folder().join("kept");
     let location = |mode: &str| json!({ "provider": "local", "accessMode": mode, "objectStorage": { "bucket": folder } });
     world.apply_location("kept", location("ReadWrite")).await?;
@@ -377,12 +356,12 @@ async fn expired_backups_in_locations_that_can_not_be_written_are_labelled_and_w
     for name in ["kept", "kept-alone"] {
         let mut spec = of_namespaces(&["kept"]);
         spec.storage_location = Some("kept".to_owned());
-        create_backup(world, name, spec).await?;
+        world.create_backup(name, spec).await?;
         world.backup_ended(name).await?;
     }
     let labelled = async |name: &str, value: &str| {
         eventually(&format!("{name} is labelled {value}"), SOON, async || {
-            let backup = backups(world).get(name).await?;
+            let backup = world.backups().get(name).await?;
             let label = backup.metadata.labels.unwrap_or_default().get(labels::GC_FAILURE).cloned();
             Ok::<_, kube::Error>(when(label.as_deref() == Some(value), format!("{label:?}")))
         })
@@ -397,15 +376,14 @@ async fn expired_backups_in_locations_that_can_not_be_written_are_labelled_and_w
         "its deletion was asked for"
     );
 
-    let locations: Api<backup_core::api::BackupStorageLocation> =
-        Api::namespaced(world.client.clone(), NAMESPACE);
+    let locations: Api<backup_core::api::BackupStorageLocation> = world.api();
     locations.delete("kept", &DeleteParams::default()).await?;
     labelled("kept", "BSLNotFound").await?;
     world.apply_location("kept", location("ReadWrite")).await?;
     world.location_available("kept").await?;
     gone(world, "kept").await?;
     ensure!(!folder.join("backups/kept").exists(), "its files stay");
-    let other = backups(world).get("kept-alone").await?;
+    let other = world.backups().get("kept-alone").await?;
     ensure!(other.phase() == BackupPhase::Completed, "one that had time left is {}", other.phase());
     Ok(())
 }

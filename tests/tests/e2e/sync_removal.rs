@@ -1,11 +1,14 @@
 //! What is gone from a bucket leaves the cluster, after a second look and never all at once; what has not changed costs one
 //! listing.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use backup_tests::{
     World,
-    faulty_s3::{Asked, FaultyS3, Mood},
+    faulty_s3::{Asked, Mood},
     wait::{eventually, when},
+    world::other_cluster::metadata,
 };
 use kube::{
     ResourceExt as _,
@@ -13,92 +16,85 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{
-    main_job::{backups, s3},
-    sync::{SOON, arrives, end, folder, leaves, location, locations, metadata, pass, put, summary},
-};
-
 crate::tests! {
-    a_backup_that_is_gone_from_its_bucket_leaves_and_nothing_else_does,
-    a_listing_that_is_empty_or_shrunken_removes_nothing_until_a_person_agrees,
-    a_backup_that_a_listing_does_not_show_is_looked_at_again_and_stays,
-    a_listing_that_fails_on_page_7_removes_nothing_and_is_told,
-    what_has_not_changed_costs_one_listing_and_a_new_backup_two_requests_more,
+    a_backup_gone_from_its_bucket_is_removed_and_no_other,
+    a_shrunken_listing_removes_nothing_until_a_person_agrees,
+    a_backup_missing_from_a_listing_is_looked_up_and_stays,
+    a_listing_that_fails_on_page_7_removes_nothing,
+    an_unchanged_bucket_costs_one_listing,
 }
+
+const SOON: Duration = Duration::from_secs(30);
 
 fn remove(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
-    Ok(std::fs::remove_dir_all(folder(world, bucket, name)?)?)
+    Ok(std::fs::remove_dir_all(world.stored_folder(bucket, name)?)?)
 }
 
-async fn a_backup_that_is_gone_from_its_bucket_leaves_and_nothing_else_does(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World) -> anyhow::Result<()> {
     let bucket = "shrinks";
-    s3(world)?.create_bucket(bucket).await?;
+    world.s3()?.create_bucket(bucket).await?;
     let names =
         ["gone", "gone-failed", "gone-deleting", "gone-restoring", "stays", "stays-too", "stays-three"];
     for name in names {
         let phase = if name == "gone-failed" { "Failed" } else { "Completed" };
-        put(world, bucket, name, &metadata(name, phase))?;
+        world.store_backup(bucket, name, &metadata(name, phase))?;
     }
-    location(world, bucket, &s3(world)?.url(), &json!({})).await?;
+    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     for name in names {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
     // In the middle of its deletion, which is by whoever deletes.
     let patch = json!({ "status": { "phase": "Deleting" } });
     let glass = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "test" } } });
     for patch in [glass, patch] {
-        backups(world).patch("gone-deleting", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        world.backups().patch("gone-deleting", &PatchParams::default(), &Patch::Merge(patch)).await?;
     }
     for name in ["gone", "gone-failed", "gone-deleting"] {
         remove(world, bucket, name)?;
     }
-    leaves(world, "gone").await?;
-    pass(world, bucket, None).await?;
+    world.backup_gone("gone").await?;
+    world.sync(bucket, None).await?;
     for name in &names[1..] {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
-    end(world, bucket).await
+    world.forget_location(bucket).await
 }
 
-async fn a_listing_that_is_empty_or_shrunken_removes_nothing_until_a_person_agrees(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut World) -> anyhow::Result<()> {
     let bucket = "vanishes";
-    s3(world)?.create_bucket(bucket).await?;
+    world.s3()?.create_bucket(bucket).await?;
     let names: Vec<String> = (0..6).map(|number| format!("vanishes-{number}")).collect();
     for name in &names {
-        put(world, bucket, name, &metadata(name, "Completed"))?;
+        world.store_completed(bucket, name)?;
     }
-    location(world, bucket, &s3(world)?.url(), &json!({})).await?;
+    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     for name in &names {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
     for name in &names[..5] {
         remove(world, bucket, name)?;
     }
-    let told = pass(world, bucket, None).await?;
+    let told = world.sync(bucket, None).await?;
     ensure!(told.refused == 5 && told.removed == 0, "{told:?}");
-    let told = pass(world, bucket, Some(4)).await?;
+    let told = world.sync(bucket, Some(4)).await?;
     ensure!(told.refused == 5 && told.removed == 0, "more than was agreed to: {told:?}");
     remove(world, bucket, &names[5])?;
-    let told = pass(world, bucket, None).await?;
+    let told = world.sync(bucket, None).await?;
     ensure!(told.refused == 6 && told.found == 0, "{told:?}");
     ensure!(told.notes.iter().any(|note| note.reason.contains("empty")), "{told:?}");
     for name in &names {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
     let metrics =
         reqwest::get(format!("http://{}/metrics", world.controller_health[0])).await?.text().await?;
     let line = "velero_backup_sync_refused{backup_location_name=\"vanishes\"} 6";
     ensure!(metrics.lines().any(|found| found == line), "no {line}");
-    let told = pass(world, bucket, Some(6)).await?;
+    let told = world.sync(bucket, Some(6)).await?;
     ensure!(told.removed == 6 && told.refused == 0, "{told:?}");
     for name in &names {
-        leaves(world, name).await?;
+        world.backup_gone(name).await?;
     }
-    end(world, bucket).await
+    world.forget_location(bucket).await
 }
 
 /// The listing of all backups.
@@ -107,45 +103,43 @@ fn lists_all(asked: &Asked) -> bool {
         || asked.query.contains("delimiter=") && asked.query.ends_with("prefix=backups%2F")
 }
 
-async fn a_backup_that_a_listing_does_not_show_is_looked_at_again_and_stays(
-    world: &mut World,
-) -> anyhow::Result<()> {
+async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut World) -> anyhow::Result<()> {
     let bucket = "hidden";
-    s3(world)?.create_bucket(bucket).await?;
+    world.s3()?.create_bucket(bucket).await?;
     let names = ["hidden-1", "hidden-2", "really-gone"];
     for name in names {
-        put(world, bucket, name, &metadata(name, "Completed"))?;
+        world.store_completed(bucket, name)?;
     }
-    let store = FaultyS3::start(s3(world)?.address()).await?;
-    location(world, bucket, &store.url(), &json!({})).await?;
+    let store = world.faulty_s3().await?;
+    world.synced_location(bucket, &store.url(), &json!({})).await?;
     for name in names {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
     remove(world, bucket, "really-gone")?;
     store.rule(|asked| if lists_all(asked) { Mood::EmptyListing } else { Mood::Pass });
     // Even a person that agrees to all of it agrees to what is gone only.
-    let told = pass(world, bucket, Some(100)).await?;
+    let told = world.sync(bucket, Some(100)).await?;
     ensure!(told.found == 0 && told.removed == 1, "{told:?}");
-    leaves(world, "really-gone").await?;
+    world.backup_gone("really-gone").await?;
     for name in &names[..2] {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
-    end(world, bucket).await
+    world.forget_location(bucket).await
 }
 
-async fn a_listing_that_fails_on_page_7_removes_nothing_and_is_told(world: &mut World) -> anyhow::Result<()> {
+async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> anyhow::Result<()> {
     let bucket = "pages";
-    s3(world)?.create_bucket(bucket).await?;
+    world.s3()?.create_bucket(bucket).await?;
     for name in ["zz-first", "zz-gone"] {
-        put(world, bucket, name, &metadata(name, "Completed"))?;
+        world.store_completed(bucket, name)?;
     }
-    let store = FaultyS3::start(s3(world)?.address()).await?;
-    location(world, bucket, &store.url(), &json!({})).await?;
+    let store = world.faulty_s3().await?;
+    world.synced_location(bucket, &store.url(), &json!({})).await?;
     for name in ["zz-first", "zz-gone"] {
-        arrives(world, name).await?;
+        world.backup_arrives(name).await?;
     }
     let synced = async |world: &World| -> anyhow::Result<_> {
-        Ok(locations(world).get(bucket).await?.status.last_synced_time)
+        Ok(world.locations().get(bucket).await?.status.last_synced_time)
     };
     let pages = std::sync::atomic::AtomicUsize::new(0);
     store.rule(move |asked| {
@@ -162,63 +156,62 @@ async fn a_listing_that_fails_on_page_7_removes_nothing_and_is_told(world: &mut 
     remove(world, bucket, "zz-gone")?;
     // No Backup can have these names, so nothing is asked about them.
     for number in 0..7_500 {
-        let folder = folder(world, bucket, &format!("F{number:04}"))?;
+        let folder = world.stored_folder(bucket, &format!("F{number:04}"))?;
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("x"), b"")?;
     }
     let told = eventually("the failing listing is told", SOON, async || {
-        let told = summary(world, bucket).await?;
+        let told = world.sync_summary(bucket).await?;
         let error = told.error.clone().unwrap_or_default();
         anyhow::Ok(when(error.contains("403"), format!("{told:?}")))
     })
     .await;
     told?;
     let before = synced(world).await?;
-    let told = pass(world, bucket, None).await?;
+    let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_some() && told.removed == 0, "{told:?}");
     ensure!(synced(world).await? == before, "it counts as synced");
-    arrives(world, "zz-gone").await?;
+    world.backup_arrives("zz-gone").await?;
     store.calm();
     // One of two is gone, and the listing is long.
-    leaves(world, "zz-gone").await?;
-    let told = pass(world, bucket, None).await?;
+    world.backup_gone("zz-gone").await?;
+    let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_none() && told.skipped.get("not_a_name") == Some(&7_500), "{told:?}");
     ensure!(told.notes.len() <= 20, "{}", told.notes.len());
-    end(world, bucket).await
+    world.forget_location(bucket).await
 }
 
-async fn what_has_not_changed_costs_one_listing_and_a_new_backup_two_requests_more(
-    world: &mut World,
-) -> anyhow::Result<()> {
+/// A new backup costs two requests more.
+async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Result<()> {
     let bucket = "steady";
-    s3(world)?.create_bucket(bucket).await?;
+    world.s3()?.create_bucket(bucket).await?;
     let names: Vec<String> = (0..30).map(|number| format!("steady-{number:02}")).collect();
     for name in &names {
-        put(world, bucket, name, &metadata(name, "Completed"))?;
+        world.store_completed(bucket, name)?;
     }
-    let store = FaultyS3::start(s3(world)?.address()).await?;
+    let store = world.faulty_s3().await?;
     // Validated once, so that only passes are counted.
     let spec = json!({ "backupSyncPeriod": "0", "validationFrequency": "0" });
-    location(world, bucket, &store.url(), &spec).await?;
-    ensure!(pass(world, bucket, None).await?.created == 30, "not all have arrived");
+    world.synced_location(bucket, &store.url(), &spec).await?;
+    ensure!(world.sync(bucket, None).await?.created == 30, "not all have arrived");
 
-    let before = backups(world).list(&ListParams::default()).await?.items;
+    let before = world.backups().list(&ListParams::default()).await?.items;
     let asked = store.asked().len();
     for _ in 0..3 {
-        pass(world, bucket, None).await?;
+        world.sync(bucket, None).await?;
     }
     let requests = store.asked().split_off(asked);
     ensure!(requests.len() == 3 && requests.iter().all(lists_all), "{requests:?}");
     let versions = |list: &[backup_core::api::Backup]| -> Vec<_> {
         list.iter().map(|backup| (backup.name_any(), backup.resource_version())).collect()
     };
-    let after = backups(world).list(&ListParams::default()).await?.items;
+    let after = world.backups().list(&ListParams::default()).await?.items;
     ensure!(versions(&before) == versions(&after), "a Backup was written");
 
-    put(world, bucket, "steady-new", &metadata("steady-new", "Completed"))?;
+    world.store_completed(bucket, "steady-new")?;
     let asked = store.asked().len();
-    ensure!(pass(world, bucket, None).await?.created == 1, "it has not arrived");
+    ensure!(world.sync(bucket, None).await?.created == 1, "it has not arrived");
     let requests = store.asked().split_off(asked);
     ensure!(requests.len() == 3 && lists_all(&requests[0]), "{requests:?}");
-    end(world, bucket).await
+    world.forget_location(bucket).await
 }

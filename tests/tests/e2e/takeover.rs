@@ -8,21 +8,17 @@ use backup_core::api::{Backup, BackupPhase};
 use backup_tests::{
     World,
     faulty_s3::{Asked, FaultyS3, Mood},
-    install::NAMESPACE,
     kubelet::Kubelet,
     snapshots::{self, Behaviour, SnapshotController},
     wait::{eventually, when},
+    world::{
+        backups::of_place,
+        stored::{counts_equal_lists, is_whole},
+    },
 };
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
+use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
-
-use crate::{
-    csi::waiting,
-    drills::{location, noise, of, whole},
-    main_job::{backups, config_maps, create_backup, s3},
-    operation_crashes::counts_equal_lists,
-};
 
 crate::tests! {
     a_leader_that_is_paused_and_wakes_up_changes_nothing,
@@ -41,7 +37,7 @@ const SOON: Duration = Duration::from_mins(1);
 
 async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> anyhow::Result<()> {
     let play = Play::begin(world).await?;
-    let paused = leader(world).await?;
+    let paused = world.leader().await?;
     world.controllers[paused].pause()?;
     std::fs::remove_file(play.gate("freezing"))?;
     play.store_recovers();
@@ -55,7 +51,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
         ended.push(play.ended(world, role).await?);
     }
     for role in &ROLES[ENDED..] {
-        let phase = backups(world).get(&of_role(role)).await?.phase();
+        let phase = world.backups().get(&of_role(role)).await?.phase();
         ensure!(phase.is_active(), "{role} is {phase}: nothing is in the middle any more");
     }
     world.controllers[paused].resume()?;
@@ -69,7 +65,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
         ended.push(play.ended(world, role).await?);
     }
     for (role, before) in ROLES.iter().zip(&ended) {
-        let now = backups(world).get(&of_role(role)).await?;
+        let now = world.backups().get(&of_role(role)).await?;
         ensure!(now == *before, "{role} was changed after its end: {now:?}");
     }
     Ok(())
@@ -99,21 +95,17 @@ fn results(asked: &Asked) -> bool {
 
 impl Play {
     async fn begin(world: &World) -> anyhow::Result<Self> {
-        if !snapshots::available() {
-            return Err(crate::Skip("the definitions of snapshots come from a Go module").into());
-        }
-        snapshots::install_definitions(&world.client).await?;
         let mut play = Self {
             kubelet: Kubelet::start(world).await?,
-            driver: SnapshotController::start(&world.client),
+            driver: SnapshotController::start(&world.client).await?,
             fronts: Vec::new(),
             folder: world.folder().to_owned(),
         };
-        let s3 = s3(world)?;
+        let s3 = world.s3()?;
         for role in ROLES {
-            let (name, front) = (of_role(role), FaultyS3::start(s3.address()).await?);
+            let (name, front) = (of_role(role), world.faulty_s3().await?);
             s3.create_versioned_bucket(&name).await?;
-            location(world, &name, &name, &front.url()).await?;
+            world.s3_location(&name, &front.url()).await?;
             play.fronts.push(front);
         }
         play.is_waiting(world).await?;
@@ -145,16 +137,16 @@ impl Play {
         let name = of_role("waiting");
         snapshots::class(&world.client, &name, Behaviour::NeverReady, false).await?;
         snapshots::claim(&world.client, &name, "data", &name).await?;
-        create_backup(world, &name, of(&name)).await?;
-        waiting(world, &name).await.map(drop)
+        world.create_backup(&name, of_place(&name)).await?;
+        world.backup_waits(&name).await.map(drop)
     }
 
     /// One of its last files is on its way.
     async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
         let (name, front) = (of_role("finishing"), self.front("finishing")?);
         front.rule(|asked| if results(asked) { Mood::Slow(HELD) } else { Mood::Pass });
-        config_maps(world, &name, 5).await?;
-        create_backup(world, &name, of(&name)).await?;
+        world.config_maps(&name, 5).await?;
+        world.create_backup(&name, of_place(&name)).await?;
         was_asked(front, "its results", results).await
     }
 
@@ -170,7 +162,7 @@ impl Play {
             "post.hook.backup.velero.io/command": r#"["say", "thawed"]"#,
         });
         self.kubelet.pod_with(world, &name, "db", &annotations, &["data"]).await?;
-        create_backup(world, &name, of(&name)).await?;
+        world.create_backup(&name, of_place(&name)).await?;
         let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
         eventually("its snapshot is asked for", SOON, async || {
             let count = made.list(&ListParams::default()).await?.items.len();
@@ -186,8 +178,8 @@ impl Play {
     async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
         let (name, front) = (of_role(role), self.front(role)?);
         front.rule(|asked| if part(asked) { Mood::Slow(HELD) } else { Mood::Pass });
-        noise(world, &name, 30).await?;
-        create_backup(world, &name, of(&name)).await?;
+        world.noise(&name, 30).await?;
+        world.create_backup(&name, of_place(&name)).await?;
         was_asked(front, "a part", part).await
     }
 
@@ -229,16 +221,16 @@ impl Play {
 
     /// Waits until a backup has ended, and checks that all of it is true, and there once.
     async fn ended(&self, world: &World, role: &str) -> anyhow::Result<Backup> {
-        let (s3, name) = (s3(world)?, of_role(role));
+        let (s3, name) = (world.s3()?, of_role(role));
         let backup = world.backup_ended(&name).await?;
         let with_pod = ["frozen", "freezing"].contains(&role);
         // What came of the commands that were under way is not known: that is told.
         let (phase, errors) =
             if with_pod { (BackupPhase::PartiallyFailed, 1) } else { (BackupPhase::Completed, 0) };
         ensure!(backup.phase() == phase && backup.status.errors == errors, "{role}: {:?}", backup.status);
-        let entries = whole(s3, &name, &name, &backup).await.context(name.clone())?;
+        let entries = is_whole(s3, &name, &name, &backup).await.context(name.clone())?;
         counts_equal_lists(s3, &name, &name, &backup, &entries).await.context(name.clone())?;
-        let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+        let events: Api<Event> = world.api();
         let of =
             ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
         eventually("its end was told once", Duration::from_secs(5), async || {
@@ -261,16 +253,6 @@ async fn was_asked(front: &FaultyS3, what: &str, which: fn(&Asked) -> bool) -> a
         anyhow::Ok(when(front.asked().iter().any(which), "not yet"))
     })
     .await
-}
-
-/// The controller that leads.
-pub async fn leader(world: &World) -> anyhow::Result<usize> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
-    let holder = spec.holder_identity.context("nobody leads")?;
-    let says = format!("\"identity\":\"{holder}\"");
-    let leader = world.controllers.iter().position(|process| process.log().contains(&says));
-    leader.with_context(|| format!("{holder} is none of ours"))
 }
 
 /// Waits until a controller that has lost its lease has ended, and starts it again, as a Deployment does.

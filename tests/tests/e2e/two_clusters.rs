@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, RestorePhase, restore::RestoreSpec};
+use backup_core::api::BackupPhase;
 use backup_tests::{
     World,
     wait::{eventually, when},
+    world::backups::{from_backup, of_namespaces},
 };
 use kube::{ResourceExt as _, api::DeleteParams};
 use serde_json::json;
-
-use crate::{
-    main_job::{backups, config_maps, create_backup, of_namespaces, restore, s3},
-    sync::{location, locations},
-};
 
 crate::tests! {
     two_clusters_share_a_bucket_and_never_a_backup,
@@ -27,16 +23,16 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
     let there =
         World::builder().webhooks(1).controller_args(&["--store-validation-frequency=2s"]).start().await?;
     let (here, there) = (&*here, &there);
-    let (bucket, url) = ("two-clusters", s3(here)?.url());
-    s3(here)?.create_bucket(bucket).await?;
+    let (bucket, url) = ("two-clusters", here.s3()?.url());
+    here.s3()?.create_bucket(bucket).await?;
     for (world, name) in [(here, "from-here"), (there, "from-there")] {
-        location(world, bucket, &url, &json!({})).await?;
-        config_maps(world, name, 20).await?;
+        world.synced_location(bucket, &url, &json!({})).await?;
+        world.config_maps(name, 20).await?;
     }
     let store = async |world: &World, namespace: &str, name: &str| {
         let mut spec = of_namespaces(&[namespace]);
         spec.storage_location = Some(bucket.to_owned());
-        create_backup(world, name, spec).await?;
+        world.create_backup(name, spec).await?;
         world.backup_ended(name).await
     };
     let (ours, theirs) =
@@ -46,9 +42,8 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
     // Each restores what the other has stored.
     for (world, name) in [(there, "from-here"), (here, "from-there")] {
         known(world, name, true).await?;
-        let spec = RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() };
-        let restored = restore(world, &format!("{name}-elsewhere"), spec).await?;
-        ensure!(restored.phase() == RestorePhase::Completed, "{:?}", restored.status);
+        let spec = from_backup(name);
+        let restored = world.restore(&format!("{name}-elsewhere"), spec).await?;
         let items = restored.status.progress.context("no progress")?.items_restored;
         ensure!(items >= 20, "{items} items");
     }
@@ -63,7 +58,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         ensure!(stored.phase() == BackupPhase::Completed, "{:?} {:?}", stored.status, other.status);
         let why = other.status.failure_reason.unwrap_or_default();
         ensure!(why.contains("already exists in object storage"), "{why}");
-        let metadata = s3(here)?.read(bucket, &format!("backups/{name}/velero-backup.json")).await?;
+        let metadata = here.s3()?.read(bucket, &format!("backups/{name}/velero-backup.json")).await?;
         let metadata: serde_json::Value = serde_json::from_slice(&metadata)?;
         ensure!(metadata["metadata"]["uid"] == json!(stored.uid()), "another's files: {metadata}");
     }
@@ -74,13 +69,13 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         known(world, name, false).await?;
         known(other, name, false).await?;
     }
-    locations(here).delete(bucket, &DeleteParams::default()).await?;
+    here.locations().delete(bucket, &DeleteParams::default()).await?;
     Ok(())
 }
 
 async fn known(world: &World, backup: &str, is: bool) -> anyhow::Result<()> {
     eventually(&format!("{backup} is known: {is}"), Duration::from_mins(1), async || {
-        let there = backups(world).get_opt(backup).await?.is_some();
+        let there = world.backups().get_opt(backup).await?.is_some();
         Ok::<_, kube::Error>(when(there == is, "not yet"))
     })
     .await

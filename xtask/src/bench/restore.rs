@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
-use backup_tests::{World, app::gone, install::NAMESPACE};
+use backup_tests::{World, install::NAMESPACE, wait::gone};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api,

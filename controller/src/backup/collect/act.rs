@@ -1,6 +1,10 @@
 //! An item that actions want to see: they are executed one after the other, each on what the one before it has made of the
 //! item, and what they ask for is backed up before it (Velero `pkg/backup/item_backupper.go`, v1.18).
 
+use backup_actions::{
+    ActionError, ItemId, SelectedAction,
+    backup::{BackupActionOutput, BackupItemAction},
+};
 use backup_core::labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,16 +13,10 @@ use super::{
     CollectError, Collector, Present, Sink,
     operations::{Done, StartedOperation},
     take::Way,
-    tell::{full_name, name_of},
+    tell::full_name,
 };
 use crate::{
-    backup::{
-        action::{ActionError, BackupItemAction, Executed, ItemId},
-        actions::Resolved,
-        halt::unless_cancelled,
-        items::Item,
-        report::scope_of,
-    },
+    backup::{halt::unless_cancelled, items::Item, report::scope_of},
     operations::executing::once,
 };
 
@@ -72,8 +70,8 @@ impl<S: Sink> Collector<'_, S> {
         };
         let mut changed = false;
         let id = of.id(item);
-        let wants = |action: &&Resolved| action.wants(item.namespace(), || item.labels());
-        for resolved in of.actions.iter().filter(wants) {
+        let applies = |one: &&SelectedAction<_>| one.applies_to(item.namespace(), || item.labels());
+        for resolved in of.actions.iter().filter(applies) {
             self.go_on()?;
             let action = &*resolved.action;
             let executed = self.execute_action(action, &value, &id).await?;
@@ -84,7 +82,7 @@ impl<S: Sink> Collector<'_, S> {
                     return Ok(Acted::Dropped);
                 }
             };
-            let Executed { item: made, additional, operation, after_operation } = executed;
+            let BackupActionOutput { item: made, additional, operation, after_operation } = executed;
             if let Some(made) = made {
                 (value, changed) = (made, true);
             }
@@ -111,11 +109,8 @@ impl<S: Sink> Collector<'_, S> {
             let way = if must { Way::Must } else { Way::Along };
             for along in &additional {
                 if let Err(reason) = self.bring(along, &id, way, depth).await? {
-                    let message = format!(
-                        "{}, which {} asks for, could not be read: {reason}",
-                        name_of(along),
-                        action.name()
-                    );
+                    let message =
+                        format!("{}, which {} asks for, could not be read: {reason}", along, action.name());
                     self.tell_item(of, item, &message);
                     return Ok(Acted::Dropped);
                 }

@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{CollectError, Collector, Present, Sink, fetch, take::Way, tell::name_of};
-use crate::{
-    backup::{action::ItemId, report::scope_of},
-    runtime::errors::plain,
-};
+use backup_actions::ItemId;
+use backup_runtime::errors::plain;
+
+use super::{CollectError, Collector, Present, Sink, fetch, take::Way};
+use crate::backup::report::scope_of;
 
 /// How many items may stand behind one another, each asking for the next. Built-in actions make three.
 const DEPTH: u8 = 32;
@@ -50,7 +50,7 @@ impl<S: Sink> Collector<'_, S> {
                 Ok(Ok(()))
             }
             Ok(None) => {
-                let message = format!("{} asks for {}, which does not exist", name_of(asked_by), name_of(id));
+                let message = format!("{asked_by} asks for {id}, which does not exist");
                 self.report.warn(scope_of(asked_by.namespace.as_deref()), message);
                 Ok(Ok(()))
             }

@@ -2,15 +2,13 @@
 //! with what it brings along, then all commands after. So what the pods hold still is held still at the same time, and no
 //! longer than needed.
 
+use backup_runtime::errors::plain;
 use backup_store::Scope as Area;
 
 use super::{CollectError, Collector, Present, Sink, tell::full_name};
-use crate::{
-    backup::{
-        hooks::{Hook, Hooks, Pod, PodHooks},
-        items::Item,
-    },
-    runtime::errors::plain,
+use crate::backup::{
+    hooks::{Hook, Hooks, Pod, PodHooks},
+    items::Item,
 };
 
 impl<S: Sink> Collector<'_, S> {

@@ -1,13 +1,12 @@
 //! What comes along with the selected items: their definitions and their namespaces (Velero `pkg/backup/backup.go`,
 //! `item_collector.go`, v1.18). Both are known only when the items are.
 
-use super::{
-    CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, fetch, take::Way, walk,
-};
-use crate::{
-    backup::{halt::unless_cancelled, items::Item, page::Listing, report::scope_of},
-    runtime::errors::plain,
-};
+use backup_runtime::errors::plain;
+use backup_runtime::page::Listing;
+use backup_runtime::walk;
+
+use super::{CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, fetch, take::Way};
+use crate::backup::{halt::unless_cancelled, items::Item, report::scope_of};
 
 impl<S: Sink> Collector<'_, S> {
     /// The definition of each custom type that has items, unless it is there already or was excluded by name.

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use backup_core::resources::ResourceType;
+use backup_runtime::{path, retry};
 use kube::{
     Client,
     core::{DynamicObject, Resource as _, params::GetParams, request::Request},
 };
 
-use crate::{
-    backup::page::api_resource,
-    runtime::{path, retry},
-};
+use backup_runtime::page::api_resource;
 
 /// How long one object is asked for.
 const BUDGET: Duration = Duration::from_secs(30);

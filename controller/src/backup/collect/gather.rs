@@ -3,11 +3,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{CollectError, Collector, Present, Sink, fetch, take::Way, tell::name_of};
-use crate::{
-    backup::{action::ItemId, items::Item, report::scope_of},
-    runtime::errors::plain,
-};
+use backup_actions::ItemId;
+use backup_runtime::errors::plain;
+
+use super::{CollectError, Collector, Present, Sink, fetch, take::Way};
+use crate::backup::{items::Item, report::scope_of};
 
 /// A block is in memory while it is written: so many members it has at most, and so many bytes of them.
 const MOST: usize = 1_000;
@@ -46,7 +46,7 @@ impl<S: Sink> Collector<'_, S> {
             if members.len() >= MOST || bytes >= BYTES {
                 let message = format!(
                     "the block of {} is larger than is kept together ({MOST} items, {} MiB): the rest is backed up by itself",
-                    name_of(&root),
+                    root,
                     BYTES >> 20
                 );
                 self.report.warn(scope_of(item.namespace()), message);
@@ -76,7 +76,7 @@ impl<S: Sink> Collector<'_, S> {
         named: &mut VecDeque<Named>,
     ) -> Result<(), CollectError> {
         let mut blocks =
-            of.blocks.iter().filter(|block| block.wish.wants(item.namespace(), || item.labels()));
+            of.blocks.iter().filter(|block| block.applies_to(item.namespace(), || item.labels()));
         let Some(first) = blocks.next() else { return Ok(()) };
         // What can't be read is told when it is written.
         let Ok(value) = serde_json::from_str(&of.meta.complete(item, text)) else { return Ok(()) };
@@ -94,8 +94,7 @@ impl<S: Sink> Collector<'_, S> {
                 })),
                 Err(error) => {
                     let message = format!(
-                        "what belongs to {} is not known, so it is not backed up together with it: {error}",
-                        name_of(&id)
+                        "what belongs to {id} is not known, so it is not backed up together with it: {error}"
                     );
                     self.report.error(scope_of(item.namespace()), message);
                 }
@@ -131,9 +130,7 @@ impl<S: Sink> Collector<'_, S> {
                 if !named.action.starts_with("velero.io/") {
                     let message = format!(
                         "{} says that {} belongs to {}, and it does not exist",
-                        named.action,
-                        name_of(id),
-                        name_of(&named.belongs_to)
+                        named.action, id, named.belongs_to
                     );
                     self.report.warn(scope_of(named.belongs_to.namespace.as_deref()), message);
                 }
@@ -149,9 +146,7 @@ impl<S: Sink> Collector<'_, S> {
     fn tell_unread(&mut self, named: &Named, reason: &str) {
         let message = format!(
             "{}, of which {} says that it belongs to {}, could not be read, so they are not backed up together: {reason}",
-            name_of(&named.item),
-            named.action,
-            name_of(&named.belongs_to)
+            named.item, named.action, named.belongs_to
         );
         self.report.error(scope_of(named.belongs_to.namespace.as_deref()), message);
     }

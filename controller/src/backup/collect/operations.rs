@@ -1,13 +1,11 @@
 //! What actions have started and goes on after the items are written.
 
+use backup_actions::{ItemId, backup::BackupActionOutput};
 use backup_store::StoreError;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::{
-    backup::action::{Executed, ItemId},
-    operations::executing::{self, Earlier, Operations},
-};
+use crate::operations::executing::{self, Earlier, Operations};
 
 /// An operation that an action has started on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +23,14 @@ pub struct StartedOperation {
 }
 
 /// What an action has done with an item of a backup, and when.
-pub type Done = executing::Done<Executed>;
+pub type Done = executing::Done<BackupActionOutput>;
 
 /// Makes nothing durable: for items that are collected when no operation may be started any more, and for tests.
 #[derive(Debug, Default)]
 pub struct InMemory;
 
-impl Operations<Executed> for InMemory {
-    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier<Executed>> {
+impl Operations<BackupActionOutput> for InMemory {
+    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier<BackupActionOutput>> {
         None
     }
 

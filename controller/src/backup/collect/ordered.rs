@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use backup_actions::ItemId;
 use backup_core::resources::ResourceType;
+use backup_runtime::errors::plain;
 use backup_store::Scope as Area;
 
-use super::{CollectError, Collector, Present, Sink, fetch, take::Way, tell::name_of};
-use crate::{
-    backup::{action::ItemId, items::Item, report::scope_of},
-    runtime::errors::plain,
-};
+use super::{CollectError, Collector, Present, Sink, fetch, take::Way};
+use crate::backup::{items::Item, report::scope_of};
 
 /// The wishes of a spec: names by type, and what was asked for in vain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +74,7 @@ impl<S: Sink> Collector<'_, S> {
                 }
                 Ok(found) => {
                     let why = if found.is_none() { "does not exist" } else { "is not selected" };
-                    let message = format!("spec.orderedResources names {}, which {why}", name_of(&id));
+                    let message = format!("spec.orderedResources names {id}, which {why}");
                     self.report.warn(scope_of(namespace), message);
                 }
                 // It may still come by in the list of its type, out of its order.
@@ -83,7 +82,7 @@ impl<S: Sink> Collector<'_, S> {
                     scope_of(namespace),
                     format!(
                         "{} was to come first, and is not in its place, because it could not be read: {}",
-                        name_of(&id),
+                        id,
                         plain(&error)
                     ),
                 ),

@@ -1,10 +1,13 @@
 //! A type whose items are being written: its names, and the actions that apply to it.
 
+use backup_actions::{
+    ItemId, SelectedAction,
+    backup::{BackupItemAction, ItemBlockAction},
+};
 use backup_core::resources::ResourceType;
 
 use crate::backup::{
-    action::ItemId,
-    actions::{Actions, Resolved, blocks::ResolvedBlock},
+    actions::BackupActions,
     items::{Item, TypeMeta},
 };
 
@@ -19,18 +22,18 @@ pub struct Present {
     /// What lists leave out of its items.
     pub meta: TypeMeta,
     /// Actions that may want to see them.
-    pub actions: Vec<Resolved>,
+    pub actions: Vec<SelectedAction<dyn BackupItemAction>>,
     /// Actions that may say what belongs to them.
-    pub blocks: Vec<ResolvedBlock>,
+    pub blocks: Vec<SelectedAction<dyn ItemBlockAction>>,
 }
 
 impl Present {
     /// Of a type.
-    pub fn of(resource: &ResourceType, actions: &Actions) -> Self {
+    pub fn of(resource: &ResourceType, actions: &BackupActions) -> Self {
         let group_resource = resource.group_resource();
         Self {
-            actions: actions.for_type(&group_resource),
-            blocks: actions.blocks_for_type(&group_resource),
+            actions: actions.items.for_type(&group_resource).cloned().collect(),
+            blocks: actions.blocks.for_type(&group_resource).cloned().collect(),
             group_resource,
             api_version: resource.api_version(),
             meta: TypeMeta::of(resource),

@@ -1,11 +1,11 @@
 //! Items that are read once more when operations have ended, and replace what was written of them before (Velero
 //! `pkg/backup/backup.go`, `FinalizeBackup`, v1.18). They were asked for by actions, so no filter counts.
 
-use super::{CollectError, Collected, Collector, Given, Sink, fetch, take::Way, tell::name_of};
-use crate::{
-    backup::{action::ItemId, report::scope_of},
-    runtime::errors::plain,
-};
+use backup_actions::ItemId;
+use backup_runtime::errors::plain;
+
+use super::{CollectError, Collected, Collector, Given, Sink, fetch, take::Way};
+use crate::backup::report::scope_of;
 
 /// Writes the items in their last form; with each, whether all operations that ask for it have completed. What could not
 /// be had is in the report.
@@ -14,7 +14,7 @@ pub async fn renew<S: Sink>(
     items: &[(ItemId, bool)],
 ) -> Result<Collected, CollectError> {
     let mut collector = Collector::new(given);
-    for problem in &collector.actions.unusable {
+    for problem in collector.actions.unusable() {
         collector.report.error_once(problem);
     }
     for (item, completed) in items {
@@ -27,9 +27,7 @@ pub async fn renew<S: Sink>(
             scope_of(started.item.namespace.as_deref()),
             format!(
                 "{}: {} has started operation {} although the backup is being finished; it is not followed",
-                name_of(&started.item),
-                started.action,
-                started.operation
+                started.item, started.action, started.operation
             ),
         );
     }
@@ -41,7 +39,7 @@ impl<S: Sink> Collector<'_, S> {
         self.reins.check()?;
         let area = scope_of(id.namespace.as_deref());
         let Some(of) = self.kind(&id.group_resource) else {
-            let message = format!("{} could not be read again: the cluster does not serve it", name_of(id));
+            let message = format!("{id} could not be read again: the cluster does not serve it");
             self.report.error(area, message);
             return Ok(());
         };
@@ -52,19 +50,18 @@ impl<S: Sink> Collector<'_, S> {
             }
             // What failed is often removed by whoever failed.
             Ok(None) if !completed => {
-                self.report.info(&format!("{} is gone after its operation", name_of(id)));
+                self.report.info(&format!("{id} is gone after its operation"));
             }
             Ok(None) => {
                 let message = format!(
-                    "{} is gone after its operation has completed: this backup holds it as it was before",
-                    name_of(id)
+                    "{id} is gone after its operation has completed: this backup holds it as it was before"
                 );
                 self.report.warn(area, message);
             }
             Err(error) => {
                 let message = format!(
                     "{} could not be read again after its operation: this backup holds it as it was before: {}",
-                    name_of(id),
+                    id,
                     plain(&error)
                 );
                 self.report.error(area, message);

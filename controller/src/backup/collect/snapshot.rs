@@ -1,12 +1,11 @@
 //! A PersistentVolume on its way into the backup: plugins may take a snapshot of it.
 
+use backup_actions::json::text as text_of;
+use backup_runtime::errors::plain;
 use serde_json::Value;
 
 use super::{CollectError, Collector, Present, Sink, fetch};
-use crate::{
-    backup::{actions::json::text as text_of, items::Item, report::scope_of},
-    runtime::errors::plain,
-};
+use crate::backup::{items::Item, report::scope_of};
 
 impl<S: Sink> Collector<'_, S> {
     /// Has a snapshot taken of a volume that is about to be written. What went wrong is in the report.

@@ -42,7 +42,7 @@ impl<S: Sink> Collector<'_, S> {
             return Ok(false);
         }
         if let Some(runner) = self.hooks
-            && (of.blocks.iter().any(|block| block.wish.wants(item.namespace(), || item.labels()))
+            && (of.blocks.iter().any(|block| block.applies_to(item.namespace(), || item.labels()))
                 || self.hooks_of(of, &item, text).is_some())
         {
             return Box::pin(self.block(of, &item, text, depth, runner)).await;
@@ -73,7 +73,7 @@ impl<S: Sink> Collector<'_, S> {
         text: &str,
         depth: u8,
     ) -> Result<bool, CollectError> {
-        if of.actions.iter().any(|action| action.wants(item.namespace(), || item.labels())) {
+        if of.actions.iter().any(|action| action.applies_to(item.namespace(), || item.labels())) {
             // Boxed: what comes along is taken in here, too.
             Box::pin(self.act(of, item, text, depth)).await
         } else {

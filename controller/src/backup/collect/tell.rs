@@ -1,10 +1,11 @@
 //! What a collection has to tell people.
 
 use backup_core::labels::CANCEL_ANNOTATION;
+use backup_runtime::page::Listing;
 use backup_store::Scope as Area;
 
 use super::{Collector, scope::Scope};
-use crate::backup::{action::ItemId, items::Item, page::Listing, report::scope_of};
+use crate::backup::{items::Item, report::scope_of};
 
 impl<S> Collector<'_, S> {
     pub(super) fn tell_missing_namespaces(&mut self, scope: &Scope) {
@@ -41,13 +42,5 @@ pub(super) fn full_name(item: &Item<'_>) -> String {
     match item.namespace() {
         Some(namespace) => format!("{namespace}/{}", item.name()),
         None => item.name().to_owned(),
-    }
-}
-
-/// `type namespace/name` of an object that is known by its name only.
-pub fn name_of(id: &ItemId) -> String {
-    match &id.namespace {
-        Some(namespace) => format!("{} {namespace}/{}", id.group_resource, id.name),
-        None => format!("{} {}", id.group_resource, id.name),
     }
 }

@@ -1,3 +1,4 @@
+use backup_runtime::leader::Leadership;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -5,7 +6,6 @@ use super::{
     fake::{Params, status},
     *,
 };
-use crate::runtime::leader::Leadership;
 
 mod actions;
 mod blocks;

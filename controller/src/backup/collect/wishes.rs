@@ -1,22 +1,17 @@
 //! What people ask for about the data of volumes, by policy or annotation, and what is not done here: an error of each
 //! volume. Snapshots by CSI are the business of their action; it reports what it leaves out.
 
+use backup_actions::{backup::CSI_PREFIX, json::text as text_of};
 use backup_core::{
     api::BackupSpec,
     resource_policy::{ResourcePolicy, Volume, VolumeActionKind, VolumePlan, plan},
 };
+use backup_runtime::errors::plain;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Collector, Present, Sink, fetch, tell::full_name};
-use crate::{
-    backup::{
-        actions::{csi, json::text as text_of},
-        items::Item,
-        report::scope_of,
-    },
-    runtime::errors::plain,
-};
+use crate::backup::{items::Item, report::scope_of};
 
 impl<S: Sink> Collector<'_, S> {
     /// Of a pod that was written.
@@ -68,7 +63,7 @@ impl<S: Sink> Collector<'_, S> {
     pub(super) async fn tell_wishes_for_claim(&mut self, of: &Present, claim: &Item<'_>, text: &str) {
         let order = self.order;
         let Some(policy) = order.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
-        let csi = of.actions.iter().any(|one| one.action.name().starts_with(csi::PREFIX));
+        let csi = of.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
         let object: Value = serde_json::from_str(text).unwrap_or_default();
         // A plugin was asked for its snapshot.
         if text_of(&object, "/spec/volumeName")

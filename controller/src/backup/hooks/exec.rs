@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backup_runtime::{backoff::Backoff, errors::plain, leader::Leadership, retry};
 use futures::future::BoxFuture;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
@@ -14,12 +15,6 @@ use tokio::{
 };
 
 use super::Hook;
-use crate::runtime::{
-    errors::plain,
-    leader::Leadership,
-    queue::backoff::{Steps, jitter},
-    retry,
-};
 
 /// How long a pod is asked for.
 const FIND_BUDGET: Duration = Duration::from_secs(30);
@@ -28,7 +23,7 @@ const OUTPUT: usize = 16 << 10;
 /// How long a command that must run is tried again while it does not begin.
 const INSIST: Duration = Duration::from_mins(1);
 /// Between these tries.
-const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 /// What is known of a pod right now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +99,7 @@ pub(super) async fn insist(
             _ => return result,
         }
         tries += 1;
-        tokio::time::sleep(STEPS.delay(tries, jitter())).await;
+        tokio::time::sleep(STEPS.delay(tries)).await;
     }
 }
 

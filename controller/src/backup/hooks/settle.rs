@@ -1,9 +1,9 @@
 //! Running what pods are owed, by whoever has to do with a backup next: the process that stops it, or the one that takes it up.
 
+use backup_runtime::errors::plain;
 use backup_store::StoreError;
 
 use super::{Executor, Notes, Owed, exec};
-use crate::runtime::errors::plain;
 
 /// Runs all that is owed, and notes that it was paid. What went wrong, as sentences; a pod that is gone or was replaced is
 /// owed nothing. One that can't be paid now is not noted as paid.

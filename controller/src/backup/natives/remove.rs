@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use backup_core::snapshot::VolumeSnapshot;
+use backup_runtime::leader::NotLeader;
 
 use crate::{
     context::Context,
-    runtime::leader::NotLeader,
     snapshots::{self, LocationError},
 };
 
@@ -34,7 +34,7 @@ pub async fn remove(ctx: &Context, all: &[VolumeSnapshot]) -> Result<Vec<String>
             }
         };
         for (snapshot, id) in snapshots {
-            ctx.leadership.check()?;
+            ctx.cluster.leadership.check()?;
             if let Err(error) = by.delete(id).await {
                 problems.push(format!(
                     "snapshot {id} of PersistentVolume {} stays in VolumeSnapshotLocation {location}: {error}",

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use backup_core::api::{Backup, BackupPhase};
+use backup_runtime::retry;
 use tokio::time::Instant;
 
 use super::{Trouble, Worker};
 use crate::{
     backup::{decide, observe, patches},
     location::{LocationError, is_read_only},
-    runtime::retry,
 };
 
 /// While the cause may pass: soon after it has passed, the outcome is published.
@@ -91,11 +91,12 @@ impl Worker {
         if backup.metadata.uid.as_deref() != Some(&self.uid) {
             return false;
         }
-        self.ctx.events.warning(&backup, "Blocked", reason);
-        let api = self.ctx.api();
+        self.ctx.cluster.events.warning(&backup, "Blocked", reason);
+        let api = self.ctx.cluster.api();
         // Carries the resourceVersion.
         let patch = |now: &Backup| patches::blocked(now, reason);
-        let written = retry::status_patch_in(&api, &self.ctx.leadership, TELL_BUDGET, &backup, patch).await;
+        let written =
+            retry::status_patch_in(&api, &self.ctx.cluster.leadership, TELL_BUDGET, &backup, patch).await;
         written
             .inspect_err(
                 |error| tracing::debug!(backup = self.name, %error, "the reason could not be written"),

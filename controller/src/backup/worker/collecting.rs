@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backup_actions::backup::BackupVolumes;
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
-use backup_store::{
-    BackupFiles, BackupWriter, Collected, Location, Scope, StoreError, crash, download::Owner,
-};
+use backup_runtime::retry::{self, PatchOutcome};
+use backup_store::{BackupFiles, BackupWriter, Collected, FileOwner, Location, Scope, StoreError, crash};
 
 use super::{Next, Record, Trouble, Worker};
 use crate::{
     backup::{
-        actions::csi::Volumes,
         collect::{CollectError, Collected as Items},
         decide::{self, Stored},
         executions::{Executions, operation},
@@ -27,7 +26,6 @@ use crate::{
     context::Context,
     download::so_far::{Subject, keep_log},
     operations::kept,
-    runtime::retry::{self, Outcome},
 };
 
 /// Between two notes of how far a collection has come.
@@ -190,7 +188,7 @@ impl Worker {
         let mut noting = executions;
         let into =
             gather::Into { sink: writer, operations: &mut noting, snapshots, report: &mut report, progress };
-        let of = Subject { owner: Owner::Backup, name: &self.name, uid: &self.uid };
+        let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let gathered = tokio::select! {
             gathered = gather(&self.ctx, backup, hooks, &self.reins, into) => gathered,
             never = keep_log(&self.ctx, of, location, log) => match never {},
@@ -279,7 +277,13 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
 
 /// Claims whose data is not in the backup. Where snapshots are asked for, each is an error. Without CSI, nothing is known of those
 /// whose volumes no plugin was shown.
-fn tell_missing_data(report: &mut Report, backup: &Backup, volumes: &Volumes, csi: bool, collected: &Items) {
+fn tell_missing_data(
+    report: &mut Report,
+    backup: &Backup,
+    volumes: &BackupVolumes,
+    csi: bool,
+    collected: &Items,
+) {
     let asked = backup.spec.snapshot_volumes == Some(true);
     let claims = if asked { collected.bound_claims } else { collected.claims };
     let claims = claims.saturating_sub(volumes.claims());
@@ -310,7 +314,7 @@ async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
     if backup.phase() != BackupPhase::InProgress {
         return std::future::pending().await;
     }
-    let api = ctx.api::<Backup>();
+    let api = ctx.cluster.api::<Backup>();
     loop {
         tokio::time::sleep(PROGRESS_PERIOD).await;
         let written = progress.written();
@@ -318,9 +322,9 @@ async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
             continue;
         }
         let patch = |now: &Backup| patches::progress(now, progress);
-        match retry::status_patch_in(&api, &ctx.leadership, PROGRESS_PERIOD, &backup, patch).await {
-            Ok(Outcome::Written(now)) => (backup, told) = (now, written),
-            Ok(Outcome::Gone | Outcome::Stale) => return,
+        match retry::status_patch_in(&api, &ctx.cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
+            Ok(PatchOutcome::Written(now)) => (backup, told) = (now, written),
+            Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
             Err(error) => tracing::debug!(%error, "progress could not be written"),
         }
     }

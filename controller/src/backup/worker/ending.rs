@@ -104,7 +104,7 @@ impl Worker {
             }
             _ => (Outcome::Failure, status.failure_reason.clone().unwrap_or_default()),
         };
-        let (metrics, events) = (&self.ctx.metrics, &self.ctx.events);
+        let (metrics, events) = (&self.ctx.metrics, &self.ctx.cluster.events);
         metrics.backup(outcome, schedule);
         metrics.backup_ended(schedule, &self.name, backup);
         let phase = backup.phase();
@@ -130,7 +130,7 @@ impl Worker {
         if patches::let_go(backup).is_some() {
             self.publish(backup, patches::let_go).await?;
             if backup.phase().is_terminal() {
-                self.ctx.events.forced_end(backup, backup.phase().as_str());
+                self.ctx.cluster.events.forced_end(backup, backup.phase().as_str());
             }
         }
         Ok(Next::Done)
@@ -172,7 +172,7 @@ impl Worker {
 
     /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
     pub(super) async fn release(&mut self) -> Result<Next, Trouble> {
-        self.ctx.leadership.check().map_err(Halt::from)?;
+        self.ctx.cluster.leadership.check().map_err(Halt::from)?;
         let released = backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await;
         match released {
             Ok(_) => Ok(Next::Done),

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use backup_actions::backup::complete_info;
 use backup_core::{
     api::{Backup, GoDuration},
     operation::BackupOperation,
@@ -16,7 +17,6 @@ use serde_json::Value;
 use super::{Next, Trouble, Worker, collecting::remember_failure};
 use crate::{
     backup::{
-        actions::csi::volumes,
         collect::{CollectError, Given, operations::InMemory, renew},
         finish::Unfinished,
         gather, observe, patches,
@@ -141,7 +141,7 @@ impl Worker {
         }
         let items = kept::read_again(operations);
         if !items.is_empty() {
-            let client = &self.ctx.client;
+            let client = &self.ctx.cluster.client;
             let selection = observe::selection(&self.ctx, &backup.spec).await?;
             let actions = gather::actions(&self.ctx, &selection, &Arc::default()).await;
             let given = Given {
@@ -165,7 +165,7 @@ impl Worker {
         }
         // Another controller may have told of errors while this one collected without any.
         remember_failure(&mut report, backup);
-        volumes::ended(&mut files.volume_info, operations);
+        complete_info(&mut files.volume_info, operations);
         let encoded = kept::encode(operations).map_err(|error| unencodable(&error));
         files.item_operations = match encoded {
             Ok(encoded) => encoded,

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use backup_core::api::{Backup, BackupPhase};
+use backup_runtime::backoff::Backoff;
 use tokio::time::Instant;
 
 use super::{Trouble, Worker};
-use crate::{
-    backup::{gather, halt::Halt, progress::Progress},
-    runtime::queue::backoff::{Steps, jitter},
-};
+use crate::backup::{gather, halt::Halt, progress::Progress};
 
 /// Between tries.
-const STEPS: Steps = Steps { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 impl Worker {
     /// Runs what pods are owed before a Backup that has begun to collect is let go, or fails. Tried for
@@ -26,7 +24,7 @@ impl Worker {
         }
         let (started, mut tries) = (Instant::now(), 0);
         let problems = loop {
-            self.ctx.leadership.check().map_err(Halt::from)?;
+            self.ctx.cluster.leadership.check().map_err(Halt::from)?;
             let reason = match self.pay(backup).await {
                 Ok(problems) => break problems,
                 Err(reason) => reason,
@@ -38,13 +36,13 @@ impl Worker {
             }
             tries += 1;
             tokio::select! {
-                () = tokio::time::sleep(STEPS.delay(tries, jitter())) => {}
+                () = tokio::time::sleep(STEPS.delay(tries)) => {}
                 () = self.ctx.stop.cancelled() => return Err(Halt::Ending.into()),
             }
         };
         for problem in problems {
             tracing::warn!(backup = self.name, problem, "what pods are owed");
-            self.ctx.events.warning(backup, "CommandsOwed", &problem);
+            self.ctx.cluster.events.warning(backup, "CommandsOwed", &problem);
         }
         Ok(())
     }

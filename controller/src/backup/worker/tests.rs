@@ -1,13 +1,11 @@
 use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_runtime::{leader::Leadership, watch::WatchEvent};
 use serde_json::json;
 
 use super::*;
-use crate::{
-    backup::{
-        dispatch::Dispatcher,
-        fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE, velero},
-    },
-    runtime::{leader::Leadership, watch::Touched},
+use crate::backup::{
+    dispatch::Dispatcher,
+    fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE, velero},
 };
 use backup_lock::lease::VELERO_SCOPE;
 
@@ -18,7 +16,7 @@ const ITEMS: &str = "/api/v1/configmaps";
 fn worker(ctx: &Context) -> (Worker, Reins) {
     let reins = Reins::of(Leadership::always(), ctx.stop.clone());
     let mut means = crate::operations::means(ctx);
-    means.clock = crate::runtime::clock::Clock::Tokio(Instant::now());
+    means.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
     (Worker::new(ctx.clone(), "b", "uid-b", reins.clone(), Arc::new(Semaphore::new(1)), means), reins)
 }
 
@@ -74,8 +72,8 @@ async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     let cluster = Cluster::with(metadata_comes_first);
     let ctx = cluster.context();
     let mut dispatcher = Dispatcher::new(ctx.clone());
-    dispatcher.touched(Touched::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
-    dispatcher.touched(Touched::Listed);
+    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
+    dispatcher.touched(WatchEvent::Listed);
     let mut phases = Vec::new();
     while phases.last().is_none_or(|last| last != "Completed") {
         dispatcher.dispatch();
@@ -337,11 +335,11 @@ async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refuse
     });
     ready(&cluster);
     let mut dispatcher = Dispatcher::new(cluster.context());
-    dispatcher.touched(Touched::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
-    dispatcher.touched(Touched::Listed);
+    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
+    dispatcher.touched(WatchEvent::Listed);
     cluster.change_backup(&json!({"spec": {"ttl": "tomorrow"}}));
     dispatcher.dispatch();
-    dispatcher.touched(Touched::Undecodable(crate::runtime::watch::Undecodable {
+    dispatcher.touched(WatchEvent::Undecodable(backup_runtime::watch::Undecodable {
         kind: "Backup".to_owned(),
         api_version: "velero.io/v1".to_owned(),
         name: "b".to_owned(),

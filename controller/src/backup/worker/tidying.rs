@@ -1,27 +1,22 @@
 //! What a Backup leaves in the cluster besides itself: snapshots, and operations that run.
 
+use backup_actions::csi::{SnapshotApi, tidy};
 use backup_core::{
     api::{Backup, BackupPhase},
     operation::BackupOperation,
 };
+use backup_runtime::{errors::is_transient, errors::plain};
 use backup_store::{Found, Location};
 use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
 use crate::{
-    backup::{
-        actions::csi::{SnapshotApi, tidy},
-        executions, gather,
-        halt::Halt,
-        natives,
-        progress::Progress,
-    },
+    backup::{executions, gather, halt::Halt, natives, progress::Progress},
     operations::{
         call,
         decide::{Answer, Call},
         kept,
     },
-    runtime::{errors::plain, retry::is_transient},
 };
 
 /// Operations that are told to stop at the same time.
@@ -49,7 +44,7 @@ impl Worker {
 
     /// It comes to nothing: what runs is told to stop, and its snapshots are removed.
     pub(super) async fn abandon(&self, backup: &Backup) -> Result<(), Trouble> {
-        self.ctx.leadership.check().map_err(Halt::from)?;
+        self.ctx.cluster.leadership.check().map_err(Halt::from)?;
         self.stop_operations(backup).await;
         self.remove_snapshots(backup).await?;
         if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
@@ -59,7 +54,7 @@ impl Worker {
     }
 
     fn snapshots(&self) -> SnapshotApi {
-        SnapshotApi::new(&self.ctx.client, &self.ctx.leadership)
+        SnapshotApi::new(&self.ctx.cluster.client, &self.ctx.cluster.leadership)
     }
 
     /// What the API server refuses for good keeps no backup from ending: people are told what is left.
@@ -75,7 +70,7 @@ impl Worker {
                     plain(&error)
                 );
                 tracing::warn!(backup = self.name, note, "snapshots could not be taken out of the cluster");
-                self.ctx.events.warning(backup, "SnapshotsLeft", &note);
+                self.ctx.cluster.events.warning(backup, "SnapshotsLeft", &note);
             }
         }
         Ok(())
@@ -104,7 +99,7 @@ impl Worker {
         }));
         for problem in problems {
             tracing::warn!(backup = self.name, problem, "a snapshot of a backup that came to nothing");
-            self.ctx.events.warning(backup, "SnapshotsLeft", &problem);
+            self.ctx.cluster.events.warning(backup, "SnapshotsLeft", &problem);
         }
         Ok(())
     }

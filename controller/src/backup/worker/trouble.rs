@@ -1,14 +1,12 @@
 //! What comes after one round of a worker.
 
 use backup_core::api::Backup;
-
-use crate::{
-    backup::halt::Halt,
-    runtime::{
-        errors::plain,
-        retry::{self, WriteError},
-    },
+use backup_runtime::{
+    errors::{is_transient, plain},
+    retry::WriteError,
 };
+
+use crate::backup::halt::Halt;
 
 /// What comes after a round.
 #[derive(Debug)]
@@ -45,7 +43,7 @@ impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
         Self::Blocked {
             reason: format!("the API server can't be read: {}", plain(&error)),
-            passing: retry::is_transient(&error),
+            passing: is_transient(&error),
         }
     }
 }

@@ -3,6 +3,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, OperationProgress,
+    backup::{BackupActionOutput, BackupItemAction},
+};
 use backup_core::{
     api::Backup,
     operation::{BackupOperation, BackupOperationSpec},
@@ -10,10 +14,7 @@ use backup_core::{
 use tokio::time::Instant;
 
 use super::*;
-use crate::{
-    backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress},
-    plugins::Host,
-};
+use crate::plugins::Host;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -26,7 +27,7 @@ struct Scripted {
     most: AtomicUsize,
 }
 
-impl BackupItemAction for Scripted {
+impl ItemAction for Scripted {
     fn name(&self) -> &'static str {
         "test/scripted"
     }
@@ -34,13 +35,15 @@ impl BackupItemAction for Scripted {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies
     }
+}
 
+impl BackupItemAction for Scripted {
     fn execute<'a>(
         &'a self,
         _: &'a serde_json::Value,
         _: &'a Backup,
-    ) -> BoxFuture<'a, Result<Executed, ActionError>> {
-        Box::pin(async { Ok(Executed::default()) })
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(async { Ok(BackupActionOutput::default()) })
     }
 
     fn progress<'a>(

@@ -1,17 +1,15 @@
+use backup_actions::restore::transform;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::restore::{
-    fake::{Fake, Fault},
-    transform,
-};
+use crate::restore::fake::{Fake, Fault};
 
 const COLLECTION: &str = "/api/v1/namespaces/a/configmaps";
 const OBJECT: &str = "/api/v1/namespaces/a/configmaps/x";
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
-fn rules() -> Rules {
-    Rules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..Rules::default() }
+fn rules() -> RestoreRules {
+    RestoreRules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..RestoreRules::default() }
 }
 
 fn wanted() -> Object {

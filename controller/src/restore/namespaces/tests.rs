@@ -1,16 +1,16 @@
 use super::*;
 use crate::restore::fake::{Fake, Fault};
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> RestoreRules {
+    RestoreRules {
         backup_label: "b".to_owned(),
         restore_label: "r".to_owned(),
         namespaces: [("old".to_owned(), "new".to_owned())].into(),
-        ..Rules::default()
+        ..RestoreRules::default()
     }
 }
 
-fn how(rules: &Rules, patience: Duration) -> How<'_> {
+fn how(rules: &RestoreRules, patience: Duration) -> How<'_> {
     How { rules, patience, restore_created: None, resumed: false }
 }
 

@@ -47,12 +47,12 @@ fn volume(name: &str) -> Object {
     volume.as_object().unwrap().clone()
 }
 
-fn rules(moved: bool) -> Rules {
+fn rules(moved: bool) -> RestoreRules {
     let namespaces = if moved { [("shop".to_owned(), "copy".to_owned())].into() } else { BTreeMap::new() };
-    Rules { namespaces, restore_label: "r".into(), ..Rules::default() }
+    RestoreRules { namespaces, restore_label: "r".into(), ..RestoreRules::default() }
 }
 
-async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &Rules) -> Result<Object, String> {
+async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &RestoreRules) -> Result<Object, String> {
     let how = How { rules, created: Some("2026-01-01T00:00:00Z"), patience: Duration::from_millis(50) };
     snapshots.restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap()
 }

@@ -3,6 +3,13 @@
 
 use std::{sync::PoisonError, time::Duration};
 
+use backup_actions::{
+    ActionError, ItemId,
+    restore::{
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+        json::{self, Object},
+    },
+};
 use backup_store::{ItemRef, Scope};
 use jiff::Timestamp;
 
@@ -11,14 +18,8 @@ use super::{
     pass::{Kind, Pass, not_restored},
 };
 use crate::{
-    backup::action::{ActionError, ItemId},
     operations::executing::{Done, Execution, once},
-    restore::{
-        action::{Executed, Given, RestoreItemAction},
-        halt::Halt,
-        json::Object,
-        report::About,
-    },
+    restore::{halt::Halt, report::About},
 };
 
 /// How long an action that is at work gets to answer when work has to stop: what it has started is better known.
@@ -45,12 +46,12 @@ impl<D: Discover> Pass<'_, D> {
     ) -> Result<Acted, WorkError> {
         let Work { restore, report, .. } = self.work;
         for resolved in self.actions.for_type(of.group_resource) {
-            if !resolved.wants(&object, about.namespace) {
+            if !resolved.applies_to(about.namespace, || json::labels(&object)) {
                 continue;
             }
             self.work.calls.gate().check_going_on()?;
             let action = &*resolved.action;
-            let given = Given { item: &object, from_backup, restore };
+            let given = RestoreActionInput { item: &object, from_backup, restore };
             let executed = self.execute(action, id, given).await?;
             let Done { executed, at } = match executed {
                 Ok(done) => done,
@@ -64,7 +65,7 @@ impl<D: Discover> Pass<'_, D> {
                 let done = Done { executed: executed.clone(), at };
                 self.started.lock().unwrap_or_else(PoisonError::into_inner).push((of, done));
             }
-            let Executed { item: made, additional, skip, operation: _, wait } = executed;
+            let RestoreActionOutput { item: made, additional, skip, operation: _, wait } = executed;
             if let Some(why) = skip {
                 report.left_out(about, &why);
                 return Ok(Acted::Dropped);
@@ -96,10 +97,10 @@ impl<D: Discover> Pass<'_, D> {
         &self,
         action: &dyn RestoreItemAction,
         id: &ItemId,
-        given: Given<'_>,
-    ) -> Result<Result<Done<Executed>, ActionError>, WorkError> {
+        given: RestoreActionInput<'_>,
+    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
         // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
-        let _turn = if action.may_bring() { Some(self.work.acting.turn.lock().await) } else { None };
+        let _turn = if action.may_add_items() { Some(self.work.acting.turn.lock().await) } else { None };
         let gate = self.work.calls.gate();
         gate.check_going_on()?;
         let execute = async {

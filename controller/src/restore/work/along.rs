@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use backup_actions::{
+    ActionError, ItemId,
+    restore::{RestoreItemAction, RestoreWait},
+};
 use backup_core::resources::NAMESPACES;
 use backup_store::{ItemRef, Scope};
 use tokio::time::Instant;
@@ -10,18 +14,7 @@ use super::{
     Discover, Work, WorkError,
     pass::{Kind, Pass, Way},
 };
-use crate::{
-    backup::{
-        action::{ActionError, ItemId},
-        collect::name_of,
-    },
-    restore::{
-        action::{RestoreItemAction, Wait},
-        halt::Halt,
-        report::About,
-        select::Served as _,
-    },
-};
+use crate::restore::{halt::Halt, report::About, select::Served as _};
 
 /// Items that bring one another, in one chain.
 const DEEPEST: u8 = 20;
@@ -45,8 +38,7 @@ impl<D: Discover> Pass<'_, D> {
         let (source, name) = (along.namespace.as_deref(), along.name.as_str());
         let namespace = source.map(|source| rules.target(source));
         let scope = namespace.map_or(Scope::Cluster, Scope::Namespace);
-        let wanted =
-            format!("{}, which {action} asks for before {} {:?},", name_of(along), about.kind, about.name);
+        let wanted = format!("{}, which {action} asks for before {} {:?},", along, about.kind, about.name);
         let Some(found) = contents.find(&group_resource, source, name) else {
             report.warn(scope, format!("{wanted} is not in the backup"));
             return Ok(false);
@@ -81,7 +73,7 @@ impl<D: Discover> Pass<'_, D> {
     pub(super) async fn wait(
         &self,
         action: &dyn RestoreItemAction,
-        wait: Wait,
+        wait: RestoreWait,
         there: &[ItemId],
     ) -> Result<Result<(), String>, Halt> {
         let gate = self.work.calls.gate();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backup_actions::restore::json;
 use backup_core::resources::ResourceType;
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -14,7 +15,6 @@ use super::{
 use crate::restore::{
     crds::{self, DEFINITIONS},
     halt::Halt,
-    json,
     select::{self, Served as _},
 };
 

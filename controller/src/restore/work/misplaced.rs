@@ -1,11 +1,9 @@
 //! Items that are not what their place in the backup says. Pure.
 
 use backup_core::resources::ResourceType;
+use backup_runtime::path;
 
-use crate::{
-    restore::json::{self, Object},
-    runtime::path,
-};
+use backup_actions::restore::json::{self, Object};
 
 /// Why an item can not be what its place in the backup says it is.
 pub(super) fn why(

@@ -2,7 +2,16 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use backup_actions::{
+    ActionSet, ItemId,
+    restore::{
+        RestoreActionOutput, RestoreItemAction,
+        json::{self, Object},
+        transform,
+    },
+};
 use backup_core::resources::{ResourceType, group_resource};
+use backup_runtime::path;
 use backup_store::ItemRef;
 use futures::{StreamExt as _, future::BoxFuture, stream};
 
@@ -10,31 +19,25 @@ use super::{
     Discover, IN_FLIGHT, Work, WorkError, act::Acted, misplaced, turns::Begun, turns::Turns, volumes,
 };
 use crate::{
-    backup::action::ItemId,
     operations::executing::{Done, Execution},
     restore::{
-        acting::Actions,
-        action::Executed,
         apply::{self, Applied, Outcome, Target},
         guard,
-        json::{self, Object},
         namespaces::Namespaces,
         report::About,
         select::{self, Selection, Served as _},
-        transform,
     },
-    runtime::path,
 };
 
 /// What an action has done with an item, if it has started something.
-pub type Started = (Execution, Done<Executed>);
+pub type Started = (Execution, Done<RestoreActionOutput>);
 
 /// What items have in common.
 pub(super) struct Pass<'a, D: Discover> {
     pub work: &'a Work<'a, D>,
     pub served: &'a D::Found,
     pub selection: &'a Selection,
-    pub actions: Actions,
+    pub actions: ActionSet<dyn RestoreItemAction>,
     pub namespaces: &'a Namespaces,
     /// Where one item may bring another.
     pub turns: Option<&'a Turns>,

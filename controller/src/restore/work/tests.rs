@@ -102,11 +102,11 @@ async fn restored_with(
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,
-        rules: Rules {
+        rules: RestoreRules {
             backup_label: "b".to_owned(),
             restore_label: "r".to_owned(),
             namespaces: spec.namespace_mapping.clone(),
-            ..Rules::default()
+            ..RestoreRules::default()
         },
         snapshots: snapshots::none(),
     };
@@ -428,7 +428,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,
-        rules: Rules::default(),
+        rules: RestoreRules::default(),
         snapshots: snapshots::none(),
     };
     assert!(matches!(work.run().await, Err(WorkError::Halt(Halt::Stopped))));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use backup_actions::csi::SNAPSHOTS;
+use backup_actions::restore::{self, json};
 use backup_core::resources::restore_rank;
 use backup_store::StoreError;
 
 use super::{Discover, Work, WorkError};
-use crate::backup::actions::csi::api::SNAPSHOTS;
 use crate::restore::{
-    actions, json,
     select::{self, Batch, Selection, Served},
     snapshots,
 };
@@ -24,7 +24,7 @@ impl<D: Discover> Work<'_, D> {
             if let Ok(volume) = select::read(self.contents, item)
                 && let Some(name) = json::text(&volume, &["metadata"], "name")
                 && (self.snapshots.has(name)
-                    || actions::volume_is_kept(&volume) && !snapshotted.contains(name))
+                    || restore::volume_is_kept(&volume) && !snapshotted.contains(name))
             {
                 self.rules.kept_volumes.insert(name.to_owned());
             }
@@ -33,7 +33,7 @@ impl<D: Discover> Work<'_, D> {
         if !self.rules.kept_volumes.is_empty() && selection.lets_volumes_come_along() {
             for item in selection.items(self.contents, CLAIMS)? {
                 if let Ok(claim) = select::read(self.contents, &item)
-                    && let Some(name) = actions::volume_of_claim(&claim)
+                    && let Some(name) = restore::volume_of_claim(&claim)
                     && self.rules.kept_volumes.contains(name)
                 {
                     claimed.insert(name.to_owned());
@@ -50,8 +50,8 @@ impl<D: Discover> Work<'_, D> {
         }
         let claims = self.contents.items(CLAIMS).iter();
         let claims = claims.filter_map(|item| select::read(self.contents, item).ok());
-        let volumes = claims.filter(|claim| actions::csi::snapshot_of_claim(claim).is_some());
-        volumes.filter_map(|claim| actions::volume_of_claim(&claim).map(str::to_owned)).collect()
+        let volumes = claims.filter(|claim| restore::snapshot_of_claim(claim).is_some());
+        volumes.filter_map(|claim| restore::volume_of_claim(&claim).map(str::to_owned)).collect()
     }
 
     /// A volume as it is to be created: on a new one made of its snapshot, if there is one. The inner error is a sentence.

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{
     client::Session,
-    error::{About, Problem},
-    print::{age::human, table::plain},
+    error::{About, Problem, optional},
+    print::{human, plain},
     view::doctor::Finding,
 };
 
@@ -24,10 +24,10 @@ const PHASES: [(&str, &[&str]); 2] =
     [("backups.velero.io", BackupPhase::KNOWN), ("restores.velero.io", RestorePhase::KNOWN)];
 
 /// Whether it answers, and how far its clock is from ours.
-pub async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
-    let about = About { verb: "get", kind: "version", plural: "version", name: "" };
+pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let request = http::Request::get("/version").body(Body::empty());
-    let request = request.map_err(|error| Problem::Other { message: error.to_string(), remedy: None })?;
+    let request = request.map_err(|error| Problem::other(error.to_string()))?;
+    let about = About::called("get", "version", "version", "");
     let response = session.call(about, session.client.send(request)).await?;
     let date = response.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
     let mut findings = vec![Finding::good("API server", format!("{} answers", session.server))];
@@ -50,24 +50,16 @@ pub async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding
     Ok(findings)
 }
 
-/// Whether the installed definitions know the phases that our programs write: else a status can't be written.
-pub async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
+/// Whether the installed definitions know the phases that our programs write: else a status cannot be written.
+pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let api: Api<CustomResourceDefinition> = Api::all(session.client.clone());
     let mut findings = Vec::new();
     for (name, phases) in PHASES {
-        let about = About {
-            verb: "get",
-            kind: "customresourcedefinition",
-            plural: "customresourcedefinitions",
-            name,
-        };
-        let found = match session.call(about, api.get(name)).await {
-            Err(Problem::NotFound { .. }) => {
-                let remedy = "Install the definitions: kubectl apply -k deploy/crds";
-                findings.push(Finding::bad("definitions", format!("{name} is not installed"), remedy));
-                continue;
-            }
-            other => other?,
+        let about = About::of::<CustomResourceDefinition>("get", name);
+        let Some(found) = optional(session.call(about, api.get(name)).await)? else {
+            let remedy = "Install the definitions: kubectl apply -k deploy/crds";
+            findings.push(Finding::bad("definitions", format!("{name} is not installed"), remedy));
+            continue;
         };
         let known = enumerated(&serde_json::to_value(&found.spec).unwrap_or_default());
         let missing: Vec<&str> = phases
@@ -108,15 +100,9 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("list", "coordination.k8s.io", "leases", "", "", "locks"),
 ];
 
-/// What the person may not do of that. No fault: not everybody is to do everything.
-pub async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
+/// What of that the person may not do. It is no fault: not everybody is to do everything.
+pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
-    let about = About {
-        verb: "create",
-        kind: "selfsubjectaccessreview",
-        plural: "selfsubjectaccessreviews",
-        name: "",
-    };
     let post = PostParams::default();
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -138,6 +124,7 @@ pub async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
         let api = &api;
         let post = &post;
         async move {
+            let about = About::of::<SelfSubjectAccessReview>("create", "");
             let answer = session.call(about, api.create(post, &review)).await?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok::<_, Problem>((!allowed).then(|| format!("{verb} {resource} ({what})")))

@@ -13,43 +13,29 @@ use serde_json::json;
 use x509_parser::pem::Pem;
 
 use crate::{
-    client::Session,
-    commands::listed::Listed as _,
-    error::{About, Problem},
-    print::{
-        age::{seconds, until},
-        table::plain,
-    },
+    client::{FIELD_MANAGER, Session},
+    error::{About, Problem, ProblemKind, optional},
+    print::{plain, seconds, until},
     view::doctor::Finding,
 };
 
-/// The registration of deploy/base.
 const NAME: &str = "backup-webhook";
-/// The webhook in it that claims.
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
 /// Certificates are renewed long before their end: one that ends this soon is not.
 const SOON: i64 = 7 * 24 * 60 * 60;
-/// How long it may take; shorter than a check, so that the check itself can tell.
+/// How long it may take; shorter than a check, so that the check itself reports it.
 const ANSWER: Duration = Duration::from_millis(1800);
-/// What is in our refusal of what makes no sense, and in nobody else's.
+/// What is in our refusal of what makes no sense, and in no other.
 const OURS: &str = "/kubectl-backup-doctor is not valid: ";
 const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
 
 /// What is registered, and until when its authority is good.
-pub async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
-    let about = About {
-        verb: "get",
-        kind: "validatingwebhookconfiguration",
-        plural: "validatingwebhookconfigurations",
-        name: NAME,
-    };
-    let found = match session.call(about, api.get(NAME)).await {
-        Err(Problem::NotFound { .. }) => {
-            let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
-            return Ok(vec![Finding::bad("registration", text, INSTALL)]);
-        }
-        other => other?,
+    let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
+    let Some(found) = optional(session.call(about, api.get(NAME)).await)? else {
+        let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
+        return Ok(vec![Finding::bad("registration", text, INSTALL)]);
     };
     let all = found.webhooks.unwrap_or_default();
     let Some(claims) = all.iter().find(|webhook| webhook.name == CLAIMS) else {
@@ -121,19 +107,20 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     }
 }
 
-/// A duration that is none: to the definitions it is a text like any other, and the webhook can't read it.
+/// A duration that is none: to the definitions it is a text like any other, and the webhook cannot read it.
 fn senseless() -> DynamicObject {
     DynamicObject::new("kubectl-backup-doctor", &ApiResource::erase::<Backup>(&()))
         .data(json!({ "spec": { "ttl": "tomorrow" } }))
 }
 
 /// A dry run of a backup that makes no sense, and which only the webhook knows to refuse.
-pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
+pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
     let backup = senseless();
-    let params = PostParams { dry_run: true, field_manager: Some("kubectl-backup".to_owned()) };
+    let params = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
     let kind = ApiResource::erase::<Backup>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
-    let asked = session.call(Backup::about("create", "kubectl-backup-doctor"), api.create(&params, &backup));
+    let asked =
+        session.call(About::of::<Backup>("create", "kubectl-backup-doctor"), api.create(&params, &backup));
     let pods = format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-webhook", session.namespace);
     let Ok(answer) = tokio::time::timeout(ANSWER, asked).await else {
         let text =
@@ -141,10 +128,11 @@ pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
         return Ok(vec![Finding::bad("webhook", text, pods)]);
     };
     Ok(vec![match answer {
-        Err(Problem::Refused { message, .. }) if message.contains(OURS) => {
-            Finding::good("webhook", "it answers: a backup that makes no sense was refused")
-        }
-        Err(Problem::Refused { message, .. }) => {
+        Err(Problem { kind: ProblemKind::Refused { .. }, message, .. }) => {
+            if message.contains(OURS) {
+                let text = "it answers: a backup that makes no sense was refused";
+                return Ok(vec![Finding::good("webhook", text)]);
+            }
             let why = format!("somebody else has refused the question: {}", plain(&message));
             Finding::unknown("webhook", &why, None)
         }
@@ -153,7 +141,7 @@ pub async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
             "it is not asked: a backup that makes no sense would have been stored (dry run)",
             INSTALL,
         ),
-        Err(Problem::Api { code: 500.., message, .. }) => Finding::bad(
+        Err(Problem { kind: ProblemKind::Api { code: 500.., .. }, message, .. }) => Finding::bad(
             "webhook",
             format!("it does not answer, so nothing can be created: {}", plain(&message)),
             pods,

@@ -16,16 +16,16 @@ use super::lines::Lines;
 use crate::{
     Terminal,
     client::{PAGE, Session},
-    error::{Exit, Problem},
+    error::{CommandResult, Exit, Problem, ProblemKind},
 };
 
 /// Follows a kind. An API server that goes away is waited for; what has changed meanwhile is shown then.
-pub async fn run(
+pub(crate) async fn run(
     session: &Session,
     api: &Api<DynamicObject>,
     mut lines: Lines<'_>,
     terminal: &mut Terminal,
-) -> Result<Exit, Problem> {
+) -> CommandResult {
     let args = lines.args();
     let config = watcher::Config {
         label_selector: args.selector.clone(),
@@ -55,8 +55,8 @@ pub async fn run(
                 watcher::Error::InitialListFailed(error)
                 | watcher::Error::WatchStartFailed(error)
                 | watcher::Error::WatchFailed(error),
-            )) => lines.listing().about("watch", "").explain(error, &session.server, &session.namespace),
-            // The history that it needs is gone, or no word of the end came: it lists again.
+            )) => session.explain(&lines.table().about("watch", ""), error),
+            // The history that it needs is gone, or the stream ended without a bookmark: it lists again.
             Some(Err(_)) => continue,
             Some(Ok(event)) => {
                 if std::mem::take(&mut away) {
@@ -98,9 +98,8 @@ pub async fn run(
                 continue;
             }
         };
-        let may_pass = problem.is_transient()
-            || begun && matches!(problem.category(), "forbidden" | "unauthorized" | "not_served");
-        if !may_pass || !begun && matches!(problem, Problem::Unreachable { .. }) {
+        let may_pass = problem.is_transient() || begun && problem.is_of_start();
+        if !may_pass || !begun && problem.kind == ProblemKind::Unreachable {
             return Err(problem);
         }
         if !std::mem::replace(&mut away, true) {

@@ -8,35 +8,33 @@ use serde_json::Value;
 
 use crate::{
     Terminal,
-    cli::{GetArgs, Output, output::Form},
-    commands::listed::Listing,
+    cli::{Form, GetArgs, Output},
     error::Problem,
     jsonpath,
-    print::{
-        form, json,
-        style::{Style, Tone},
-        table::{plain, table},
+    print::{Style, Tone, json, plain, table},
+    view::{
+        KindTable,
+        table_kind::{self},
+        unreadable_warning,
     },
-    view::list,
 };
 
 /// What is to be printed, in the form that was asked for.
-pub struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     args: &'a GetArgs,
-    listing: &'a Listing,
+    table: &'a KindTable,
     now: Timestamp,
     style: Style,
     to_terminal: bool,
     all: Vec<Line>,
 }
 
-/// One object.
-pub struct Line {
+pub(crate) struct Line {
     name: String,
     namespace: String,
     sort: Option<Value>,
     shown: Shown,
-    /// Why it can't be read, and what to do; not told yet.
+    /// Why it cannot be decoded, and what to do; not shown yet.
     warning: Option<String>,
 }
 
@@ -45,43 +43,47 @@ enum Shown {
     Whole(Value),
 }
 
-impl<'a> Lines<'a> {
-    /// None yet.
-    pub fn new(args: &'a GetArgs, listing: &'a Listing, terminal: &Terminal) -> Self {
-        let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
-        Self { args, listing, now, style, to_terminal, all: Vec::new() }
+impl Line {
+    fn row(&self) -> Option<Vec<String>> {
+        if let Shown::Row(row) = &self.shown { Some(row.clone()) } else { None }
     }
 
-    /// The arguments.
-    pub const fn args(&self) -> &'a GetArgs {
+    fn whole(&self) -> Option<&Value> {
+        if let Shown::Whole(value) = &self.shown { Some(value) } else { None }
+    }
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(args: &'a GetArgs, table: &'a KindTable, terminal: &Terminal) -> Self {
+        let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
+        Self { args, table, now, style, to_terminal, all: Vec::new() }
+    }
+
+    pub(crate) const fn args(&self) -> &'a GetArgs {
         self.args
     }
 
-    /// The kind.
-    pub const fn listing(&self) -> &'a Listing {
-        self.listing
+    pub(crate) const fn table(&self) -> &'a KindTable {
+        self.table
     }
 
-    /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// One more object.
-    pub fn take(&mut self, object: DynamicObject) {
+    pub(crate) fn take(&mut self, object: DynamicObject) {
         let line = self.line(object, None);
         self.all.push(line);
     }
 
-    /// All objects of a list.
-    pub fn take_all(&mut self, all: Vec<Line>) {
+    pub(crate) fn set(&mut self, all: Vec<Line>) {
         self.all = all;
     }
 
     /// What becomes of an object; `status` stands in place of its own.
-    pub fn line(&self, mut object: DynamicObject, status: Option<&str>) -> Line {
-        // Items of a list do not always say what they are; nobody reads managed fields.
-        let resource = &self.listing.resource;
+    pub(crate) fn line(&self, mut object: DynamicObject, status: Option<&str>) -> Line {
+        // Items of a list do not always say what they are; managed fields are left out, as kubectl does.
+        let resource = &self.table.resource;
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: resource.api_version.clone(),
             kind: resource.kind.clone(),
@@ -97,7 +99,7 @@ impl<'a> Lines<'a> {
                 (Shown::Row(row), warning)
             }
             Form::Plain(Output::Name) => (Shown::Row(Vec::new()), None),
-            Form::Columns(columns) => (Shown::Row(form::cells(columns, &self.document(value))), None),
+            Form::Columns(columns) => (Shown::Row(json::cells(columns, &self.document(value))), None),
             Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
                 (Shown::Whole(self.document(value)), None)
             }
@@ -105,15 +107,14 @@ impl<'a> Lines<'a> {
         Line { name, namespace, sort, shown, warning }
     }
 
-    /// What programs are shown of an object.
     fn document(&self, stored: Value) -> Value {
-        match self.listing.document {
+        match self.table.document {
             Some(document) => document(&stored),
             None => stored,
         }
     }
 
-    /// Its row, and why it can't be read.
+    /// Its row, and why it cannot be decoded.
     fn row(
         &self,
         value: &Value,
@@ -121,16 +122,16 @@ impl<'a> Lines<'a> {
         namespace: &str,
         status: Option<&str>,
     ) -> (Vec<String>, Option<String>) {
-        let Listing { resource, word, headers, status_column, row: row_of, .. } = self.listing;
+        let KindTable { resource, word, columns, row: row_of, .. } = self.table;
         let (mut row, warning) = match row_of(value, self.now, self.style) {
             Ok(row) => (row, None),
             Err(error) => {
-                let warning = list::warning(word, resource, namespace, name, &error.to_string());
-                (list::unreadable(name, headers.len(), *status_column), Some(warning))
+                let warning = unreadable_warning(word, resource, namespace, name, &error.to_string());
+                (self.table.unreadable(name), Some(warning))
             }
         };
         if let Some(status) = status {
-            row[*status_column] = self.style.tone(Tone::Busy, status);
+            row[columns.status] = self.style.tone(Tone::Busy, status);
         }
         row.truncate(self.columns());
         if self.args.list.all_namespaces {
@@ -150,17 +151,17 @@ impl<'a> Lines<'a> {
 
     fn columns(&self) -> usize {
         if self.args.output.form == Form::Plain(Output::Wide) {
-            self.listing.headers.len()
+            self.table.columns.headers.len()
         } else {
-            self.listing.narrow
+            self.table.columns.narrow
         }
     }
 
     fn headers(&self) -> Vec<&str> {
         if let Form::Columns(columns) = &self.args.output.form {
-            return form::headers(columns);
+            return json::headers(columns);
         }
-        let mut headers = self.listing.headers[..self.columns()].to_vec();
+        let mut headers = self.table.columns.headers[..self.columns()].to_vec();
         if self.args.list.all_namespaces {
             headers.insert(0, "NAMESPACE");
         }
@@ -170,41 +171,30 @@ impl<'a> Lines<'a> {
         headers
     }
 
-    /// Tells what could not be read, once.
-    pub fn warn(&mut self, terminal: &mut Terminal) {
+    /// Shows once what could not be decoded.
+    pub(crate) fn warn(&mut self, terminal: &mut Terminal) {
         for warning in self.all.iter_mut().filter_map(|line| line.warning.take()) {
             terminal.say(&warning);
         }
     }
 
-    /// All of them, sorted.
-    pub fn text(&mut self) -> Result<String, Problem> {
+    pub(crate) fn text(&mut self) -> Result<String, Problem> {
         self.all.sort_by(order);
-        let rows = || -> Vec<Vec<String>> {
-            self.all
-                .iter()
-                .filter_map(|line| if let Shown::Row(row) = &line.shown { Some(row.clone()) } else { None })
-                .collect()
-        };
-        let whole = || -> Vec<&Value> {
-            self.all
-                .iter()
-                .filter_map(|line| if let Shown::Whole(value) = &line.shown { Some(value) } else { None })
-                .collect()
-        };
+        let rows = || -> Vec<Vec<String>> { self.all.iter().filter_map(Line::row).collect() };
+        let whole: Vec<&Value> = self.all.iter().filter_map(Line::whole).collect();
         let is_one = self.args.names.len() == 1;
         match &self.args.output.form {
             Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),
             Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
                 Ok(table((!self.args.output.no_headers).then_some(&self.headers()[..]), &rows())?)
             }
-            Form::Plain(output @ (Output::Json | Output::Yaml)) => match (is_one, whole().as_slice()) {
+            Form::Plain(output @ (Output::Json | Output::Yaml)) => match (is_one, whole.as_slice()) {
                 (true, [one]) => json::object(one, *output),
                 (true, []) => Ok(String::new()),
                 (_, all) => json::object(&json::List::from(all.to_vec()), *output),
             },
             Form::JsonPath(template) => {
-                let text = match (is_one, whole().as_slice()) {
+                let text = match (is_one, whole.as_slice()) {
                     (true, [one]) => template.fill(one),
                     (true, []) => String::new(),
                     (_, all) => {
@@ -218,7 +208,7 @@ impl<'a> Lines<'a> {
     }
 
     /// What is to be said of one object that has changed, below what `text` gave: with its columns.
-    pub fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
+    pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
         let line = self.line(object, status);
         match (&self.args.output.form, line.shown) {
             (Form::JsonPath(template), Shown::Whole(value)) => Ok(self.harmless(template.fill(&value))),
@@ -233,10 +223,7 @@ impl<'a> Lines<'a> {
                 self.all.push(Line { shown: Shown::Row(row), ..line });
                 let mut rows: Vec<Vec<String>> =
                     vec![self.headers().into_iter().map(str::to_owned).collect()];
-                rows.extend(self.all.iter().filter_map(|line| match &line.shown {
-                    Shown::Row(row) => Some(row.clone()),
-                    Shown::Whole(_) => None,
-                }));
+                rows.extend(self.all.iter().filter_map(Line::row));
                 let all = table(None, &rows)?;
                 Ok(all.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
             }
@@ -245,7 +232,7 @@ impl<'a> Lines<'a> {
     }
 
     fn name_of(&self, name: &str) -> String {
-        let resource = &self.listing.resource;
+        let resource = &self.table.resource;
         format!("{}.{}/{name}\n", resource.kind.to_lowercase(), resource.group)
     }
 
@@ -265,5 +252,5 @@ const RULER: usize = 100;
 fn order(a: &Line, b: &Line) -> Ordering {
     jsonpath::order(a.sort.as_ref(), b.sort.as_ref())
         .then_with(|| a.namespace.cmp(&b.namespace))
-        .then_with(|| list::order(&a.name, &b.name))
+        .then_with(|| table_kind::order(&a.name, &b.name))
 }

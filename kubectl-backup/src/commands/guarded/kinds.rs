@@ -6,26 +6,22 @@ use kube::core::ApiResource;
 
 use crate::{
     client::Session,
-    commands::known::Known,
-    error::{About, Problem},
+    commands::known_profiles::KnownProfiles,
+    error::{About, Problem, ProblemKind},
 };
 
 /// A kind of a profile that the cluster serves.
 #[derive(Clone, Debug)]
-pub struct Served {
-    /// The profile.
-    pub profile: Profile,
-    /// Which of its kinds.
-    pub kind: ObjectKind,
-    /// The same as a resource.
-    pub resource: ApiResource,
+pub(crate) struct Served {
+    pub(crate) profile: Profile,
+    pub(crate) kind: ObjectKind,
+    pub(crate) resource: ApiResource,
     /// Its names in lower case, without the group: plural, singular, kind, short names.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 impl Served {
-    /// Plural and group.
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}.{}", self.resource.plural, self.resource.group)
     }
 
@@ -38,13 +34,12 @@ impl Served {
     }
 }
 
-/// The kinds of one profile that the cluster serves.
-pub async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Served>, Problem> {
+pub(crate) async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Served>, Problem> {
     let version = format!("{}/{}", profile.group, profile.version);
-    let about = About { verb: "list", kind: "kind", plural: &version, name: "" };
+    let about = About::called("list", "kind", &version, "");
     let list = match session.call(about, session.client.list_api_group_resources(&version)).await {
         Ok(list) => list,
-        Err(Problem::NotServed { .. }) => return Ok(Vec::new()),
+        Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(Vec::new()),
         Err(problem) => return Err(problem),
     };
     let mut all = Vec::new();
@@ -62,7 +57,7 @@ pub async fn of_profile(session: &Session, profile: &Profile) -> Result<Vec<Serv
 }
 
 /// The one kind of the known profiles that is called so. One request for each profile.
-pub async fn find(session: &Session, known: &Known, word: &str) -> Result<Served, Problem> {
+pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -> Result<Served, Problem> {
     let mut all = Vec::new();
     for profile in &known.profiles {
         all.extend(of_profile(session, profile).await?);
@@ -76,20 +71,17 @@ fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Pro
     let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();
     match called.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(Problem::Other {
-            message: format!("this cluster serves no kind {word:?} that a profile is for"),
-            remedy: Some({
-                let there = match known(&all.iter().collect::<Vec<_>>()) {
-                    none if none.is_empty() => "It serves no kind of any profile that is known".to_owned(),
-                    some => format!("There are: {some}"),
-                };
-                doubt.map_or_else(|| there.clone(), |doubt| format!("{there}; {doubt}"))
-            }),
-        }),
-        several => Err(Problem::Usage {
-            message: format!("{word:?} may mean several kinds"),
-            remedy: Some(format!("Say which: {}", known(several))),
-        }),
+        [] => {
+            let there = match known(&all.iter().collect::<Vec<_>>()) {
+                none if none.is_empty() => "It serves no kind of any profile that is known".to_owned(),
+                some => format!("There are: {some}"),
+            };
+            let remedy = doubt.map_or_else(|| there.clone(), |doubt| format!("{there}; {doubt}"));
+            Err(Problem::other(format!("this cluster serves no kind {word:?} that a profile is for"))
+                .with_remedy(remedy))
+        }
+        several => Err(Problem::usage(format!("{word:?} may mean several kinds"))
+            .with_remedy(format!("Say which: {}", known(several)))),
     }
 }
 
@@ -127,9 +119,12 @@ mod tests {
             assert_eq!(found.as_deref(), group, "{word}");
         }
         let problem = choose(&all(), "bk", None).unwrap_err();
-        assert!(problem.remedy().unwrap().contains("perconaservermysqlbackups.ps.percona.com"), "{problem}");
+        assert!(
+            problem.remedy.as_ref().unwrap().contains("perconaservermysqlbackups.ps.percona.com"),
+            "{problem}"
+        );
         let nothing =
-            choose(&[], "x", Some("what the webhook reads is not known")).unwrap_err().remedy().unwrap();
+            choose(&[], "x", Some("what the webhook reads is not known")).unwrap_err().remedy.unwrap();
         assert_eq!(
             nothing,
             "It serves no kind of any profile that is known; what the webhook reads is not known"

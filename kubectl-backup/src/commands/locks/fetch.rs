@@ -20,28 +20,25 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 
-use super::problem::{Wish, damage, lost};
+use super::problem::{LockRole, damage, lost};
 use crate::{
     client::Session,
-    commands::known::Known,
-    error::{About, Problem},
-    view::locks::{Found, is_claimed, profile_of},
+    commands::known_profiles::KnownProfiles,
+    error::{About, Problem, ProblemKind},
+    view::locks::{FoundLedger, is_claimed, profile_of},
 };
 
 /// What the names of all ledgers begin with.
 const LEDGERS: &str = "backup-lock-";
 
 /// Ledgers of a profile in the installation's namespace.
-pub fn store(session: &Session, profile: Profile) -> LedgerStore {
+pub(crate) fn store(session: &Session, profile: Profile) -> LedgerStore {
     LedgerStore::of_profile(session.client.clone(), &session.namespace, Arc::new(profile))
 }
 
-/// Where ledgers are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
-    /// In the namespace of the installation.
+pub(crate) enum Within {
     Installation,
-    /// In all namespaces.
     Cluster,
 }
 
@@ -57,33 +54,26 @@ impl Within {
     }
 }
 
-/// A ledger as it was read.
-pub struct LedgerRead {
-    /// Namespace of its Lease.
-    pub namespace: String,
+pub(crate) struct LedgerRead {
+    pub(crate) namespace: String,
     /// Its scope; empty if its Lease does not say.
-    pub scope: String,
-    /// Name of its Lease.
-    pub lease: String,
-    /// Uid of its Lease.
-    pub lease_uid: String,
-    /// Its profile.
-    pub profile: Profile,
-    /// Whether this program knows that profile.
-    pub known: bool,
+    pub(crate) scope: String,
+    pub(crate) lease: String,
+    pub(crate) lease_uid: String,
+    pub(crate) profile: Profile,
+    pub(crate) known: bool,
     /// What stands in it; nothing: its Lease is gone.
-    pub stored: Option<Result<Stored, LedgerError>>,
+    pub(crate) stored: Option<Result<Stored, LedgerError>>,
 }
 
 impl LedgerRead {
     /// What stands in it, if it can be read.
-    pub fn ledger(&self) -> Option<&Ledger> {
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
         self.stored.as_ref()?.as_ref().ok().map(|stored| &*stored.ledger)
     }
 
-    /// For the view.
-    pub fn found(&self) -> Found {
-        Found {
+    pub(crate) fn found(&self) -> FoundLedger {
+        FoundLedger {
             namespace: self.namespace.clone(),
             scope: self.scope.clone(),
             lease: self.lease.clone(),
@@ -97,23 +87,26 @@ impl LedgerRead {
     }
 }
 
-/// All ledgers of the installation, or of the cluster.
-pub struct Ledgers {
-    /// Each of them.
-    pub all: Vec<LedgerRead>,
+pub(crate) struct Ledgers {
+    pub(crate) all: Vec<LedgerRead>,
 }
 
 impl Ledgers {
     /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
-    pub async fn read(session: &Session, known: &Known, within: Within) -> Result<Self, Problem> {
+    pub(crate) async fn read(
+        session: &Session,
+        known: &KnownProfiles,
+        within: Within,
+    ) -> Result<Self, Problem> {
         // Each node has a Lease, too.
         let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
-        let about = About { verb: "list", kind: "ledger", plural: "ledgers (Leases)", name: "" };
+        let about = About::called("list", "ledger", "ledgers (Leases)", "");
         let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, known, lease));
         let all = session.list(about, &within.api::<Lease>(session), params, ours).await;
-        let mut all = all.map_err(|problem| Wish::View.explain(problem, &session.namespace))?;
+        let mut all = all.map_err(|problem| LockRole::View.explain(problem, &session.namespace))?;
         for (namespace, scope) in lost_scopes(session, within, &all).await {
-            let (profile, known) = known.profile(profile_of(&scope));
+            let name = profile_of(&scope);
+            let (profile, known) = (known.get_or_stand_in(name), known.get(name).is_some());
             let lease = lease_name(&scope);
             all.push(LedgerRead {
                 namespace,
@@ -128,38 +121,38 @@ impl Ledgers {
         Ok(Self { all })
     }
 
-    /// For the view.
-    pub fn found(&self) -> Vec<Found> {
+    pub(crate) fn found(&self) -> Vec<FoundLedger> {
         self.all.iter().map(LedgerRead::found).collect()
     }
 
     /// Whether an object has a place in the ledger of its scope, or waits for one.
-    pub fn claims(&self, object: &Observed) -> bool {
+    pub(crate) fn claims(&self, object: &Observed) -> bool {
         self.all.iter().filter(|read| Some(&read.scope) == object.scope.as_ref()).any(|read| {
-            // What can't be read can't be said to lack it.
+            // What cannot be read cannot be said to lack it.
             read.ledger().is_none_or(|ledger| is_claimed(ledger, object))
         })
     }
 }
 
-fn read(session: &Session, known: &Known, lease: Lease) -> LedgerRead {
+fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> LedgerRead {
     let annotations = lease.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
     let name = lease.name_any();
-    // A name can't be edited, an annotation can.
+    // A name cannot be edited, an annotation can.
     let velero = (name == lease_name(VELERO_SCOPE)).then(|| VELERO_SCOPE.to_owned());
     let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
     let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
-    let (profile, known) = known.profile(label.map_or_else(|| profile_of(&scope), String::as_str));
+    let profile = label.map_or_else(|| profile_of(&scope), String::as_str);
+    let (profile, known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
     LedgerRead { namespace, scope, lease: name, lease_uid, profile, known, stored: Some(stored) }
 }
 
-/// Namespaces and scopes whose marker names a ledger that is not there. Only a help: who may see the locks may not always see markers.
+/// Namespaces and scopes whose marker names a ledger that is not there. Only a hint: a person who may see the locks may not always see markers.
 async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) -> BTreeSet<(String, String)> {
-    let about = About { verb: "list", kind: "marker", plural: "markers", name: "" };
+    let about = About::called("list", "marker", "markers", "");
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
     let lost = |mut marker: ConfigMap| {
         let (namespace, name) = (marker.namespace().unwrap_or_default(), marker.name_any());
@@ -174,23 +167,28 @@ async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) ->
     all.unwrap_or_default().into_iter().collect()
 }
 
-/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists; and what could not be
-/// listed.
-pub async fn running(
+/// Backups and Restores that have not ended.
+pub(super) struct UnendedObjects {
+    pub(super) objects: Vec<Observed>,
+    /// What could not be listed, one sentence each.
+    pub(super) unchecked: Vec<String>,
+}
+
+/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists.
+pub(super) async fn unended(
     session: &Session,
-    known: &Known,
+    known: &KnownProfiles,
     profiles: &BTreeSet<String>,
     ledgers: &Ledgers,
-) -> (Vec<Observed>, Vec<String>) {
+) -> UnendedObjects {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
     let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
     for name in std::iter::once("velero").chain(wanted) {
-        let (profile, is_known) = known.profile(name);
-        if !is_known {
+        let Some(profile) = known.get(name) else {
             let why = known.misses(name);
             unchecked.push(format!("{why}: what runs there without a claim could not be looked for"));
             continue;
-        }
+        };
         // Those of one database cluster are in its namespace.
         let mut namespaces: BTreeSet<&str> = match profile.scope {
             ScopeRule::Cluster => [session.namespace.as_str()].into(),
@@ -199,14 +197,15 @@ pub async fn running(
         let scopes = ledgers.all.iter().filter(|read| read.profile.name == name);
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
         for kind in [ObjectKind::Restore, ObjectKind::Backup] {
-            let Some(resource) = resource(&profile, kind) else { continue };
+            let Some(resource) = resource(profile, kind) else { continue };
             let keep = |object: DynamicObject| {
-                let seen = Observed::of(&profile, kind, &object);
+                let seen = Observed::of(profile, kind, &object);
                 (!seen.over && seen.scope.is_some()).then_some(seen)
             };
-            let about = About { verb: "list", kind: "object", plural: &resource.plural, name: "" };
-            let read =
-                async |api: Api<DynamicObject>| session.list(about, &api, ListParams::default(), keep).await;
+            let read = async |api: Api<DynamicObject>| {
+                let about = About::called("list", "object", &resource.plural, "");
+                session.list(about, &api, ListParams::default(), keep).await
+            };
             let problem = match read(Api::all_with(session.client.clone(), &resource)).await {
                 Ok(seen) => {
                     objects.extend(seen);
@@ -215,7 +214,7 @@ pub async fn running(
                 Err(problem) => problem,
             };
             let mut failed = None;
-            if matches!(problem, Problem::Forbidden { .. }) {
+            if problem.kind == ProblemKind::Forbidden {
                 for namespace in &namespaces {
                     let api = Api::namespaced_with(session.client.clone(), namespace, &resource);
                     match read(api).await {
@@ -228,7 +227,7 @@ pub async fn running(
             }
             let plural = format!("{}.{}", resource.plural, resource.group);
             match failed {
-                Some(Problem::NotServed { .. }) => {}
+                Some(problem) if problem.kind == ProblemKind::NotServed => {}
                 Some(problem) => {
                     unchecked
                         .push(format!("could not look for {plural} that run without a claim: {problem}"));
@@ -243,5 +242,5 @@ pub async fn running(
             }
         }
     }
-    (objects, unchecked)
+    UnendedObjects { objects, unchecked }
 }

@@ -1,9 +1,6 @@
 //! `locks hold`: a person keeps others out of a scope, with their own credentials.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 use backup_core::profile::ScopeRule;
 use backup_lock::{
@@ -13,31 +10,30 @@ use tokio::time::Instant;
 
 use super::{
     fetch,
-    problem::{self, Wish},
-    who,
+    problem::{self, LockRole},
+    user_name,
 };
 use crate::{
     Terminal,
-    cli::{GlobalArgs, HoldArgs},
+    cli::HoldArgs,
     client::Session,
     commands::{
-        known::known,
-        wait::{Look, Waited, poll},
+        known_profiles::known_profiles,
+        poll::{Look, Polled, poll},
     },
-    error::{Exit, Problem},
-    print::{locks::since, table::plain},
+    error::{CommandResult, Exit, Problem},
+    print::{plain, since},
     view::locks::{few, named, profile_of, touches},
 };
 
 /// For the write, tries included.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// `locks hold`
-pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
-    let session = Session::connect(global, terminal).await?;
+pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
     let HoldArgs { name, scope, .. } = &args;
-    let (store, footprint) = place(&session, scope, &args.namespaces).await?;
-    let user = who::am_i(&session).await?;
+    let ScopePart { store, footprint } = scope_part(&session, scope, &args.namespaces).await?;
+    let user = user_name(&session).await?;
     let key = ObjectKey::new(ObjectKind::Hold, &session.namespace, name);
     let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
     let now = terminal.now();
@@ -48,9 +44,9 @@ pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -
             return Err(exists(name, scope, other, now));
         }
         let grant = ledger.hold(&key, &uid, &footprint, &now.to_string(), &by);
-        grant.map_err(|refusal| Problem::Other {
-            message: format!("cannot hold scope {}: {refusal}", plain(scope)),
-            remedy: Some("`kubectl backup locks` shows what is in the ledger.".to_owned()),
+        grant.map_err(|refusal| {
+            Problem::other(format!("cannot hold scope {}: {refusal}", plain(scope)))
+                .with_remedy("`kubectl backup locks` shows what is in the ledger.")
         })
     };
     let written = store.update(scope, Instant::now() + BUDGET, change).await;
@@ -73,34 +69,34 @@ pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -
         terminal.say(&format!("End it with: {end}"));
         return Ok(Exit::Done);
     };
-    let mut told = holders;
+    let mut shown = holders;
     let waited = poll(&session, terminal, timeout.as_std(), async |terminal: &mut Terminal| {
         let (state, holders) = look(&session, &store, scope, &key, &uid).await?;
         if state >= State::Reserved {
-            return Ok(Look::Over(()));
+            return Ok(Look::Found(()));
         }
-        if holders == told {
+        if holders == shown {
             return Ok(Look::Same);
         }
         terminal.say(&format!("hold/{name} waits for {}", few(&holders)));
-        told = holders;
+        shown = holders;
         Ok(Look::Changed)
     })
     .await?;
     match waited {
-        Waited::Over(()) => {
+        Polled::Found(()) => {
             terminal.data(&format!("hold/{name} holds\n"))?;
             terminal.say(&format!("Scope {shown_scope}: {touched}. End it with: {end}"));
             Ok(Exit::Done)
         }
-        Waited::TimedOut => {
+        Polled::TimedOut => {
             terminal.say(&format!(
                 "error: hold/{name} does not hold after {timeout}; it keeps waiting, and keeps newcomers out"
             ));
             terminal.say(&format!("  Give it up with: {end}"));
             Ok(Exit::TimedOut)
         }
-        Waited::Interrupted => {
+        Polled::Interrupted => {
             terminal.say(&format!("interrupted: hold/{name} keeps waiting, and keeps newcomers out"));
             terminal.say(&format!("  Give it up with: {end}"));
             Ok(Exit::Interrupted)
@@ -108,46 +104,46 @@ pub async fn run(global: &GlobalArgs, args: HoldArgs, terminal: &mut Terminal) -
     }
 }
 
-/// The ledgers that the scope is among, and what is meant of it.
-pub async fn place(
+/// What is meant of a scope, and where its ledger is.
+pub(crate) struct ScopePart {
+    pub(crate) store: LedgerStore,
+    pub(crate) footprint: Footprint,
+}
+
+pub(crate) async fn scope_part(
     session: &Session,
     scope: &str,
     namespaces: &[String],
-) -> Result<(LedgerStore, Footprint), Problem> {
+) -> Result<ScopePart, Problem> {
     let name = profile_of(scope);
-    let known = known(session).await;
-    let (profile, is_known) = known.profile(name);
+    let known = known_profiles(session).await;
+    let (profile, is_known) = (known.get_or_stand_in(name), known.get(name).is_some());
     let cluster = matches!(profile.scope, ScopeRule::Cluster) && is_known;
     if cluster != (scope == backup_lock::VELERO_SCOPE) || !cluster && scope.split('/').count() != 3 {
-        return Err(Problem::Usage {
-            message: format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER"),
-            remedy: Some("`kubectl backup locks` lists those that are in use.".to_owned()),
-        });
+        let message = format!("{scope:?} is no scope: expected velero.io or PROFILE/NAMESPACE/CLUSTER");
+        return Err(
+            Problem::usage(message).with_remedy("`kubectl backup locks` lists those that are in use.")
+        );
     }
     if !cluster && !namespaces.is_empty() {
-        return Err(Problem::Usage {
-            message: "--namespaces is for scope velero.io: any other is one database cluster, and is held as a whole".to_owned(),
-            remedy: None,
-        });
+        return Err(Problem::usage(
+            "--namespaces is for scope velero.io: any other is one database cluster, and is held as a whole",
+        ));
     }
     let store = fetch::store(session, profile);
     if !is_known {
-        // A first ledger would have to be filled with what runs, and this program can't tell what that is.
+        // A first ledger would have to be filled with what runs, and this program does not know what that is.
         let stored = store.read(scope).await;
-        if stored.map_err(|error| problem::of_ledger(error, session, Wish::Operate))?.is_none() {
-            return Err(Problem::Other {
-                message: format!("scope {scope:?} has no ledger, and {}", known.misses(name)),
-                remedy: Some(
-                    "It gets one with the first backup or restore of that database cluster.".to_owned(),
-                ),
-            });
+        if stored.map_err(|error| problem::of_ledger(error, session, LockRole::Operate))?.is_none() {
+            return Err(Problem::other(format!("scope {scope:?} has no ledger, and {}", known.misses(name)))
+                .with_remedy("It gets one with the first backup or restore of that database cluster."));
         }
     }
     let footprint = match namespaces {
         [] => Footprint::everything(),
         names => Footprint::namespaces(names),
     };
-    Ok((store, footprint))
+    Ok(ScopePart { store, footprint })
 }
 
 /// How the hold stands, and for whom it waits.
@@ -158,14 +154,13 @@ async fn look(
     key: &ObjectKey,
     uid: &str,
 ) -> Result<(State, Vec<String>), Problem> {
-    let stored = store.read(scope).await.map_err(|error| problem::of_ledger(error, session, Wish::View))?;
+    let stored =
+        store.read(scope).await.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
     let ledger = stored.map(|stored| stored.ledger);
     let entry = ledger.as_ref().and_then(|ledger| Some((ledger, ledger.entry(key, uid)?)));
     let Some((ledger, entry)) = entry else {
-        return Err(Problem::Other {
-            message: format!("hold {:?} was taken away while it waited", key.name),
-            remedy: Some("`kubectl backup locks` shows how things stand.".to_owned()),
-        });
+        return Err(Problem::other(format!("hold {:?} was taken away while it waited", key.name))
+            .with_remedy("`kubectl backup locks` shows how things stand."));
     };
     let holders = ledger.behind(key, uid).holders;
     Ok((entry.state, holders.iter().map(|claim| named(&claim.key)).collect()))
@@ -173,24 +168,19 @@ async fn look(
 
 fn exists(name: &str, scope: &str, other: &Entry, now: jiff::Timestamp) -> Problem {
     let state = if other.state == State::Waiting { "waits" } else { "holds" };
-    Problem::Other {
-        message: format!(
-            "hold {name:?} exists already in scope {}: it {state} for {}, touches {} ({})",
-            plain(scope),
-            since(&other.since, now),
-            touches(&other.footprint, scope),
-            plain(&other.note)
-        ),
-        remedy: Some(format!(
-            "Choose another name, or end it first: kubectl backup locks release hold/{name} --reason=TEXT"
-        )),
-    }
+    let (since, touched) = (since(&other.since, now), touches(&other.footprint, scope));
+    let (scope, note) = (plain(scope), plain(&other.note));
+    Problem::other(format!(
+        "hold {name:?} exists already in scope {scope}: it {state} for {since}, touches {touched} ({note})"
+    ))
+    .with_remedy(format!(
+        "Choose another name, or end it first: kubectl backup locks release hold/{name} --reason=TEXT"
+    ))
 }
 
-/// A uid that no other hold has.
+/// A uid that no other hold has (version 4).
 fn random_uid() -> String {
-    // The hasher's keys are random in every process and differ at every call.
-    let (a, b) = (RandomState::new().hash_one(1), RandomState::new().hash_one(2));
+    let (a, b) = (fastrand::u64(..), fastrand::u64(..));
     format!(
         "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
         a >> 32,

@@ -1,33 +1,30 @@
-//! What goes wrong with ledgers, told to people.
+//! What goes wrong with ledgers, as problems for people.
 
 use backup_lock::{LedgerError, lease::UpdateError, ledger::FormatError, observe::ObserveError};
 
 use crate::{
     client::Session,
-    error::{About, Problem},
+    error::{About, Problem, ProblemKind, slow},
     view::locks::Damage,
 };
 
 /// What was to be done, for the role that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Reading ledgers.
+pub(crate) enum LockRole {
     View,
-    /// Releasing and holding.
     Operate,
 }
 
-impl Wish {
-    fn role(self) -> &'static str {
+impl LockRole {
+    fn name(self) -> &'static str {
         match self {
             Self::View => "backup-lock-view",
             Self::Operate => "backup-lock-operator",
         }
     }
 
-    /// What to ask for.
-    pub fn remedy(self, namespace: &str) -> String {
-        let role = self.role();
+    pub(crate) fn remedy(self, namespace: &str) -> String {
+        let role = self.name();
         format!(
             "It takes the ClusterRole {role} in namespace {namespace}. An administrator gives it: \
              kubectl -n {namespace} create rolebinding {role}-NAME --clusterrole={role} --user=NAME"
@@ -35,61 +32,53 @@ impl Wish {
     }
 
     /// A refusal of RBAC with the role that it takes; any other problem as it is.
-    pub fn explain(self, problem: Problem, namespace: &str) -> Problem {
-        match problem {
-            Problem::Forbidden { doing, message } => Problem::Other {
-                message: format!("{doing}: {message}"),
-                remedy: Some(self.remedy(namespace)),
-            },
-            other => other,
+    pub(crate) fn explain(self, problem: Problem, namespace: &str) -> Problem {
+        match problem.kind {
+            ProblemKind::Forbidden => {
+                let kind = ProblemKind::Other;
+                Problem { kind, ..problem }.with_remedy(self.remedy(namespace))
+            }
+            _ => problem,
         }
     }
 }
 
 /// The problem behind a ledger that could not be read or written.
-pub fn of_ledger(error: LedgerError, session: &Session, wish: Wish) -> Problem {
-    let about = About { verb: "use", kind: "ledger", plural: "ledgers", name: "" };
+pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -> Problem {
     let answer = |what: &str, source: kube::Error| {
-        let problem = match about.explain(source, &session.server, &session.namespace) {
-            Problem::Forbidden { message, .. } => {
-                Problem::Forbidden { doing: format!("cannot {what}"), message }
-            }
-            Problem::Api { code, retry_after, message, .. } => {
-                Problem::Api { doing: format!("cannot {what}"), code, retry_after, message }
-            }
-            other => other,
-        };
-        wish.explain(problem, &session.namespace)
+        let mut problem = session.explain(&About::called("use", "ledger", "ledgers", ""), source);
+        if !problem.doing.is_empty() {
+            problem.doing = format!("cannot {what}");
+        }
+        role.explain(problem, &session.namespace)
     };
-    let later = || Some("Look at it with `kubectl backup locks`, and try again in a moment.".to_owned());
     match error {
         LedgerError::Denied { what, source } | LedgerError::Unreachable { what, source } => {
             answer(&what, *source)
         }
         LedgerError::Observe(ObserveError::Api { what, source }) => answer(&format!("read {what}"), *source),
-        LedgerError::Timeout { what } => Problem::Slow {
-            doing: format!("cannot {what}"),
-            server: session.server.clone(),
-            after: backup_lock::observe::REQUEST_TIMEOUT,
-        },
+        LedgerError::Timeout { what } => {
+            slow(&format!("cannot {what}"), &session.server, backup_lock::observe::REQUEST_TIMEOUT)
+        }
         error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. }) => {
             let remedy = damage(&error).remedy;
-            Problem::Other { message: error.to_string(), remedy: Some(remedy) }
+            Problem::other(error.to_string()).with_remedy(remedy)
         }
-        error => Problem::Other { message: error.to_string(), remedy: later() },
+        error => Problem::other(error.to_string())
+            .with_remedy("Look at it with `kubectl backup locks`, and try again in a moment."),
     }
 }
 
 /// The problem behind a change that was not made.
-pub fn of_update(error: UpdateError<Problem>, session: &Session) -> Problem {
+pub(crate) fn of_update(error: UpdateError<Problem>, session: &Session) -> Problem {
     match error {
         UpdateError::Refused(problem) => problem,
-        UpdateError::Ledger(error) => of_ledger(error, session, Wish::Operate),
+        UpdateError::Ledger(error) => of_ledger(error, session, LockRole::Operate),
     }
 }
 
-/// What is wrong with a ledger that is there and can't be read.
-pub fn damage(error: &LedgerError) -> Damage {
+/// What is wrong with a ledger that is there and cannot be read.
+pub(crate) fn damage(error: &LedgerError) -> Damage {
     let rebuilt = "Nothing is granted until backup-controller has rebuilt it from what is stored, which it does by \
                    itself: check that it runs. Don't repair it by hand.";
     let (status, problem, remedy) = match error {
@@ -104,7 +93,7 @@ pub fn damage(error: &LedgerError) -> Damage {
 }
 
 /// What is wrong with a ledger that is gone while its marker is there.
-pub fn lost() -> Damage {
+pub(crate) fn lost() -> Damage {
     Damage {
         status: "Lost",
         problem: "the ledger is gone, and its marker is there: it was deleted".to_owned(),

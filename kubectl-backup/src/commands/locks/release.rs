@@ -6,37 +6,42 @@ use backup_lock::{
     Ledger, ObjectKey, ObjectKind, State,
     admission::REFUSAL_MEMORY,
     claim::{Claim, Entry},
-    observe::Observed,
+    observe::{Observed, reference},
+};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
 };
 use tokio::time::Instant;
 
 use super::{
     fetch::{self, LedgerRead, Ledgers, Within},
-    problem, tell, who,
+    problem, user_name,
 };
 use crate::{
     Terminal,
-    cli::{GlobalArgs, ReleaseArgs, locks::Target},
-    client::Session,
-    commands::known::known,
-    error::{Exit, Problem},
-    print::table::plain,
+    cli::{ReleaseArgs, locks::Target},
+    client::{FIELD_MANAGER, Session},
+    commands::{known_profiles::known_profiles, selection::no_terminal},
+    error::{About, CommandResult, Exit, Problem},
+    print::{plain, since},
     view::locks::{few, named, touches},
 };
 
 /// For the write, tries included.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// `locks release`
-pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal) -> Result<Exit, Problem> {
+pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
     if !args.yes && !terminal.can_ask() {
-        return Err(Problem::Usage {
-            message: format!("nobody can be asked whether to release {}: there is no terminal", args.target),
-            remedy: Some("Say it with --yes.".to_owned()),
-        });
+        return Err(no_terminal("release", &args.target.to_string()));
     }
-    let session = Session::connect(global, terminal).await?;
-    let known = known(&session).await;
+    let session = Session::connect(terminal).await?;
+    let known = known_profiles(&session).await;
     let ledgers = Ledgers::read(&session, &known, Within::Installation).await?;
     let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
     let store = fetch::store(&session, read.profile.clone());
@@ -52,30 +57,25 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
         terminal.say("nothing was released");
         return Ok(Exit::Failed);
     }
-    let user = who::am_i(&session).await?;
+    let user = user_name(&session).await?;
     let (uid, shown) = (entry.uid.clone(), entry.state);
     let mut done = None;
     let change = |ledger: &mut Ledger| {
         let Some(entry) = ledger.entry(&key, &uid) else {
             // A try before this one may have been written without an answer.
-            return done.clone().ok_or_else(|| Problem::Other {
-                message: format!(
-                    "{} has left scope {} in the meantime: nothing was to be released",
-                    named(&key),
-                    plain(&read.scope)
-                ),
-                remedy: None,
+            return done.clone().ok_or_else(|| {
+                let (key, scope) = (named(&key), plain(&read.scope));
+                Problem::other(format!(
+                    "{key} has left scope {scope} in the meantime: nothing was to be released"
+                ))
             });
         };
         if !args.yes && entry.state != shown {
-            return Err(Problem::Other {
-                message: format!(
-                    "{} is {} by now, and was {shown} when you were asked",
-                    named(&key),
-                    entry.state
-                ),
-                remedy: Some("Look again, and decide again: kubectl backup locks".to_owned()),
-            });
+            let (key, state) = (named(&key), entry.state);
+            return Err(Problem::other(format!(
+                "{key} is {state} by now, and was {shown} when you were asked"
+            ))
+            .with_remedy("Look again, and decide again: kubectl backup locks"));
         }
         let turns = release(ledger, &key, &uid);
         done = Some(turns.clone());
@@ -83,7 +83,7 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
     };
     let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
     let (turns, stored) = written.map_err(|error| problem::of_update(error, &session))?;
-    // From now on nobody is refused because of it any more.
+    // From now on nothing is refused because of it.
     tokio::time::sleep(REFUSAL_MEMORY).await;
     terminal.data(&format!("{} released\n", handle(&key)))?;
     let epoch = stored.ledger.epoch;
@@ -97,7 +97,7 @@ pub async fn run(global: &GlobalArgs, args: ReleaseArgs, terminal: &mut Terminal
         read.scope,
         args.reason
     );
-    if let Err(problem) = tell::event(&session, read, &key, &uid, &note, terminal.now()).await {
+    if let Err(problem) = event(&session, read, &key, &uid, &note, terminal.now()).await {
         terminal.say(&format!("warning: it was released, but leaves no Event: {problem}"));
     }
     Ok(Exit::Done)
@@ -123,7 +123,6 @@ fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str) -> Vec<String> {
     others.filter(|one| !after.contains(one)).map(|(key, _)| named(key)).collect()
 }
 
-/// An entry that was chosen.
 struct Picked<'a> {
     read: &'a LedgerRead,
     ledger: &'a Ledger,
@@ -131,7 +130,6 @@ struct Picked<'a> {
     entry: &'a Entry,
 }
 
-/// The one entry that is meant.
 fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Result<Picked<'a>, Problem> {
     let Target { kind, namespace, name } = &args.target;
     let wanted = |read: &&LedgerRead| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
@@ -157,10 +155,8 @@ fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Re
                 format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
             };
             let each: Vec<String> = many.iter().map(each).collect();
-            return Err(Problem::Usage {
-                message: format!("{} may be any of {}: {}", args.target, each.len(), each.join(", ")),
-                remedy: Some("Name one of them.".to_owned()),
-            });
+            let message = format!("{} may be any of {}: {}", args.target, each.len(), each.join(", "));
+            return Err(Problem::usage(message).with_remedy("Name one of them."));
         }
     };
     let entries: Vec<&Entry> =
@@ -170,10 +166,9 @@ fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Re
         several => {
             let each: Vec<String> =
                 several.iter().map(|e| format!("--uid={} ({})", plain(&e.uid), e.state)).collect();
-            Err(Problem::Usage {
-                message: format!("{} has {} entries: {}", handle(&claim.key), several.len(), each.join(", ")),
-                remedy: Some("Name one of them.".to_owned()),
-            })
+            let (key, count) = (handle(&claim.key), several.len());
+            Err(Problem::usage(format!("{key} has {count} entries: {}", each.join(", ")))
+                .with_remedy("Name one of them."))
         }
     }
 }
@@ -182,16 +177,13 @@ fn nothing(all: &[LedgerRead], args: &ReleaseArgs, installation: &str) -> Proble
     let unread = all.iter().filter(|read| read.ledger().is_none()).map(|read| plain(&read.lease));
     let unread: Vec<String> = unread.collect();
     let unread = if unread.is_empty() { String::new() } else { format!(" (unreadable: {})", few(&unread)) };
-    Problem::Other {
-        message: format!(
-            "{} holds nothing and waits for nothing in the ledgers of namespace {installation}{unread}",
-            args.target
-        ),
-        remedy: Some(
-            "`kubectl backup locks -o name` lists what can be released; -n chooses another installation."
-                .to_owned(),
-        ),
-    }
+    Problem::other(format!(
+        "{} holds nothing and waits for nothing in the ledgers of namespace {installation}{unread}",
+        args.target
+    ))
+    .with_remedy(
+        "`kubectl backup locks -o name` lists what can be released; -n chooses another installation.",
+    )
 }
 
 /// What a person should know before they decide, a line each.
@@ -201,10 +193,10 @@ fn facts(
     ledger: &Ledger,
     scope: &str,
     object: &Result<Option<Observed>, String>,
-    now: jiff::Timestamp,
+    now: Timestamp,
 ) -> Vec<String> {
     let touched = touches(&entry.footprint, scope);
-    let age = crate::print::locks::since(&entry.since, now);
+    let age = since(&entry.since, now);
     let note = if entry.note.is_empty() { String::new() } else { format!(" ({})", plain(&entry.note)) };
     let mut lines = vec![format!(
         "{} is {} in scope {} for {age}{note}, and touches {touched}.",
@@ -243,4 +235,54 @@ fn facts(
         turns => format!("After it, it is the turn of {}.", few(turns)),
     });
     lines
+}
+
+/// Bytes of a note that an Event takes.
+const NOTE_BYTES: usize = 1000;
+
+/// Creates an Event about the object; for a hold, which has none, about the ledger.
+async fn event(
+    session: &Session,
+    read: &LedgerRead,
+    key: &ObjectKey,
+    uid: &str,
+    note: &str,
+    now: Timestamp,
+) -> Result<(), Problem> {
+    let object = event_object(session, read, key, uid);
+    let namespace = object.namespace.clone().unwrap_or_default();
+    let event = Event {
+        metadata: ObjectMeta {
+            generate_name: Some("forced-release-".to_owned()),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        action: Some("Release".to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(note[..note.floor_char_boundary(NOTE_BYTES)].to_owned()),
+        reason: Some("ForcedRelease".to_owned()),
+        regarding: Some(object),
+        reporting_controller: Some(FIELD_MANAGER.to_owned()),
+        reporting_instance: Some(FIELD_MANAGER.to_owned()),
+        type_: Some("Warning".to_owned()),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(session.client.clone(), &namespace);
+    session
+        .call(About::of::<Event>("create", ""), api.create(&PostParams::default(), &event))
+        .await
+        .map(|_| ())
+}
+
+/// The object; the ledger where there is none, or its kind is not known.
+fn event_object(session: &Session, read: &LedgerRead, key: &ObjectKey, uid: &str) -> ObjectReference {
+    let object = reference(&read.profile, key, uid).filter(|_| read.known);
+    object.unwrap_or_else(|| ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(session.namespace.clone()),
+        name: Some(read.lease.clone()),
+        uid: Some(read.lease_uid.clone()),
+        ..ObjectReference::default()
+    })
 }

@@ -1,44 +1,40 @@
 //! What is new in the text of a log that is read again and again while it grows. Pure.
 
-/// So much of a log's beginning tells it from another: its first line says when it began (bytes).
+/// So much of a log's beginning distinguishes it from another: its first line says when it began (bytes).
 const HEAD: usize = 128;
 
-/// How much of a log is shown already.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub(crate) struct Tail {
     head: Vec<u8>,
     shown: u64,
 }
 
 /// One reading of the log, from its first byte.
 #[derive(Debug)]
-pub struct Reading<'a> {
+pub(crate) struct LogReading<'a> {
     tail: &'a mut Tail,
     /// Bytes that were shown before and are still to come; none before the beginning is known.
     skip: Option<u64>,
 }
 
-/// What a piece of the text holds.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// What is left of it is new.
+pub(crate) enum Piece {
     New,
     /// The same, of another log: the work has begun again.
-    Anew,
-    /// Too little to tell; to be shown with what comes next.
+    Restarted,
+    /// Too little to decide; to be shown with what comes next.
     Unknown,
 }
 
 impl Tail {
-    /// The next reading.
-    pub fn read(&mut self) -> Reading<'_> {
-        Reading { tail: self, skip: None }
+    pub(crate) fn read(&mut self) -> LogReading<'_> {
+        LogReading { tail: self, skip: None }
     }
 }
 
-impl Reading<'_> {
+impl LogReading<'_> {
     /// Takes what is known already off a piece, and counts what is left as shown.
-    pub fn take(&mut self, text: &mut Vec<u8>, is_last: bool) -> Piece {
+    pub(crate) fn take(&mut self, text: &mut Vec<u8>, is_last: bool) -> Piece {
         let mut piece = Piece::New;
         if self.skip.is_none() {
             if text.len() < HEAD && !is_last {
@@ -46,7 +42,7 @@ impl Reading<'_> {
             }
             let both = self.tail.head.len().min(text.len());
             if self.tail.head[..both] != text[..both] {
-                piece = Piece::Anew;
+                piece = Piece::Restarted;
                 self.tail.shown = 0;
             }
             self.tail.head = text[..text.len().min(HEAD)].to_vec();
@@ -58,8 +54,7 @@ impl Reading<'_> {
         piece
     }
 
-    /// So much is shown now.
-    pub fn shown(&mut self, bytes: usize) {
+    pub(crate) fn shown(&mut self, bytes: usize) {
         self.tail.shown += bytes as u64;
     }
 }
@@ -70,7 +65,7 @@ mod tests {
 
     /// Reads a log that comes in pieces of this size; what is shown, and whether it is another log.
     fn reads(tail: &mut Tail, log: &str, size: usize) -> (String, bool) {
-        let (mut shown, mut anew, mut text, mut reading) = (Vec::new(), false, Vec::new(), tail.read());
+        let (mut shown, mut restarted, mut text, mut reading) = (Vec::new(), false, Vec::new(), tail.read());
         let mut pieces: Vec<&[u8]> = log.as_bytes().chunks(size).collect();
         pieces.push(&[]);
         let last = pieces.len() - 1;
@@ -78,17 +73,17 @@ mod tests {
             text.extend_from_slice(piece);
             match reading.take(&mut text, at == last) {
                 Piece::Unknown => continue,
-                Piece::Anew => anew = true,
+                Piece::Restarted => restarted = true,
                 Piece::New => {}
             }
             reading.shown(text.len());
             shown.append(&mut text);
         }
-        (String::from_utf8(shown).unwrap(), anew)
+        (String::from_utf8(shown).unwrap(), restarted)
     }
 
     #[test]
-    fn of_a_log_that_grows_each_byte_is_shown_once_and_another_log_from_its_beginning() {
+    fn each_byte_of_a_growing_log_is_shown_once() {
         let line = |n: usize| format!("time={n} {}\n", "working on something ".repeat(3));
         let log = |from: usize, lines: usize| (from..from + lines).map(line).collect::<String>();
         for size in [1, 7, 100, 100_000] {

@@ -3,32 +3,24 @@
 use serde::Serialize;
 
 use super::{EntryView, LockList, ScopeView};
-use crate::view::description::API_VERSION;
+use crate::view::API_VERSION;
 
 /// A ledger, or one entry of it: as it is now, or as it was last if it is gone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LockChange {
-    /// The version of the document.
-    pub api_version: &'static str,
-    /// Always `LockChange`.
-    pub kind: &'static str,
-    /// Namespace of the ledger.
-    pub namespace: String,
-    /// Its scope.
-    pub scope: String,
-    /// Whether it is gone.
-    pub gone: bool,
-    /// What it is about.
+pub(crate) struct LockChange {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) scope: String,
+    pub(crate) gone: bool,
     #[serde(flatten)]
-    pub what: What,
+    pub(crate) what: What,
 }
 
-/// What a line is about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum What {
-    /// The ledger itself.
+pub(crate) enum What {
     Ledger {
         /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost.
         status: String,
@@ -53,14 +45,13 @@ impl LockChange {
     }
 
     /// The word that `locks release` takes; of a ledger its scope.
-    pub fn handle(&self) -> String {
+    pub(crate) fn handle(&self) -> String {
         match &self.what {
             What::Ledger { .. } => self.scope.clone(),
             What::Entry(entry) => entry.handle(),
         }
     }
 
-    /// Whether two lines are about the same.
     fn is_of(&self, other: &Self) -> bool {
         let is_same = match (&self.what, &other.what) {
             (What::Ledger { .. }, What::Ledger { .. }) => true,
@@ -72,7 +63,7 @@ impl LockChange {
 }
 
 /// A line for each ledger, and each of its entries.
-pub fn lines(list: &LockList) -> Vec<LockChange> {
+pub(crate) fn lines(list: &LockList) -> Vec<LockChange> {
     let of_scope = |scope: &ScopeView| {
         let ledger = What::Ledger { status: scope.status.clone(), problem: scope.problem.clone() };
         let entries = scope.entries.iter().map(|entry| What::Entry(Box::new(entry.clone())));
@@ -83,7 +74,7 @@ pub fn lines(list: &LockList) -> Vec<LockChange> {
 }
 
 /// Lines that are gone; and those that are new, or not what they were.
-pub fn changes(before: &[LockChange], now: &[LockChange]) -> Vec<LockChange> {
+pub(crate) fn changes(before: &[LockChange], now: &[LockChange]) -> Vec<LockChange> {
     let is_gone = |line: &&LockChange| !now.iter().any(|other| other.is_of(line));
     let gone = before.iter().filter(is_gone).map(|line| LockChange { gone: true, ..line.clone() });
     let new = now.iter().filter(|line| !before.contains(line)).cloned();

@@ -3,8 +3,8 @@ use serde_json::Value;
 
 use super::*;
 
-fn found(ledger: Ledger) -> Found {
-    Found {
+fn found(ledger: Ledger) -> FoundLedger {
+    FoundLedger {
         namespace: "velero".to_owned(),
         scope: VELERO_SCOPE.to_owned(),
         lease: "backup-lock-velero".to_owned(),
@@ -13,7 +13,7 @@ fn found(ledger: Ledger) -> Found {
     }
 }
 
-fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> Seen {
+fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> UnendedObject {
     let object = Observed {
         key: ObjectKey::new(kind, "velero", name),
         uid: uid.to_owned(),
@@ -26,7 +26,7 @@ fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> Seen {
         created: "2026-11-03T05:00:00Z".to_owned(),
         spec: Value::Null,
     };
-    Seen { object, footprint }
+    UnendedObject { object, footprint }
 }
 
 fn shop() -> Footprint {
@@ -100,21 +100,21 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     let mut object = seen(ObjectKind::Backup, evil, evil, Footprint::namespaces([evil]));
     object.object.scope = Some(evil.to_owned());
     object.object.phase = evil.to_owned();
-    let damaged = Found {
+    let damaged = FoundLedger {
         ledger: Err(Damage { status: "Unreadable", problem: evil.to_owned(), remedy: String::new() }),
         ..found.clone()
     };
     let list = locks("velero", &[found, damaged], &[object], Vec::new(), None);
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let how = crate::print::locks::How { wide: true, headers: true, namespaces: false };
-    let text = crate::print::locks::text(&list, how, now, crate::print::style::Style::new(false)).unwrap();
+    let how = screen::Shown { wide: true, headers: true, namespaces: false };
+    let text = screen::text(&list, how, now, crate::print::Style::new(false)).unwrap();
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     assert_eq!(list.scopes[0].unclaimed.len(), 1);
 }
 
 #[test]
 fn velero_comes_first_and_one_scope_can_be_chosen() {
-    let of = |scope: &str| Found { scope: scope.to_owned(), ..found(Ledger::default()) };
+    let of = |scope: &str| FoundLedger { scope: scope.to_owned(), ..found(Ledger::default()) };
     let all = [of("percona-ps/db/b"), of("percona-ps/db/a"), of(VELERO_SCOPE)];
     let names = |only: Option<&str>| -> Vec<String> {
         locks("velero", &all, &[], Vec::new(), only).scopes.into_iter().map(|scope| scope.scope).collect()

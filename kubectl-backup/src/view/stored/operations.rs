@@ -5,67 +5,59 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    print::{style::Tone, table::plain},
-    view::description::API_VERSION,
+    print::{Style, Tone, plain, table},
+    view::{
+        API_VERSION,
+        table_kind::{age, dash},
+    },
 };
 
 /// The document that `operations -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OperationList {
-    /// [`API_VERSION`].
-    pub api_version: &'static str,
-    /// `OperationList`.
-    pub kind: &'static str,
-    /// Of which backup or restore.
-    pub of: String,
+pub(crate) struct OperationList {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) of: String,
     /// Failed ones, then those that run, then the others.
-    pub items: Vec<OperationView>,
+    pub(crate) items: Vec<OperationView>,
 }
 
 impl OperationList {
-    /// Of the backup or restore of this name.
-    pub fn new(of: &str, items: Vec<OperationView>) -> Self {
+    pub(crate) fn new(of: &str, items: Vec<OperationView>) -> Self {
         Self { api_version: API_VERSION, kind: "OperationList", of: of.to_owned(), items }
     }
 }
 
-/// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OperationView {
+pub(crate) struct OperationView {
     /// What it was started for: `plural.group namespace/name`.
-    pub item: String,
-    /// The action that started it.
-    pub action: String,
+    pub(crate) item: String,
+    pub(crate) action: String,
     /// What the action calls it.
-    pub id: String,
+    pub(crate) id: String,
     /// New, InProgress, Completed or Failed, as the server wrote it.
-    pub phase: String,
-    /// How it stands.
+    pub(crate) phase: String,
     #[serde(skip)]
-    pub tone: Tone,
-    /// Units done.
-    pub done: i64,
-    /// Units in all; 0 if nobody has said so.
-    pub total: i64,
-    /// What a unit is.
-    pub units: String,
-    /// What its action says of it.
-    pub description: String,
+    pub(crate) tone: Tone,
+    pub(crate) done: i64,
+    /// Units in all; 0 where the action does not say.
+    pub(crate) total: i64,
+    pub(crate) units: String,
+    pub(crate) description: String,
     /// Why it failed; while it runs, what went wrong last.
-    pub error: String,
-    /// When it was started.
-    pub created: Option<Timestamp>,
+    pub(crate) error: String,
+    pub(crate) created: Option<Timestamp>,
     /// When it began, as its action says.
-    pub started: Option<Timestamp>,
+    pub(crate) started: Option<Timestamp>,
     /// When that was last true, as its action says.
-    pub updated: Option<Timestamp>,
+    pub(crate) updated: Option<Timestamp>,
 }
 
 impl OperationView {
     /// "3 of 10 bytes", "3 bytes", or nothing.
-    pub fn progress(&self) -> String {
+    pub(crate) fn progress(&self) -> String {
         let text = match (self.done, self.total) {
             (0, 0) => return String::new(),
             (done, 0) => format!("{done} {}", self.units),
@@ -75,18 +67,17 @@ impl OperationView {
     }
 
     /// Why it failed, or else what its action says.
-    pub fn remark(&self) -> &str {
+    pub(crate) fn remark(&self) -> &str {
         if self.error.is_empty() { &self.description } else { &self.error }
     }
 
-    /// Whether it is over.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.tone, Tone::Good | Tone::Bad)
     }
 }
 
 /// Failed ones, then those that run, then the others; the oldest first.
-pub fn views<O: Operation>(operations: &[O]) -> Vec<OperationView> {
+pub(crate) fn views<O: Operation>(operations: &[O]) -> Vec<OperationView> {
     let mut all: Vec<OperationView> = operations.iter().map(view).collect();
     let rank = |operation: &OperationView| match operation.tone {
         Tone::Bad => 0,
@@ -119,6 +110,37 @@ fn view<O: Operation>(operation: &O) -> OperationView {
         started: status.started,
         updated: status.updated,
     }
+}
+
+const HEADERS: [&str; 9] = ["ITEM", "ACTION", "PHASE", "PROGRESS", "AGE", "HEARD", "REMARK", "ID", "STARTED"];
+const NARROW: usize = 7;
+
+/// The lines of a table, its header first; HEARD is how long ago an action has last said something.
+pub(crate) fn lines(
+    operations: &[OperationView],
+    wide: bool,
+    now: Timestamp,
+    style: Style,
+) -> std::io::Result<Vec<String>> {
+    let columns = if wide { HEADERS.len() } else { NARROW };
+    let rows: Vec<Vec<String>> =
+        operations.iter().map(|one| row(one, now, style).into_iter().take(columns).collect()).collect();
+    Ok(table(Some(&HEADERS[..columns]), &rows)?.lines().map(|line| format!("{line}\n")).collect())
+}
+
+fn row(operation: &OperationView, now: Timestamp, style: Style) -> Vec<String> {
+    let or_dash = |text: String| if text.is_empty() { dash() } else { text };
+    vec![
+        operation.item.clone(),
+        operation.action.clone(),
+        style.tone(operation.tone, &operation.phase),
+        or_dash(operation.progress()),
+        age(operation.created, now),
+        age(operation.updated, now),
+        or_dash(operation.remark().to_owned()),
+        operation.id.clone(),
+        operation.started.map_or_else(dash, |at| at.to_string()),
+    ]
 }
 
 #[cfg(test)]

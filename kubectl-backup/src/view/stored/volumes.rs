@@ -2,30 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::print::table::plain;
+use crate::print::plain;
 
-/// One volume, as people want to see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VolumeView {
+pub(crate) struct VolumeView {
     /// `namespace/claim`, or the name of the volume where no claim is known.
-    pub claim: String,
+    pub(crate) claim: String,
     /// How its data was saved or brought back: `CSI snapshot`, for example; empty if it was not.
-    pub method: String,
-    /// Whether that has succeeded; nothing where nobody has said so.
-    pub succeeded: Option<bool>,
-    /// Bytes; 0 if nobody has said so.
-    pub size: i64,
+    pub(crate) method: String,
+    /// Whether that has succeeded, where the file says so.
+    pub(crate) succeeded: Option<bool>,
+    /// Bytes; 0 where the file does not say.
+    pub(crate) size: i64,
     /// What the storage system calls the snapshot.
-    pub handle: String,
-    /// Why its data was left out.
-    pub skipped: Option<String>,
+    pub(crate) handle: String,
+    pub(crate) skipped: Option<String>,
 }
 
 /// An entry of the file, as far as it matters here. Those of backups and of restores differ in a few names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Entry {
+pub(crate) struct Entry {
     pvc_name: Option<String>,
     pvc_namespace: Option<String>,
     pv_name: Option<String>,
@@ -81,7 +79,7 @@ impl From<Entry> for VolumeView {
 }
 
 /// "2 by CSI snapshot, 1 failed, 3 without their data".
-pub fn summary(volumes: &[VolumeView]) -> String {
+pub(crate) fn summary(volumes: &[VolumeView]) -> String {
     let mut methods: Vec<(&str, usize)> = Vec::new();
     let (mut failed, mut without) = (0, 0);
     for volume in volumes {

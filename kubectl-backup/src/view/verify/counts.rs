@@ -6,22 +6,21 @@ use backup_core::{
     results::Results,
 };
 
-use crate::view::stored::{contents::ResourceList, volumes::VolumeView};
+use crate::view::{ResourceList, stored::volumes::VolumeView};
 
 fn difference(what: &str, status: i64, file: usize) -> Option<String> {
     let same = usize::try_from(status).is_ok_and(|status| status == file);
     (!same).then(|| format!("the status of the backup says {status} {what}, the file has {file}"))
 }
 
-/// Items by name.
-pub fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
+pub(crate) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
     let listed = list.values().map(Vec::len).sum();
     let progress = backup.status.progress.as_ref();
     progress.and_then(|progress| difference("items", progress.items_backed_up, listed)).into_iter().collect()
 }
 
 /// Errors and warnings. A Velero server counts operations that failed as errors, and does not write them into the file.
-pub fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
+pub(crate) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     let (errors, warnings) = (results.errors(), results.warnings());
     let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
     let count = |number: i64| usize::try_from(number).unwrap_or_default();
@@ -30,7 +29,7 @@ pub fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
 }
 
 /// Operations, and that all of them have ended.
-pub fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
+pub(crate) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
     let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
     let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
     [
@@ -49,15 +48,15 @@ pub fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<
 }
 
 /// Volumes: each CSI snapshot that was completed has an entry. There may be more, of those that failed or were moved.
-pub fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
+pub(crate) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
     let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
     let completed = status.csi_volume_snapshots_completed;
-    let told = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
-    if told { Vec::new() } else { difference("CSI snapshots", completed, entries).into_iter().collect() }
+    let is_enough = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
+    if is_enough { Vec::new() } else { difference("CSI snapshots", completed, entries).into_iter().collect() }
 }
 
 /// Native snapshots, of which the file has so many.
-pub fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
+pub(crate) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
     difference("native snapshots", status.volume_snapshots_attempted, count).into_iter().collect()
 }
 
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_and_files_that_agree_are_no_finding_and_others_are_told_with_both_counts() {
+    fn differing_counts_are_findings_that_name_both() {
         let operation = |phase: &str| json!({ "spec": {}, "status": { "phase": phase } });
         let all: Vec<BackupOperation> =
             serde_json::from_value(json!([operation("Completed"), operation("Failed")])).unwrap();

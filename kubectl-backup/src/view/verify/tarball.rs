@@ -12,14 +12,14 @@ use backup_store::{
 };
 use serde::Deserialize;
 
-use crate::{print::table::plain, view::stored::contents::ResourceList};
+use crate::{print::plain, view::ResourceList};
 
-/// Names that a sentence tells; the others are counted.
+/// Names in a sentence; the others are counted.
 const NAMED: usize = 5;
 
 /// The items of a tarball, by `group/version/Kind namespace/name`. Holds the names, and nothing of what is in the items.
 #[derive(Debug, Default)]
-pub struct Tarball {
+pub(crate) struct Tarball {
     items: HashMap<String, Forms>,
     version: Option<String>,
     unreadable: Names,
@@ -49,8 +49,8 @@ struct Metadata {
     namespace: Option<String>,
 }
 
-/// Reads a tarball to its end. Errors: it can't be read; the sentence says where.
-pub fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
+/// Reads a tarball to its end. Errors: it cannot be read; the sentence says where.
+pub(crate) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
     let mut tarball = Tarball::default();
     walk(&format!("the tarball of {name}"), source, |entry, json| {
         tarball.see(entry, json);
@@ -89,13 +89,13 @@ impl Tarball {
     }
 
     /// "4812 items of 31 types".
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
         format!("{} items of {} types", self.items.len(), types.len())
     }
 
     /// What is wrong with it, each a sentence. What an error of the backup names may be missing.
-    pub fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
+    pub(crate) fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
         let version = match &self.version {
             Some(_) => None,
             None => Some("it does not say which version its layout has (metadata/version)".to_owned()),
@@ -138,7 +138,7 @@ impl Tarball {
     }
 }
 
-/// The words of all errors. A Velero server lists an item before it saves it, and tells an error that names it if it could not.
+/// The words of all errors. A Velero server lists an item before it saves it, and reports an error that names it if it could not.
 fn words(results: &Results) -> HashSet<&str> {
     let errors = &results.errors;
     let all = errors.velero.iter().chain(&errors.cluster).chain(errors.namespaces.values().flatten());
@@ -171,7 +171,6 @@ impl Names {
         sorted
     }
 
-    /// None for no names.
     fn sentence(&self, one: &str, many: &str) -> Option<String> {
         let named = self.first.join(", ");
         match self.count - self.first.len() {

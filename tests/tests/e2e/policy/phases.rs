@@ -1,21 +1,19 @@
 //! The phase of an engine's object is its controller's to write; a glass can be broken, by those who may, for a reason.
 
 use anyhow::{Context as _, ensure};
-use backup_tests::World;
+use backup_tests::{
+    World,
+    people::{BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused},
+};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use super::{
-    cast::{BREAKER, CONTROLLER, Cast, EDITOR, OPERATOR, WEBHOOK, refused},
-    object,
-};
-
 crate::tests! {
     the_phase_of_an_object_is_its_controllers_to_move,
-    what_arrives_ended_or_new_passes_and_what_arrives_at_work_does_not,
+    objects_arrive_new_or_ended_and_never_at_work,
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
@@ -26,7 +24,7 @@ const KINDS: [&str; 2] = ["Backup", "Restore"];
 const REASON: &str = "backup-lock/break-glass";
 
 async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     // From, to, and whether anybody may.
     let table = [
         ("", "New", true),
@@ -72,10 +70,8 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
     Ok(())
 }
 
-async fn what_arrives_ended_or_new_passes_and_what_arrives_at_work_does_not(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     for kind in KINDS {
         let theirs = cast.objects(EDITOR, kind).await?;
@@ -99,7 +95,7 @@ async fn what_arrives_ended_or_new_passes_and_what_arrives_at_work_does_not(
 }
 
 async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     for kind in KINDS {
         let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
         for at in ["", "InProgress", "Completed"] {
@@ -122,7 +118,7 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
 }
 
 async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
@@ -146,7 +142,7 @@ async fn a_work_finalizer_is_taken_off_by_the_controller(world: &mut World) -> a
 }
 
 async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     for kind in KINDS {
         let ours = cast.objects(CONTROLLER, kind).await?;
         stored(&ours, kind, "broken", "InProgress").await?;
@@ -189,7 +185,7 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
 async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+    let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
     let reason = |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
     let post = PostParams { dry_run: true, ..PostParams::default() };
@@ -214,8 +210,11 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         editor.create(&post, &new).await.context("arrives ended")?;
     }
     // In other namespaces as well: their Backups are guarded, too.
-    let elsewhere: Api<DynamicObject> =
-        Api::namespaced_with(cast.client(OPERATOR).await?, "elsewhere", &super::cast::velero("Backup"));
+    let elsewhere: Api<DynamicObject> = Api::namespaced_with(
+        cast.client(OPERATOR).await?,
+        "elsewhere",
+        &backup_tests::people::velero("Backup"),
+    );
     let mut new = with_phase("Backup", "reasoned", "")?;
     new.metadata.annotations = Some([(REASON.to_owned(), "mine".to_owned())].into());
     cast.grant("elsewhere", &[OPERATOR]).await?;

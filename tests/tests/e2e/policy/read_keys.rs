@@ -3,26 +3,20 @@
 use backup_core::labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
 use backup_tests::{
     World,
+    people::{EDITOR, People, SOON, object, refused},
     wait::{Probe, eventually},
 };
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{
-    cast::{Cast, EDITOR, SOON, refused},
-    object,
-};
-
 crate::tests! {
-    nobody_puts_a_key_of_their_own_into_the_request_of_somebody_else,
+    a_key_cannot_be_put_into_the_request_of_another_person,
 }
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
 
-async fn nobody_puts_a_key_of_their_own_into_the_request_of_somebody_else(
-    world: &mut World,
-) -> anyhow::Result<()> {
-    let cast = Cast::of(world).await?;
+async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
     let requests = cast.objects(EDITOR, "DownloadRequest").await?;
     let annotated = |name: &str, value: Value| json!({ "metadata": { "annotations": { name: value } } });
     let target = json!({ "spec": { "target": { "kind": "BackupLog", "name": "nightly" } } });

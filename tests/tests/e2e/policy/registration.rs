@@ -8,8 +8,9 @@ use backup_tests::{
     binaries::root,
     install::{self, NAMESPACE},
     naive::NaiveWebhook,
+    people::{CONTROLLER, SOON, velero},
     pki::Pki,
-    wait::{eventually, when},
+    wait::{eventually, gone, when},
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
 use kube::{
@@ -18,8 +19,6 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-
-use super::cast::{CONTROLLER, SOON, velero};
 
 crate::tests! {
     only_what_may_begin_or_grow_is_asked_about,
@@ -157,7 +156,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut Wor
 
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces.delete("goes-with-its-backups", &DeleteParams::background()).await?;
-    backup_tests::app::gone(&namespaces, "goes-with-its-backups").await?;
+    gone(&namespaces, "goes-with-its-backups").await?;
     asked.end().await?;
     for name in ["down-completed", "down-synced"] {
         here.delete(name, &DeleteParams::default()).await?;

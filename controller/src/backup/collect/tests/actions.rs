@@ -2,7 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
+    backup::{BackupActionOutput, BackupItemAction},
+};
 use backup_core::api::Backup;
+use backup_runtime::leader::Leadership;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -15,13 +20,9 @@ use super::{
     },
     harness::{Outcome, Setup, cluster, collect_by, item},
 };
-use crate::{
-    backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, ItemId, OperationProgress},
-    operations::executing::Earlier,
-    runtime::leader::Leadership,
-};
+use crate::operations::executing::Earlier;
 
-type Act = dyn Fn(&Value) -> Result<Executed, String> + Send + Sync;
+type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
 
 /// An action made of a function; remembers the names of what it saw.
 pub(super) struct Scripted {
@@ -34,13 +35,13 @@ pub(super) struct Scripted {
 pub(super) fn action(
     name: &'static str,
     resource: &str,
-    act: impl Fn(&Value) -> Result<Executed, String> + Send + Sync + 'static,
+    act: impl Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync + 'static,
 ) -> Arc<Scripted> {
     let applies_to = AppliesTo { included_resources: vec![resource.to_owned()], ..AppliesTo::default() };
     Arc::new(Scripted { name, applies_to, act: Box::new(act), saw: Mutex::default() })
 }
 
-impl BackupItemAction for Scripted {
+impl ItemAction for Scripted {
     fn name(&self) -> &str {
         self.name
     }
@@ -48,12 +49,18 @@ impl BackupItemAction for Scripted {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies_to
     }
+}
 
+impl BackupItemAction for Scripted {
     fn is_executed_once(&self) -> bool {
         self.name == "x/starts"
     }
 
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
+    fn execute<'a>(
+        &'a self,
+        item: &'a Value,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
         self.saw.lock().unwrap().push(item["metadata"]["name"].as_str().unwrap().to_owned());
         let executed = (self.act)(item).map_err(|reason| {
             let action = self.name.to_owned();
@@ -87,15 +94,15 @@ fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
     }
 }
 
-fn asks_for(ids: Vec<ItemId>) -> impl Fn(&Value) -> Result<Executed, String> + Send + Sync {
-    move |_| Ok(Executed { additional: ids.clone(), ..Executed::default() })
+fn asks_for(ids: Vec<ItemId>) -> impl Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync {
+    move |_| Ok(BackupActionOutput { additional: ids.clone(), ..BackupActionOutput::default() })
 }
 
 fn changes(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Box<Act> {
     Box::new(move |item| {
         let mut item = item.clone();
         change(&mut item);
-        Ok(Executed { item: Some(item), ..Executed::default() })
+        Ok(BackupActionOutput { item: Some(item), ..BackupActionOutput::default() })
     })
 }
 
@@ -115,7 +122,7 @@ async fn an_item_passes_its_actions_in_the_order_of_their_names_and_each_sees_wh
     let second = action("b/second", "pods", |item| {
         let mut item = item.clone();
         item["step"] = json!(item["step"].as_i64().unwrap() * 10);
-        Ok(Executed { item: Some(item), ..Executed::default() })
+        Ok(BackupActionOutput { item: Some(item), ..BackupActionOutput::default() })
     });
     let outcome = collect_by(spec(), pods(&["p"]), vec![second, first]).await;
     let (name, pod) = &outcome.sink.items[0];
@@ -154,7 +161,7 @@ async fn a_row_of_items_that_never_ends_is_cut() {
     let next = |item: &Value| {
         let name = item["metadata"]["name"].as_str().unwrap();
         let additional = vec![id("configmaps", "a", &format!("{name}x"))];
-        Ok(Executed { additional, ..Executed::default() })
+        Ok(BackupActionOutput { additional, ..BackupActionOutput::default() })
     };
     let fault = |path: &str, _: &Params| {
         let name = path.strip_prefix("/api/v1/namespaces/a/configmaps/")?;
@@ -191,7 +198,7 @@ async fn what_does_not_exist_is_a_warning_and_what_can_not_be_read_an_error_of_t
 async fn an_action_that_fails_costs_its_item_and_nothing_else() {
     let fails = action("x/fails", "pods", |item| match item["metadata"]["name"].as_str() {
         Some("bad") => Err("no disk".to_owned()),
-        _ => Ok(Executed::default()),
+        _ => Ok(BackupActionOutput::default()),
     });
     let outcome = collect_by(spec(), pods(&["bad", "good"]), vec![fails]).await;
     assert!(outcome.names().contains(&"pods/a/good") && !outcome.names().contains(&"pods/a/bad"));
@@ -212,7 +219,11 @@ async fn filters_hold_for_what_comes_along_unless_the_action_says_that_it_must()
                 item["metadata"]["annotations"]["backup.velero.io/must-include-additional-items"] =
                     json!("true");
             }
-            Ok(Executed { item: Some(item), additional: ids.clone(), ..Executed::default() })
+            Ok(BackupActionOutput {
+                item: Some(item),
+                additional: ids.clone(),
+                ..BackupActionOutput::default()
+            })
         });
         let mut excluded = item("b", "one");
         excluded["metadata"]["labels"] = json!({ "velero.io/exclude-from-backup": "true" });
@@ -248,7 +259,11 @@ async fn an_item_that_an_action_marks_is_left_out() {
 async fn operations_are_announced_before_and_told_after_and_handed_back() {
     let starts = action("x/starts", "pods", |_| {
         let after_operation = vec![id("configmaps", "a", "one")];
-        Ok(Executed { operation: Some("op-1".to_owned()), after_operation, ..Executed::default() })
+        Ok(BackupActionOutput {
+            operation: Some("op-1".to_owned()),
+            after_operation,
+            ..BackupActionOutput::default()
+        })
     });
     let outcome = collect_by(spec(), pods(&["p"]), vec![starts]).await;
     assert_eq!(outcome.told, ["x/starts may act on p", "x/starts started op-1 on p"]);
@@ -258,9 +273,9 @@ async fn operations_are_announced_before_and_told_after_and_handed_back() {
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-async fn after(earlier: Earlier<Executed>) -> (Outcome, Arc<Scripted>) {
+async fn after(earlier: Earlier<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
-        Ok(Executed { operation: Some("again".to_owned()), ..Executed::default() })
+        Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })
     });
     let earlier = [("p".to_owned(), earlier)].into();
     let setup = Setup {
@@ -277,7 +292,7 @@ async fn after(earlier: Earlier<Executed>) -> (Outcome, Arc<Scripted>) {
 async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
     let mut changed = item("a", "p");
     changed["metadata"]["labels"] = json!({ "was": "changed" });
-    let executed = Executed {
+    let executed = BackupActionOutput {
         item: Some(changed),
         operation: Some("op-1".to_owned()),
         additional: vec![id("configmaps", "a", "two")],

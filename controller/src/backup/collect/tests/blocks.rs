@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, ItemId,
+    backup::{BackupActionOutput, ItemBlockAction},
+};
 use backup_core::api::Backup;
+use backup_runtime::leader::Leadership;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -11,19 +16,12 @@ use super::{
     super::{Reins, fake::Api},
     harness::{Outcome, Setup, cluster, item},
 };
-use crate::{
-    backup::{
-        action::{ActionError, AppliesTo, Executed, ItemId},
-        block_action::ItemBlockAction,
-        hooks::{exec::ExecError, fake::FakePods},
-    },
-    runtime::leader::Leadership,
-};
+use crate::backup::hooks::{exec::ExecError, fake::FakePods};
 
 /// Says of ConfigMaps what is written on them.
 struct Together(AppliesTo);
 
-impl ItemBlockAction for Together {
+impl ItemAction for Together {
     fn name(&self) -> &'static str {
         "x/together"
     }
@@ -31,7 +29,9 @@ impl ItemBlockAction for Together {
     fn applies_to(&self) -> &AppliesTo {
         &self.0
     }
+}
 
+impl ItemBlockAction for Together {
     fn related<'a>(
         &'a self,
         item: &'a Value,
@@ -39,7 +39,7 @@ impl ItemBlockAction for Together {
     ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
         let related = match item["with"].as_str() {
             Some("error") => {
-                Err(ActionError::Passing { action: "x/together".into(), reason: "no idea".into() })
+                Err(ActionError::Retryable { action: "x/together".into(), reason: "no idea".into() })
             }
             with => Ok(with.into_iter().map(|name| id("pods", name)).collect()),
         };
@@ -111,7 +111,7 @@ async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_a
         let claims = volumes.iter().map(|volume| {
             id("persistentvolumeclaims", volume["persistentVolumeClaim"]["claimName"].as_str().unwrap())
         });
-        Ok(Executed { additional: claims.collect(), ..Executed::default() })
+        Ok(BackupActionOutput { additional: claims.collect(), ..BackupActionOutput::default() })
     })];
     let outcome = collect(setup).await;
     assert_eq!(

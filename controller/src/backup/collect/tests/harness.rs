@@ -2,27 +2,26 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use backup_actions::{
+    ActionSet, ItemId,
+    backup::{self, BackupActionOutput, BackupItemAction, ItemBlockAction},
+};
 use backup_core::{
     api::{Backup, BackupSpec, common::HookStatus},
     resources::{ResourceFilter, ResourceType},
 };
+use backup_runtime::leader::Leadership;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{fake::Api, operations::Done, *};
 use crate::{
-    backup::{
-        action::{BackupItemAction, Executed, ItemId},
-        actions::blocks,
-        block_action::ItemBlockAction,
-        hooks::{
-            Owed,
-            fake::{FakePods, Kept as Notebook},
-        },
+    backup::hooks::{
+        Owed,
+        fake::{FakePods, Kept as Notebook},
     },
     operations::executing::{Earlier, Operations},
-    runtime::leader::Leadership,
 };
 
 /// Keeps what it is given: path and object.
@@ -144,7 +143,7 @@ pub struct Setup {
     pub live: Vec<String>,
     pub page_size: Option<u32>,
     /// What an earlier try has made of items, by their names.
-    pub earlier: HashMap<String, Earlier<Executed>>,
+    pub earlier: HashMap<String, Earlier<BackupActionOutput>>,
 }
 
 impl Setup {
@@ -171,10 +170,12 @@ impl Setup {
         let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
         let types = Types::choose(served.types(), &filter);
         let (client, api) = api.client();
-        let mut actions = Actions::of(actions, Vec::new(), &|name| served.resolve(name));
+        let resolve = |name: &str| served.resolve(name);
+        let items = backup::ordered(actions, Vec::new(), &resolve);
+        let mut actions = BackupActions { items, ..BackupActions::default() };
         if let Some(plugins) = blocks {
-            let resolve = |name: &str| served.resolve(name);
-            actions = actions.with_blocks(blocks::all(&client), plugins, &resolve);
+            let all = backup::built_in_blocks(&client).into_iter().chain(plugins);
+            actions.blocks = ActionSet::new("block action", all, &resolve);
         }
         let order = Order {
             definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
@@ -231,10 +232,10 @@ impl Setup {
 }
 
 /// Remembers what it was told; by item, what an earlier try has done.
-pub struct Told(pub Vec<String>, pub HashMap<String, Earlier<Executed>>);
+pub struct Told(pub Vec<String>, pub HashMap<String, Earlier<BackupActionOutput>>);
 
-impl Operations<Executed> for Told {
-    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier<Executed>> {
+impl Operations<BackupActionOutput> for Told {
+    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier<BackupActionOutput>> {
         self.1.get(&item.name).cloned()
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use backup_actions::{ItemId, backup::BackupActionOutput};
+use backup_runtime::leader::Leadership;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -9,13 +11,9 @@ use super::{
     super::{CollectError, fake::Api},
     harness::{Outcome, Setup, cluster, item},
 };
-use crate::{
-    backup::{
-        action::{Executed, ItemId},
-        halt::Reins,
-        hooks::{exec::ExecError, fake::FakePods},
-    },
-    runtime::leader::Leadership,
+use crate::backup::{
+    halt::Reins,
+    hooks::{exec::ExecError, fake::FakePods},
 };
 
 fn pod(name: &str, annotations: &Value) -> Value {
@@ -64,7 +62,7 @@ async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
             namespace: Some("a".to_owned()),
             name: "two".to_owned(),
         };
-        Ok(Executed { additional: vec![two], ..Executed::default() })
+        Ok(BackupActionOutput { additional: vec![two], ..BackupActionOutput::default() })
     })];
     let outcome = collect(setup).await;
     assert_eq!(outcome.names()[..3], ["configmaps/a/two", "pods/a/db", "pods/a/plain"]);
@@ -136,7 +134,7 @@ async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_s
         spec: spec(),
         api: with_pods(vec![frozen("db")]),
         pods: Arc::clone(&pods),
-        actions: vec![super::actions::action("x/any", "pods", |_| Ok(Executed::default()))],
+        actions: vec![super::actions::action("x/any", "pods", |_| Ok(BackupActionOutput::default()))],
         ..Setup::default()
     };
     let outcome = setup.collect(&reins).await;

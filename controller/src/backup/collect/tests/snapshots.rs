@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use backup_runtime::leader::Leadership;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -9,12 +10,9 @@ use super::{
     super::Reins,
     harness::{Outcome, Setup, cluster, item},
 };
-use crate::{
-    backup::{
-        hooks::fake::Kept,
-        natives::{Natives, Place, fake::Disks, noted::Noted},
-    },
-    runtime::leader::Leadership,
+use crate::backup::{
+    hooks::fake::Kept,
+    natives::{Natives, Place, fake::Disks, noted::Noted},
 };
 
 fn volume(name: &str, path: &str) -> Value {
@@ -45,12 +43,9 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
     });
     let bring = super::actions::action("x/volume", "persistentvolumeclaims", |claim| {
         let name = claim["spec"]["volumeName"].as_str().unwrap().to_owned();
-        let volume = crate::backup::action::ItemId {
-            group_resource: "persistentvolumes".into(),
-            namespace: None,
-            name,
-        };
-        Ok(crate::backup::action::Executed { additional: vec![volume], ..Default::default() })
+        let volume =
+            backup_actions::ItemId { group_resource: "persistentvolumes".into(), namespace: None, name };
+        Ok(backup_actions::backup::BackupActionOutput { additional: vec![volume], ..Default::default() })
     });
     let setup = Setup {
         spec: json!({ "includedResources": ["persistentvolumeclaims", "persistentvolumes"] }),

@@ -2,6 +2,10 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, OperationProgress,
+    backup::{BackupActionOutput, BackupItemAction},
+};
 use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
 use backup_store::{BackupFiles, ItemPath, LogFile, ResourceList, Results};
 use flate2::read::MultiGzDecoder;
@@ -9,7 +13,6 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::{
-    backup::action::{ActionError, AppliesTo, BackupItemAction, Executed, OperationProgress},
     operations::{call::Registry, kept},
     plugins::Host,
 };
@@ -28,7 +31,7 @@ impl Scripted {
     }
 }
 
-impl BackupItemAction for Scripted {
+impl ItemAction for Scripted {
     fn name(&self) -> &'static str {
         "test/scripted"
     }
@@ -36,9 +39,15 @@ impl BackupItemAction for Scripted {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies
     }
+}
 
-    fn execute<'a>(&'a self, _: &'a Value, _: &'a Backup) -> BoxFuture<'a, Result<Executed, ActionError>> {
-        Box::pin(async { Ok(Executed::default()) })
+impl BackupItemAction for Scripted {
+    fn execute<'a>(
+        &'a self,
+        _: &'a Value,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(async { Ok(BackupActionOutput::default()) })
     }
 
     fn progress<'a>(

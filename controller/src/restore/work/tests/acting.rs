@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, ItemId,
+    restore::{RestoreActionInput, RestoreWait},
+};
 use futures::future::BoxFuture;
 
 use super::*;
-use crate::{
-    backup::action::{ActionError, AppliesTo, ItemId},
-    restore::action::{Given, Wait},
-};
 
-type Act = dyn Fn(&str) -> Executed + Send + Sync;
+type Act = dyn Fn(&str) -> RestoreActionOutput + Send + Sync;
 
 /// An action on ConfigMaps, made of a function of their names.
 struct Scripted {
@@ -20,7 +20,7 @@ struct Scripted {
     asked: AtomicUsize,
 }
 
-fn action(act: impl Fn(&str) -> Executed + Send + Sync + 'static) -> Arc<Scripted> {
+fn action(act: impl Fn(&str) -> RestoreActionOutput + Send + Sync + 'static) -> Arc<Scripted> {
     let applies_to = AppliesTo {
         included_resources: vec!["configmaps".to_owned()],
         included_namespaces: vec!["z".to_owned()],
@@ -29,7 +29,7 @@ fn action(act: impl Fn(&str) -> Executed + Send + Sync + 'static) -> Arc<Scripte
     Arc::new(Scripted { applies_to, act: Box::new(act), saw: Mutex::default(), asked: AtomicUsize::new(0) })
 }
 
-impl RestoreItemAction for Scripted {
+impl ItemAction for Scripted {
     fn name(&self) -> &'static str {
         "x/scripted"
     }
@@ -37,12 +37,17 @@ impl RestoreItemAction for Scripted {
     fn applies_to(&self) -> &AppliesTo {
         &self.applies_to
     }
+}
 
-    fn may_bring(&self) -> bool {
+impl RestoreItemAction for Scripted {
+    fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(&'a self, given: Given<'a>) -> BoxFuture<'a, Result<Executed, ActionError>> {
+    fn execute<'a>(
+        &'a self,
+        given: RestoreActionInput<'a>,
+    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
         let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
         assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));
         let executed = (self.act)(&name);
@@ -75,8 +80,8 @@ fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "status": {}})
 }
 
-fn bringing(additional: Vec<ItemId>) -> Executed {
-    Executed { additional, ..Executed::default() }
+fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
+    RestoreActionOutput { additional, ..RestoreActionOutput::default() }
 }
 
 /// Into the namespace `z`, with an action.
@@ -101,7 +106,7 @@ async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,
-        rules: Rules { namespaces: restore.spec.namespace_mapping.clone(), ..Rules::default() },
+        rules: RestoreRules { namespaces: restore.spec.namespace_mapping.clone(), ..RestoreRules::default() },
         snapshots: snapshots::none(),
     };
     work.run().await.unwrap();
@@ -157,7 +162,7 @@ async fn what_comes_along_is_there_before_its_item_whatever_its_labels_unless_fi
             id("storageclasses.storage.k8s.io", None, "s"),
         ])
     };
-    let brings = action(move |name| if name == "item" { all() } else { Executed::default() });
+    let brings = action(move |name| if name == "item" { all() } else { RestoreActionOutput::default() });
     let spec = |more: Value| {
         let mut spec = json!({
             "labelSelector": {"matchLabels": {"app": "web"}}, "includedNamespaces": ["a"],
@@ -191,11 +196,11 @@ async fn what_comes_along_is_there_before_its_item_whatever_its_labels_unless_fi
 async fn an_item_waits_for_what_came_along_but_not_for_ever() {
     for (limit, errors) in [(None, 0), (Some(Duration::from_secs(1)), 1)] {
         let waits = action(move |name| match name {
-            "item" => Executed {
-                wait: Some(Wait { limit }),
+            "item" => RestoreActionOutput {
+                wait: Some(RestoreWait { limit }),
                 ..bringing(vec![id("configmaps", Some("a"), "along"), id("configmaps", Some("a"), "gone")])
             },
-            _ => Executed::default(),
+            _ => RestoreActionOutput::default(),
         });
         let items = [("configmaps", Some("a"), map("item")), ("configmaps", Some("a"), map("along"))];
         let (fake, report) = acted(&items, json!({}), &waits).await;
@@ -210,14 +215,14 @@ async fn what_actions_make_of_an_item_is_what_it_is_then_and_never_what_we_live_
     let made = |kind: &str, name: &str| {
         let item =
             json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "elsewhere"}});
-        Executed { item: item.as_object().cloned(), ..Executed::default() }
+        RestoreActionOutput { item: item.as_object().cloned(), ..RestoreActionOutput::default() }
     };
     let changes = action(move |name| match name {
         "renamed" => made("ConfigMap", "other"),
         "pod" => made("Pod", "p"),
         "gadget" => made("Gadget", "g"),
         "path" => made("ConfigMap", "../x"),
-        _ => Executed {
+        _ => RestoreActionOutput {
             skip: Some("not wanted".to_owned()),
             ..bringing(vec![id("configmaps", Some("a"), "no")])
         },

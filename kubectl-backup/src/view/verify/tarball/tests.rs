@@ -5,7 +5,6 @@ use serde_json::json;
 
 use super::*;
 
-/// A tarball of these files.
 fn tarball(files: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content) in files {
@@ -107,10 +106,10 @@ fn what_an_error_of_the_backup_names_may_be_missing() {
 }
 
 #[test]
-fn a_tarball_that_is_cut_anywhere_can_not_be_read() {
+fn a_tarball_that_is_cut_anywhere_cannot_be_read() {
     let whole = tarball(&[VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)]);
     for end in 0..whole.len() {
         let error = read("b", &whole[..end]).unwrap_err().to_string();
-        assert!(error.starts_with("the tarball of b can not be used: entry "), "{end}: {error}");
+        assert!(error.starts_with("the tarball of b cannot be used: entry "), "{end}: {error}");
     }
 }

@@ -1,0 +1,90 @@
+//! What all actions have: a name, items that they apply to, operations that they may start.
+
+/// What every action says of itself.
+pub trait ItemAction: Send + Sync {
+    /// Its name, as `domain/name`.
+    fn name(&self) -> &str;
+
+    /// Which items it wants to see. For a restore, namespaces are those that items are restored into.
+    fn applies_to(&self) -> &AppliesTo;
+}
+
+/// Which items an action wants to see. Empty lists select everything; an exclude beats an include.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliesTo {
+    /// Resources, as people write them (`pods`, `deployments.apps`, globs).
+    pub included_resources: Vec<String>,
+    /// Resources to leave out.
+    pub excluded_resources: Vec<String>,
+    /// Namespaces; items without a namespace are not filtered by it.
+    pub included_namespaces: Vec<String>,
+    /// Namespaces to leave out.
+    pub excluded_namespaces: Vec<String>,
+    /// A label selector as text; empty selects everything.
+    pub label_selector: String,
+}
+
+impl AppliesTo {
+    /// All items of one resource.
+    pub(crate) fn resource(name: &str) -> Self {
+        Self { included_resources: vec![name.to_owned()], ..Self::default() }
+    }
+}
+
+/// How far an operation has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperationProgress {
+    /// Whether it has ended.
+    pub completed: bool,
+    /// Why it failed; empty if it did not.
+    pub error: String,
+    /// Units done, and in all.
+    pub done: i64,
+    /// See `done`.
+    pub total: i64,
+    /// What a unit is, for people.
+    pub units: String,
+    /// For people.
+    pub description: String,
+    /// When it began, and when this was last true.
+    pub started: Option<jiff::Timestamp>,
+    /// See `started`.
+    pub updated: Option<jiff::Timestamp>,
+}
+
+/// Why an action could not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ActionError {
+    /// It may pass: no answer in time, a process that ended, an API server that is away.
+    #[error("{action}: {reason}")]
+    Retryable {
+        /// Name of the action.
+        action: String,
+        /// What happened.
+        reason: String,
+    },
+    /// How far it came is not known: it may have done its work, or go on with it.
+    #[error("{action}: {reason}; whether it has started something is not known")]
+    Unknown {
+        /// Name of the action.
+        action: String,
+        /// What happened.
+        reason: String,
+    },
+    /// It will not pass by itself: no such action, operation or method, or the action refuses.
+    #[error("{action}: {reason}")]
+    Final {
+        /// Name of the action.
+        action: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// The answer of an action that never starts an operation.
+pub(crate) fn no_operations(action: &str, operation: &str) -> ActionError {
+    ActionError::Final {
+        action: action.to_owned(),
+        reason: format!("it starts no operations, so it does not know {operation:?}"),
+    }
+}

@@ -1,0 +1,70 @@
+//! Actions on items of a backup. Source: Velero `pkg/backup/actions` and `pkg/itemblock/actions`, v1.18, whose names they
+//! have.
+
+mod action;
+mod claim;
+mod claim_block;
+mod csi;
+mod list;
+mod pod;
+mod service_account;
+mod volumes;
+
+use std::sync::Arc;
+
+use backup_runtime::Cluster;
+
+use crate::{
+    csi::SnapshotApi,
+    selector::{ActionSet, sort_by_name},
+};
+
+pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
+pub use volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info};
+
+/// What the names of the actions on CSI volumes begin with.
+pub const CSI_PREFIX: &str = "velero.io/csi-";
+
+/// The built-in actions, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one use: they may remember what they
+/// have read, and those on CSI volumes, which are there with `csi`, record in `volumes` what they do.
+///
+/// Velero's `velero.io/crd-remap-version` is not among them: it reads a definition again in a version of the API that no
+/// cluster serves any more since Kubernetes 1.22.
+pub fn built_in(
+    cluster: &Cluster,
+    csi: bool,
+    volumes: &Arc<BackupVolumes>,
+) -> Vec<Arc<dyn BackupItemAction>> {
+    let mut all: Vec<Arc<dyn BackupItemAction>> = vec![
+        Arc::new(claim::ClaimAction::default()),
+        Arc::new(pod::PodAction::default()),
+        Arc::new(service_account::ServiceAccountAction::new(cluster.client.clone())),
+    ];
+    if csi {
+        all.append(&mut csi::actions(&SnapshotApi::new(&cluster.client, &cluster.leadership), volumes));
+    }
+    all
+}
+
+/// The built-in actions on blocks: pods that mount the same claims, claims that are snapshotted together (Velero
+/// `pkg/itemblock/actions`, v1.18). Made for one use: they may remember what they have read.
+///
+/// Velero has a third one, on service accounts. What it names is what the action on items (`velero.io/service-account`)
+/// asks for in any case, so its absence makes no difference.
+pub fn built_in_blocks(client: &kube::Client) -> Vec<Arc<dyn ItemBlockAction>> {
+    vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodBlock::default())]
+}
+
+/// The actions of one backup, by name, first those that are built in, then those of plugins. Of those that are built in,
+/// those on CSI volumes come last: they put marks on claims that `velero.io/pv` takes for leftovers (Velero runs its older
+/// kind of actions first, to the same effect). `resolve` completes the name of a resource as people write it.
+pub fn ordered(
+    mut built_in: Vec<Arc<dyn BackupItemAction>>,
+    mut plugins: Vec<Arc<dyn BackupItemAction>>,
+    resolve: &dyn Fn(&str) -> Option<String>,
+) -> ActionSet<dyn BackupItemAction> {
+    sort_by_name(&mut built_in);
+    built_in.sort_by_key(|action| action.name().starts_with(CSI_PREFIX));
+    sort_by_name(&mut plugins);
+    ActionSet::new("action", built_in.into_iter().chain(plugins), resolve)
+}

@@ -1,0 +1,221 @@
+//! A claim, its volume, the pods that mount it, and the claims of its group.
+
+use std::collections::BTreeMap;
+
+use backup_core::{api::Backup, resources::ResourceType};
+use backup_runtime::page::Listing;
+use futures::future::BoxFuture;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::{action::ItemBlockAction, list::for_each, pod::related_items};
+use crate::{ActionError, AppliesTo, ItemAction, ItemId, json::text};
+
+const NAME: &str = "velero.io/pvc";
+const CLAIMS: &str = "persistentvolumeclaims";
+
+/// Running pods of one namespace by the claims that they mount.
+type Mounts = BTreeMap<String, Vec<String>>;
+
+/// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`, v1.18).
+pub struct ClaimBlock {
+    applies_to: AppliesTo,
+    client: Client,
+    /// Claims come namespace by namespace, so one is remembered.
+    mounts: Mutex<Option<(String, Result<Mounts, String>)>>,
+}
+
+impl ClaimBlock {
+    /// For one backup.
+    pub fn new(client: Client) -> Self {
+        let applies_to = AppliesTo::resource(CLAIMS);
+        Self { applies_to, client, mounts: Mutex::default() }
+    }
+
+    async fn of(&self, claim: &Value, backup: &Backup) -> Result<Vec<ItemId>, String> {
+        let at = |pointer| text(claim, pointer);
+        let (Some(namespace), Some(name)) = (at("/metadata/namespace"), at("/metadata/name")) else {
+            return Ok(Vec::new());
+        };
+        let (Some(volume), Some("Bound")) = (at("/spec/volumeName"), at("/status/phase")) else {
+            return Ok(Vec::new());
+        };
+        let mut related = vec![ItemId::new("persistentvolumes", None, volume)];
+        let beside = |group_resource: &str, name: String| ItemId::new(group_resource, Some(namespace), &name);
+        related.extend(self.pods(namespace, name).await?.into_iter().map(|pod| beside("pods", pod)));
+        let key = backup.spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty());
+        let group = key.and_then(|key| Some((key, claim["metadata"]["labels"].get(key)?.as_str()?)));
+        if let Some((key, value)) = group.filter(|(_, value)| !value.is_empty()) {
+            let listing = listing(CLAIMS, "PersistentVolumeClaim", namespace, format!("{key}={value}"));
+            let mut others = Vec::new();
+            for_each(&self.client, listing, |other| {
+                let other: Named = serde_json::from_str(other)?;
+                others.push(other.metadata.name);
+                Ok(())
+            })
+            .await
+            .map_err(|reason| format!("the claims of its group could not be listed: {reason}"))?;
+            related
+                .extend(others.into_iter().filter(|other| other != name).map(|other| beside(CLAIMS, other)));
+        }
+        Ok(related)
+    }
+
+    /// Pods that run and mount a claim. A list that failed is not tried again for each of many claims: it has been.
+    async fn pods(&self, namespace: &str, claim: &str) -> Result<Vec<String>, String> {
+        let mut known = self.mounts.lock().await;
+        if known.as_ref().is_none_or(|(of, _)| of != namespace) {
+            *known = Some((namespace.to_owned(), self.mounts(namespace).await));
+        }
+        match known.as_ref().map(|(_, mounts)| mounts) {
+            Some(Ok(mounts)) => Ok(mounts.get(claim).cloned().unwrap_or_default()),
+            Some(Err(reason)) => Err(format!("the pods that mount it could not be listed: {reason}")),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn mounts(&self, namespace: &str) -> Result<Mounts, String> {
+        let mut mounts = Mounts::new();
+        for_each(&self.client, listing("pods", "Pod", namespace, String::new()), |pod| {
+            let mut pod: Value = serde_json::from_str(pod)?;
+            if text(&pod, "/status/phase") != Some("Running") {
+                return Ok(());
+            }
+            // A list may leave it out of its items.
+            pod["metadata"]["namespace"] = Value::from(namespace);
+            let name = text(&pod, "/metadata/name").unwrap_or_default();
+            for claim in related_items(&pod).into_iter().filter(|id| id.group_resource == CLAIMS) {
+                let pods = mounts.entry(claim.name).or_default();
+                if pods.last().is_none_or(|last| last != name) {
+                    pods.push(name.to_owned());
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(mounts)
+    }
+}
+
+impl ItemAction for ClaimBlock {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies_to
+    }
+}
+
+impl ItemBlockAction for ClaimBlock {
+    fn related<'a>(
+        &'a self,
+        item: &'a Value,
+        backup: &'a Backup,
+    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
+        Box::pin(async move {
+            let related = self.of(item, backup).await;
+            related.map_err(|reason| ActionError::Retryable { action: NAME.to_owned(), reason })
+        })
+    }
+}
+
+/// What is needed of a claim.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+fn listing(plural: &str, kind: &str, namespace: &str, selector: String) -> Listing {
+    let resource = ResourceType {
+        version: "v1".to_owned(),
+        plural: plural.to_owned(),
+        kind: kind.to_owned(),
+        namespaced: true,
+        ..ResourceType::default()
+    };
+    Listing { resource, namespace: Some(namespace.to_owned()), selector }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_testkit::{FakeApi, Fault};
+    use serde_json::json;
+
+    use super::*;
+
+    const PODS: &str = "/api/v1/namespaces/a/pods";
+
+    fn claim(name: &str, labels: &Value) -> Value {
+        json!({ "metadata": { "name": name, "namespace": "a", "labels": labels },
+            "spec": { "volumeName": format!("pv-{name}") }, "status": { "phase": "Bound" } })
+    }
+
+    fn pod(name: &str, phase: &str, claims: &[&str]) -> Value {
+        let volumes: Vec<_> = claims
+            .iter()
+            .map(|claim| json!({ "name": claim, "persistentVolumeClaim": { "claimName": claim } }))
+            .collect();
+        json!({ "metadata": { "name": name }, "spec": { "volumes": volumes }, "status": { "phase": phase } })
+    }
+
+    async fn names(block: &ClaimBlock, claim: &Value, group: Option<&str>) -> Result<Vec<String>, String> {
+        let mut backup = Backup::default();
+        backup.spec.volume_group_snapshot_label_key = group.map(str::to_owned);
+        let related = block.of(claim, &backup).await?;
+        Ok(related.into_iter().map(|id| format!("{}/{}", id.group_resource, id.name)).collect())
+    }
+
+    #[tokio::test]
+    async fn a_claim_belongs_with_its_volume_and_the_running_pods_that_mount_it_listed_once() {
+        let api = FakeApi::new();
+        for (name, phase, claims) in [
+            ("one", "Running", ["data", "data"]),
+            ("two", "Running", ["other", "data"]),
+            ("ended", "Succeeded", ["data", "data"]),
+        ] {
+            api.put(&format!("{PODS}/{name}"), pod(name, phase, &claims));
+        }
+        let block = ClaimBlock::new(api.client());
+        let data = names(&block, &claim("data", &json!({})), None).await.unwrap();
+        assert_eq!(data, ["persistentvolumes/pv-data", "pods/one", "pods/two"]);
+        let other = names(&block, &claim("other", &json!({})), Some("group")).await.unwrap();
+        assert_eq!(other, ["persistentvolumes/pv-other", "pods/two"]);
+        assert_eq!(api.log(), [format!("GET {PODS}")]);
+        let mut pending = claim("data", &json!({}));
+        pending["status"]["phase"] = json!("Pending");
+        assert!(names(&block, &pending, None).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn claims_of_a_group_belong_together() {
+        let label = json!({ "group": "db" });
+        let api = FakeApi::new();
+        for (name, label) in [("data", &label), ("log", &label), ("other", &json!({ "group": "x" }))] {
+            let path = format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}");
+            api.put(&path, claim(name, label));
+        }
+        let block = ClaimBlock::new(api.client());
+        let related = names(&block, &claim("data", &label), Some("group")).await.unwrap();
+        assert_eq!(related, ["persistentvolumes/pv-data", "persistentvolumeclaims/log"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_refused_is_an_error_of_each_claim_and_is_not_repeated() {
+        let api = FakeApi::new();
+        api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "forbidden")));
+        let block = ClaimBlock::new(api.client());
+        for name in ["data", "other"] {
+            let error = names(&block, &claim(name, &json!({})), None).await.unwrap_err();
+            assert!(error.contains("forbidden"), "{error}");
+        }
+        assert_eq!(api.log().len(), 1);
+    }
+}

@@ -1,0 +1,21 @@
+//! Snapshots of CSI volumes, by Velero's four actions for them. They run where `--features` has `EnableCSI`.
+
+mod claim;
+mod class;
+mod secrets;
+mod snapshot;
+
+use std::sync::Arc;
+
+use super::{action::BackupItemAction, volumes::BackupVolumes};
+use crate::csi::SnapshotApi;
+
+/// The actions of one backup; they record in `volumes` what became of each claim.
+pub(super) fn actions(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Vec<Arc<dyn BackupItemAction>> {
+    vec![
+        Arc::new(claim::ClaimAction::new(api.clone(), Arc::clone(volumes))),
+        Arc::new(snapshot::SnapshotAction::new(api.clone(), Arc::clone(volumes))),
+        Arc::new(secrets::SecretAction::of_contents()),
+        Arc::new(secrets::SecretAction::of_classes()),
+    ]
+}

@@ -1,0 +1,259 @@
+//! `velero.io/csi-pvc-backupper`: claims of CSI volumes are snapshotted (Velero `pkg/backup/actions/csi/pvc_action.go`,
+//! v1.18).
+//!
+//! The snapshot's name is made of the uids of backup and claim: whoever does this again after a crash finds the snapshot
+//! that was begun, and takes no second one.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::{
+    api::{Backup, GoDuration},
+    labels::{self, csi},
+    names, quantity,
+};
+use backup_runtime::{
+    backoff::Backoff,
+    errors::{is_transient, plain},
+};
+use futures::future::BoxFuture;
+use kube::{ResourceExt as _, core::DynamicObject};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::class;
+use crate::{
+    ActionError, AppliesTo, ItemAction, ItemId,
+    backup::{
+        action::{BackupActionOutput, BackupItemAction},
+        volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
+    },
+    csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed, is_finalizing, status},
+    json::{entries, text},
+};
+
+const NAME: &str = "velero.io/csi-pvc-backupper";
+/// Between looks at a snapshot that is being cut.
+const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duration::from_secs(5) };
+/// Where the backup does not say (it always does once it has begun).
+const TIMEOUT: GoDuration = GoDuration::from_secs(600);
+
+/// Snapshots claims.
+pub struct ClaimAction {
+    applies: AppliesTo,
+    api: SnapshotApi,
+    volumes: Arc<BackupVolumes>,
+}
+
+impl ClaimAction {
+    /// Tells `volumes` what became of each claim.
+    pub fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
+        Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, volumes }
+    }
+
+    async fn run(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
+        else {
+            return Ok(BackupActionOutput::default()); // it has no data
+        };
+        let found = self.api.volume(volume).await;
+        let found = found.map_err(|error| failed(NAME, &format!("reading the volume {volume}"), &error))?;
+        let Some(volume) = found else {
+            return Err(refuse(format!("its volume {volume} is not there, so it can't be snapshotted")));
+        };
+        let seen = ClaimVolume::of(claim, &volume);
+        let driver = text(&volume, "/spec/csi/driver");
+        let decision = self.volumes.decide(claim, &volume, backup);
+        let driver = match (decision, driver) {
+            (VolumeDecision::Snapshot, Some(driver)) => driver,
+            (VolumeDecision::Snapshot, None) => {
+                self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
+                let mut claim = claim.clone();
+                entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
+                return Ok(BackupActionOutput { item: Some(claim), ..BackupActionOutput::default() });
+            }
+            (VolumeDecision::Skip(reason), _) => {
+                self.volumes.skipped(seen, &reason);
+                return Ok(BackupActionOutput::default());
+            }
+        };
+        let (snapshot, content) = self.snapshot(claim, driver, backup).await?;
+        self.volumes.snapshot(seen, driver, &snapshot.name_any());
+        Ok(executed(claim, &snapshot, &content, backup))
+    }
+
+    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore can't do without.
+    async fn snapshot(
+        &self,
+        claim: &Value,
+        driver: &str,
+        backup: &Backup,
+    ) -> Result<(DynamicObject, DynamicObject), ActionError> {
+        let classes = self.api.classes().await;
+        let classes = classes.map_err(|error| failed(NAME, "listing VolumeSnapshotClasses", &error))?;
+        let annotations =
+            serde_json::from_value(claim["metadata"]["annotations"].clone()).unwrap_or_default();
+        let class =
+            class::choose(driver, &annotations, backup.annotations(), &classes).map_err(refuse)?.name_any();
+        let wanted = wanted(claim, &class, backup).map_err(refuse)?;
+        let namespace = wanted.namespace().unwrap_or_default();
+        let made = self.api.create(&namespace, &wanted).await;
+        let made = made.map_err(|error| failed(NAME, "creating a VolumeSnapshot", &error))?;
+        let timeout =
+            backup.spec.csi_snapshot_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
+        match self.cut(&namespace, &made.name_any(), timeout).await {
+            Ok(both) => Ok(both),
+            Err(reason) => {
+                let rest = self.clean(&namespace, &made).await;
+                Err(refuse(format!("VolumeSnapshot {namespace}/{}: {reason}{rest}", made.name_any())))
+            }
+        }
+    }
+
+    async fn cut(
+        &self,
+        namespace: &str,
+        name: &str,
+        timeout: GoDuration,
+    ) -> Result<(DynamicObject, DynamicObject), String> {
+        let (started, mut looks, mut last) = (Instant::now(), 0, String::new());
+        loop {
+            match self.look(namespace, name, &mut last).await {
+                Ok(Some(both)) => return Ok(both),
+                Ok(None) => {}
+                Err(error) if is_transient(&error) => last = plain(&error),
+                Err(error) => return Err(plain(&error)),
+            }
+            let left = timeout.as_std().saturating_sub(started.elapsed());
+            if left.is_zero() {
+                let why = if last.is_empty() { "the driver has said nothing" } else { &last };
+                return Err(format!("it was not cut within {timeout} (spec.csiSnapshotTimeout): {why}"));
+            }
+            looks += 1;
+            tokio::time::sleep(STEPS.delay(looks).min(left)).await;
+        }
+    }
+
+    /// Snapshot and content, if there is a handle; else `last` may say why not.
+    async fn look(
+        &self,
+        namespace: &str,
+        name: &str,
+        last: &mut String,
+    ) -> Result<Option<(DynamicObject, DynamicObject)>, kube::Error> {
+        let Some(snapshot) = self.api.snapshot(namespace, name).await? else {
+            "somebody has deleted it".clone_into(last);
+            return Ok(None);
+        };
+        let seen: SnapshotStatus = status(&snapshot);
+        if let Some(error) = seen.error {
+            *last = error.to_string();
+        }
+        let Some(bound) = seen.bound_volume_snapshot_content_name else { return Ok(None) };
+        let Some(content) = self.api.content(&bound).await? else { return Ok(None) };
+        let seen: ContentStatus = status(&content);
+        if let Some(error) = seen.error {
+            *last = error.to_string();
+        }
+        Ok(seen.snapshot_handle.is_some().then_some((snapshot, content)))
+    }
+
+    /// Takes away what came to nothing. A few words if it stays.
+    async fn clean(&self, namespace: &str, made: &DynamicObject) -> String {
+        let removed = match self.api.snapshot(namespace, &made.name_any()).await {
+            Ok(Some(now)) => self.api.destroy(&now).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        removed.err().map_or_else(String::new, |error| {
+            format!("; it could not be removed and is still there: {}", plain(&error))
+        })
+    }
+}
+
+impl ItemAction for ClaimAction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies
+    }
+}
+
+impl BackupItemAction for ClaimAction {
+    fn execute<'a>(
+        &'a self,
+        item: &'a Value,
+        backup: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(async move {
+            if is_finalizing(backup) {
+                return Ok(BackupActionOutput::default());
+            }
+            self.run(item, backup).await
+        })
+    }
+}
+
+fn refuse(reason: String) -> ActionError {
+    ActionError::Final { action: NAME.to_owned(), reason }
+}
+
+/// The VolumeSnapshot of a claim.
+fn wanted(claim: &Value, class: &str, backup: &Backup) -> Result<DynamicObject, String> {
+    let uid = backup.uid().unwrap_or_default();
+    let (name, claim_uid) = (text(claim, "/metadata/name"), text(claim, "/metadata/uid"));
+    let (Some(name), Some(claim_uid)) = (name, claim_uid) else {
+        return Err("it has no name or uid".to_owned());
+    };
+    let mut labels: Value = claim["metadata"]["labels"].clone();
+    if !labels.is_object() {
+        labels = json!({});
+    }
+    labels[labels::BACKUP_NAME] = json!(labels::valid_value(&backup.name_any()));
+    labels[labels::BACKUP_UID] = json!(uid);
+    let object = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+        "metadata": {
+            "name": names::derived("velero", name, &[&uid, claim_uid]),
+            "namespace": claim["metadata"]["namespace"], "labels": labels,
+        },
+        "spec": { "source": { "persistentVolumeClaimName": name }, "volumeSnapshotClassName": class },
+    });
+    serde_json::from_value(object).map_err(|error| format!("it can not be read: {error}"))
+}
+
+/// The claim as it is stored, with what a restore looks for.
+fn executed(
+    claim: &Value,
+    snapshot: &DynamicObject,
+    content: &DynamicObject,
+    backup: &Backup,
+) -> BackupActionOutput {
+    let mut claim = claim.clone();
+    let name = snapshot.name_any();
+    let backup_name = labels::valid_value(&backup.name_any());
+    entries(
+        &mut claim,
+        "annotations",
+        [(csi::VOLUME_SNAPSHOT_NAME, name.as_str()), (labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")],
+    );
+    entries(
+        &mut claim,
+        "labels",
+        [(csi::VOLUME_SNAPSHOT_NAME, name.as_str()), (labels::BACKUP_NAME, backup_name.as_str())],
+    );
+    // A driver may make volumes larger than was asked for; a claim as large as before would then not take the snapshot.
+    let requested = text(&claim, "/spec/resources/requests/storage").and_then(quantity::bytes);
+    let content: ContentStatus = status(content);
+    if let Some(size) =
+        content.restore_size.filter(|size| requested.is_none_or(|asked| asked < u128::from(*size)))
+    {
+        claim["spec"]["resources"]["requests"]["storage"] = json!(quantity::binary(size));
+    }
+    let additional = ItemId { group_resource: SNAPSHOTS.to_owned(), namespace: snapshot.namespace(), name };
+    BackupActionOutput { item: Some(claim), additional: vec![additional], ..BackupActionOutput::default() }
+}
+
+#[cfg(test)]
+mod tests;

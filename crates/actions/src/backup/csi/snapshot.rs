@@ -1,0 +1,215 @@
+//! `velero.io/csi-volumesnapshot-backupper`: a snapshot that the backup has cut is an operation until it is ready to be used
+//! (Velero `pkg/backup/actions/csi/volumesnapshot_action.go`, v1.18).
+//!
+//! Velero takes a snapshot out of the cluster as it stores its last form. Here that is done when the whole backup is stored
+//! (`tidy`), as it may have to be read again after a crash. A snapshot that is told to stop is removed in the storage system,
+//! too: nobody could use it.
+
+use std::sync::Arc;
+
+use backup_core::{
+    api::Backup,
+    labels::{self, csi},
+    quantity,
+};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::{ResourceExt as _, core::DynamicObject};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
+    backup::{
+        action::{BackupActionOutput, BackupItemAction},
+        volumes::{BackupVolumes, SnapshotDetail},
+    },
+    csi::api::{
+        CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed,
+        is_finalizing, spec, status,
+    },
+    json::entries,
+};
+
+const NAME: &str = "velero.io/csi-volumesnapshot-backupper";
+
+/// Follows snapshots.
+pub struct SnapshotAction {
+    applies: AppliesTo,
+    api: SnapshotApi,
+    volumes: Arc<BackupVolumes>,
+}
+
+impl SnapshotAction {
+    /// Tells `volumes` what is known of each snapshot.
+    pub fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
+        Self { applies: AppliesTo::resource(SNAPSHOTS), api, volumes }
+    }
+
+    async fn run(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        let snapshot: DynamicObject = serde_json::from_value(item.clone())
+            .map_err(|error| refuse(format!("it can not be read: {error}")))?;
+        // Of somebody else: it is stored as it is, and nothing is done with it.
+        if snapshot.labels().get(labels::BACKUP_UID) != backup.uid().as_ref() {
+            return Ok(BackupActionOutput::default());
+        }
+        if is_finalizing(backup) {
+            return Ok(BackupActionOutput::default());
+        }
+        let Some(bound) = status::<SnapshotStatus>(&snapshot).bound_volume_snapshot_content_name else {
+            return Err(refuse("it has no content".to_owned()));
+        };
+        let uid = backup.uid().unwrap_or_default();
+        let labels = json!({ "metadata": { "labels": {
+            labels::BACKUP_NAME: labels::valid_value(&backup.name_any()), labels::BACKUP_UID: uid,
+        } } });
+        let content = self.api.patch_content(&bound, &labels).await;
+        let content =
+            content.map_err(|error| failed(NAME, &format!("labelling its content {bound}"), &error))?;
+        let content = content.ok_or_else(|| refuse(format!("its content {bound} is gone")))?;
+        let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
+        let annotations = annotations(&content);
+        // What is stored in the end is what the cluster has then, so the cluster has to know it.
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        let patched = self.api.patch(&namespace, &name, &patch).await;
+        let patched = patched.map_err(|error| failed(NAME, "annotating the VolumeSnapshot", &error))?;
+        let operation = operation_id(&patched);
+        self.volumes.detail(&namespace, &name, detail(&patched, &content, &operation));
+        let mut stored = serde_json::to_value(&patched).unwrap_or_else(|_| item.clone());
+        entries(&mut stored, "annotations", [(labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")]);
+        let content = ItemId { group_resource: CONTENTS.to_owned(), namespace: None, name: bound };
+        let class = patched.data.pointer("/spec/volumeSnapshotClassName").and_then(Value::as_str);
+        let class = class.map(|name| ItemId::new(CLASSES, None, name));
+        let own = ItemId { group_resource: SNAPSHOTS.to_owned(), namespace: Some(namespace), name };
+        Ok(BackupActionOutput {
+            item: Some(stored),
+            additional: class.into_iter().chain([content.clone()]).collect(),
+            operation: Some(operation),
+            after_operation: vec![own, content],
+        })
+    }
+
+    async fn ask(&self, operation: &str) -> Result<OperationProgress, ActionError> {
+        let (namespace, name, started) = parse(operation)?;
+        let mut progress = OperationProgress { started: Some(started), ..OperationProgress::default() };
+        let reading = |what: &str, error: &kube::Error| failed(NAME, &format!("reading {what}"), error);
+        let found = self.api.snapshot(namespace, name).await;
+        let Some(snapshot) = found.map_err(|error| reading("the VolumeSnapshot", &error))? else {
+            return Ok(ended(progress, format!("VolumeSnapshot {namespace}/{name} is gone")));
+        };
+        let seen: SnapshotStatus = status(&snapshot);
+        // The snapshot's own error is tried again by its controller; only that of the content counts.
+        if let Some(error) = &seen.error {
+            progress.description = error.to_string();
+        }
+        let Some(bound) = seen.bound_volume_snapshot_content_name else { return Ok(progress) };
+        let found = self.api.content(&bound).await;
+        let Some(content) = found.map_err(|error| reading("the VolumeSnapshotContent", &error))? else {
+            return Ok(ended(progress, format!("VolumeSnapshotContent {bound} is gone")));
+        };
+        let content: ContentStatus = status(&content);
+        let ready = |ready: Option<bool>| ready == Some(true);
+        Ok(match content.error {
+            _ if ready(content.ready_to_use) && ready(seen.ready_to_use) => ended(progress, String::new()),
+            _ if ready(content.ready_to_use) => progress, // the snapshot follows its content
+            Some(error) => ended(progress, error.to_string()),
+            None => progress,
+        })
+    }
+
+    async fn stop(&self, operation: &str) -> Result<(), ActionError> {
+        let (namespace, name, _) = parse(operation)?;
+        let found = self.api.snapshot(namespace, name).await;
+        let found = found.map_err(|error| failed(NAME, "reading the VolumeSnapshot", &error))?;
+        let Some(snapshot) = found else { return Ok(()) };
+        let destroyed = self.api.destroy(&snapshot).await;
+        destroyed.map_err(|error| failed(NAME, "removing the VolumeSnapshot", &error))
+    }
+}
+
+impl ItemAction for SnapshotAction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies
+    }
+}
+
+impl BackupItemAction for SnapshotAction {
+    fn execute<'a>(
+        &'a self,
+        item: &'a Value,
+        backup: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(self.run(item, backup))
+    }
+
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        Box::pin(self.ask(operation))
+    }
+
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+        Box::pin(self.stop(operation))
+    }
+}
+
+fn refuse(reason: String) -> ActionError {
+    ActionError::Final { action: NAME.to_owned(), reason }
+}
+
+fn ended(progress: OperationProgress, error: String) -> OperationProgress {
+    OperationProgress { completed: true, error, updated: Some(Timestamp::now()), ..progress }
+}
+
+/// What a restore needs to make a content by hand.
+fn annotations(content: &DynamicObject) -> Map<String, Value> {
+    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    let mut annotations = Map::new();
+    annotations.insert(csi::DELETION_POLICY.to_owned(), json!(made_of.deletion_policy));
+    if let Some(handle) = seen.snapshot_handle {
+        annotations.insert(csi::SNAPSHOT_HANDLE.to_owned(), json!(handle));
+        annotations.insert(csi::DRIVER_NAME.to_owned(), json!(made_of.driver));
+    }
+    if let Some(size) = seen.restore_size {
+        annotations.insert(csi::RESTORE_SIZE.to_owned(), json!(quantity::binary(size)));
+    }
+    annotations
+}
+
+fn detail(snapshot: &DynamicObject, content: &DynamicObject, operation: &str) -> SnapshotDetail {
+    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    let own: SnapshotStatus = status(snapshot);
+    SnapshotDetail {
+        content: content.name_any(),
+        handle: seen.snapshot_handle.unwrap_or_default(),
+        size: seen.restore_size.unwrap_or_default(),
+        driver: made_of.driver,
+        operation: operation.to_owned(),
+        created: own.creation_time,
+        ready: own.ready_to_use,
+    }
+}
+
+/// `<namespace>/<name>/<time of creation>`: the same whenever it is asked for.
+fn operation_id(snapshot: &DynamicObject) -> String {
+    let created = snapshot.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    format!("{}/{}/{created}", snapshot.namespace().unwrap_or_default(), snapshot.name_any())
+}
+
+fn parse(operation: &str) -> Result<(&str, &str, Timestamp), ActionError> {
+    let mut parts = operation.splitn(3, '/');
+    match (parts.next(), parts.next(), parts.next().and_then(|time| time.parse().ok())) {
+        (Some(namespace), Some(name), Some(started)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace, name, started))
+        }
+        _ => Err(refuse(format!("{operation:?} is none of its operations"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Service accounts bring along the ClusterRoleBindings that name them, and the ClusterRoles of these.
+
+use std::collections::HashMap;
+
+use backup_core::{api::Backup, resources::ResourceType};
+use backup_runtime::page::Listing;
+use futures::future::BoxFuture;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::{
+    action::{BackupActionOutput, BackupItemAction},
+    list::for_each,
+};
+use crate::{ActionError, AppliesTo, ItemAction, ItemId, json::text};
+
+const NAME: &str = "velero.io/service-account";
+const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
+const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+
+/// Bindings by namespace and name of the service account. Only what names one is kept, as names.
+type Bindings = HashMap<(String, String), Vec<Bound>>;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Bound {
+    binding: String,
+    /// None if the binding names something else than a ClusterRole.
+    role: Option<String>,
+}
+
+/// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18). Bindings
+/// are listed once for a backup, when the first service account comes by.
+pub struct ServiceAccountAction {
+    applies_to: AppliesTo,
+    client: Client,
+    bindings: OnceCell<Result<Bindings, String>>,
+}
+
+impl ServiceAccountAction {
+    /// For one backup.
+    pub fn new(client: Client) -> Self {
+        let applies_to = AppliesTo::resource("serviceaccounts");
+        Self { applies_to, client, bindings: OnceCell::new() }
+    }
+
+    async fn bound(&self, account: &Value) -> Result<BackupActionOutput, ActionError> {
+        let key = ["/metadata/namespace", "/metadata/name"].map(|at| text(account, at).unwrap_or_default());
+        let [namespace, name] = key.map(str::to_owned);
+        // A list that failed is not tried again for each of many accounts: it has been, for half a minute.
+        let bindings = self.bindings.get_or_init(|| list(&self.client)).await.as_ref().map_err(|reason| {
+            ActionError::Retryable {
+                action: NAME.to_owned(),
+                reason: format!("the ClusterRoleBindings that name it could not be listed: {reason}"),
+            }
+        })?;
+        let bound = bindings.get(&(namespace, name)).map_or(&[][..], Vec::as_slice);
+        Ok(BackupActionOutput {
+            additional: bound.iter().flat_map(Bound::items).collect(),
+            ..BackupActionOutput::default()
+        })
+    }
+}
+
+impl Bound {
+    fn items(&self) -> impl Iterator<Item = ItemId> + '_ {
+        let item = |group_resource: &str, name: &str| ItemId::new(group_resource, None, name);
+        self.role
+            .iter()
+            .map(move |role| item(ROLES, role))
+            .chain(std::iter::once(item(BINDINGS, &self.binding)))
+    }
+}
+
+impl ItemAction for ServiceAccountAction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies_to
+    }
+}
+
+impl BackupItemAction for ServiceAccountAction {
+    fn execute<'a>(
+        &'a self,
+        item: &'a Value,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(self.bound(item))
+    }
+}
+
+/// What is needed of a ClusterRoleBinding.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Binding {
+    metadata: Named,
+    #[serde(default)]
+    subjects: Option<Vec<Subject>>,
+    role_ref: Role,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Subject {
+    kind: String,
+    name: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+#[derive(Deserialize)]
+struct Role {
+    kind: String,
+    name: String,
+}
+
+fn add(bindings: &mut Bindings, text: &str) -> Result<(), serde_json::Error> {
+    let binding: Binding = serde_json::from_str(text)?;
+    let role = (binding.role_ref.kind == "ClusterRole").then_some(binding.role_ref.name);
+    let bound = Bound { binding: binding.metadata.name, role };
+    for subject in binding.subjects.into_iter().flatten().filter(|subject| subject.kind == "ServiceAccount") {
+        let all = bindings.entry((subject.namespace, subject.name)).or_default();
+        // A binding may name an account twice.
+        if !all.contains(&bound) {
+            all.push(bound.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn list(client: &Client) -> Result<Bindings, String> {
+    let resource = ResourceType {
+        group: "rbac.authorization.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        plural: "clusterrolebindings".to_owned(),
+        kind: "ClusterRoleBinding".to_owned(),
+        ..ResourceType::default()
+    };
+    let listing = Listing { resource, namespace: None, selector: String::new() };
+    let mut bindings = Bindings::new();
+    for_each(client, listing, |binding| add(&mut bindings, binding)).await?;
+    Ok(bindings)
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_testkit::{FakeApi, Fault};
+    use serde_json::json;
+
+    use super::*;
+
+    const PATH: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+    fn binding(name: &str, role: &Value, subjects: &Value) -> Value {
+        json!({ "metadata": { "name": name }, "roleRef": role, "subjects": subjects })
+    }
+
+    fn account(name: &str) -> Value {
+        json!({ "metadata": { "name": name, "namespace": "a" } })
+    }
+
+    async fn names(action: &ServiceAccountAction, account_name: &str) -> Vec<String> {
+        let output = action.bound(&account(account_name)).await.unwrap();
+        output.additional.into_iter().map(|id| id.name).collect()
+    }
+
+    #[tokio::test]
+    async fn bindings_that_name_the_account_come_along_with_their_roles_and_are_listed_once() {
+        let role = json!({ "kind": "ClusterRole", "name": "reader" });
+        let one = json!({ "kind": "ServiceAccount", "name": "one", "namespace": "a" });
+        let api = FakeApi::new();
+        for (name, role, subjects) in [
+            ("read", &role, json!([one, one, { "kind": "User", "name": "two" }])),
+            ("odd", &json!({ "kind": "Role", "name": "r" }), json!([one])),
+            ("other", &role, json!([{ "kind": "ServiceAccount", "name": "one", "namespace": "b" }])),
+            ("nobody", &role, Value::Null),
+        ] {
+            api.put(&format!("{PATH}/{name}"), binding(name, role, &subjects));
+        }
+        let action = ServiceAccountAction::new(api.client());
+        assert_eq!(names(&action, "one").await, ["odd", "reader", "read"]);
+        assert!(names(&action, "two").await.is_empty());
+        assert_eq!(api.log(), [format!("GET {PATH}")]);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_refused_is_an_error_of_each_account_and_is_not_repeated() {
+        let api = FakeApi::new();
+        api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "forbidden")));
+        let action = ServiceAccountAction::new(api.client());
+        for _ in 0..3 {
+            let error = action.bound(&account("one")).await.unwrap_err().to_string();
+            assert!(error.contains("forbidden"), "{error}");
+        }
+        assert_eq!(api.log().len(), 1);
+    }
+}

@@ -1,0 +1,376 @@
+//! What became of the data of each claim: for `-volumeinfo.json.gz`, and for whoever reads the results.
+//!
+//! Velero: `internal/volume/volumes_information.go`, v1.18.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use backup_core::{
+    api::Backup,
+    operation::{BackupOperation, OperationPhase},
+    snapshot::{SnapshotPhase, VolumeSnapshot},
+    time::whole_seconds,
+};
+use serde_json::{Map, Value, json};
+
+use crate::json::text;
+
+/// What is to be done with a claim's volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeDecision {
+    /// A snapshot.
+    Snapshot,
+    /// No snapshot, as somebody asked for that or for something else; why.
+    Skip(String),
+}
+
+/// Decides about a claim (first) and its volume, besides what the backup itself says.
+pub type VolumePolicy = dyn Fn(&Value, &Value) -> VolumeDecision + Send + Sync;
+
+/// A claim's volume, as `-volumeinfo.json.gz` tells of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClaimVolume {
+    claim: String,
+    namespace: String,
+    name: String,
+    reclaim_policy: String,
+    labels: Map<String, Value>,
+}
+
+impl ClaimVolume {
+    /// From the two objects.
+    pub fn of(claim: &Value, volume: &Value) -> Self {
+        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        Self {
+            claim: owned(claim, "/metadata/name"),
+            namespace: owned(claim, "/metadata/namespace"),
+            ..Self::of_volume(volume)
+        }
+    }
+
+    /// From the volume, which names the claim that it is bound to, if there is one.
+    pub fn of_volume(volume: &Value) -> Self {
+        let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        Self {
+            claim: owned(volume, "/spec/claimRef/name"),
+            namespace: owned(volume, "/spec/claimRef/namespace"),
+            name: owned(volume, "/metadata/name"),
+            reclaim_policy: owned(volume, "/spec/persistentVolumeReclaimPolicy"),
+            labels: volume
+                .pointer("/metadata/labels")
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SnapshotDetail {
+    /// Name of its content.
+    pub content: String,
+    /// What the storage system calls it.
+    pub handle: String,
+    /// Bytes that a volume made of it has at least.
+    pub size: u64,
+    /// The driver.
+    pub driver: String,
+    /// The operation that follows it.
+    pub operation: String,
+    /// When it was cut.
+    pub created: Option<String>,
+    /// Whether it could be used already.
+    pub ready: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    Snapshot {
+        name: String,
+        detail: SnapshotDetail,
+    },
+    /// A plugin was asked for a snapshot.
+    Native(Box<VolumeSnapshot>),
+    /// Nobody asked for its data, or somebody asked to leave it.
+    Skipped(String),
+    /// Its data should be there, and there is no way.
+    Left(String),
+}
+
+/// Namespace and name of a claim; without one, the name of the volume.
+type Key = (String, String, String);
+
+/// The volumes of one backup.
+#[derive(Default)]
+pub struct BackupVolumes {
+    policy: Option<Box<VolumePolicy>>,
+    seen: Mutex<BTreeMap<Key, (ClaimVolume, Outcome)>>,
+}
+
+impl BackupVolumes {
+    /// With a policy besides what the backup says.
+    pub fn with_policy(policy: Box<VolumePolicy>) -> Self {
+        Self { policy: Some(policy), ..Self::default() }
+    }
+
+    /// What is to be done with a CSI volume.
+    pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> VolumeDecision {
+        match &self.policy {
+            Some(policy) => policy(claim, volume),
+            None if backup.spec.snapshot_volumes == Some(false) => {
+                VolumeDecision::Skip("spec.snapshotVolumes is false".to_owned())
+            }
+            None => VolumeDecision::Snapshot,
+        }
+    }
+
+    /// A snapshot of it was cut.
+    pub fn snapshot(&self, volume: ClaimVolume, driver: &str, name: &str) {
+        let detail = SnapshotDetail { driver: driver.to_owned(), ..SnapshotDetail::default() };
+        self.record(volume, Outcome::Snapshot { name: name.to_owned(), detail });
+    }
+
+    /// A plugin was asked for a snapshot of it. Whatever else is said of it counts no more.
+    pub fn native(&self, volume: ClaimVolume, snapshot: VolumeSnapshot) {
+        self.record(volume, Outcome::Native(Box::new(snapshot)));
+    }
+
+    /// It was left out because somebody wants that.
+    pub fn skipped(&self, volume: ClaimVolume, reason: &str) {
+        self.record(volume, Outcome::Skipped(reason.to_owned()));
+    }
+
+    /// It was left out because there is no way.
+    pub fn left(&self, volume: ClaimVolume, reason: &str) {
+        self.record(volume, Outcome::Left(reason.to_owned()));
+    }
+
+    /// More is known of a snapshot.
+    pub fn detail(&self, namespace: &str, snapshot: &str, more: SnapshotDetail) {
+        let mut seen = self.lock();
+        let found = seen.values_mut().find_map(|(volume, outcome)| match outcome {
+            Outcome::Snapshot { name, detail } if volume.namespace == namespace && name == snapshot => {
+                Some(detail)
+            }
+            _ => None,
+        });
+        if let Some(detail) = found {
+            *detail = more;
+        }
+    }
+
+    /// Claims whose data is not in the backup although nobody asked for that: namespace, and a sentence.
+    pub fn missing(&self) -> Vec<(String, String)> {
+        let seen = self.lock();
+        let left = seen.values().filter_map(|(volume, outcome)| match outcome {
+            // Nobody misses the data of a volume without a claim.
+            Outcome::Left(reason) if !volume.claim.is_empty() => Some((
+                volume.namespace.clone(),
+                format!(
+                    "the data of PersistentVolumeClaim {}/{} is not in this backup: {reason}",
+                    volume.namespace, volume.claim
+                ),
+            )),
+            _ => None,
+        });
+        left.collect()
+    }
+
+    /// The entries of `-volumeinfo.json.gz`.
+    pub fn info(&self) -> Vec<Value> {
+        self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
+    }
+
+    /// How many claims something is known of.
+    pub fn claims(&self) -> u64 {
+        self.lock().values().filter(|(volume, _)| !volume.claim.is_empty()).count() as u64
+    }
+
+    fn record(&self, volume: ClaimVolume, outcome: Outcome) {
+        let of_volume = if volume.claim.is_empty() { volume.name.clone() } else { String::new() };
+        let key = (volume.namespace.clone(), volume.claim.clone(), of_volume);
+        let mut seen = self.lock();
+        // A volume comes by before its claim.
+        let is_native = matches!(seen.get(&key), Some((_, Outcome::Native(_))));
+        if !is_native || matches!(outcome, Outcome::Native(_)) {
+            seen.insert(key, (volume, outcome));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (ClaimVolume, Outcome)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
+    let mut entry = json!({
+        "pvcName": volume.claim, "pvcNamespace": volume.namespace, "pvName": volume.name,
+        "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": true,
+        "pvInfo": { "reclaimPolicy": volume.reclaim_policy, "labels": volume.labels },
+    });
+    match outcome {
+        Outcome::Skipped(reason) | Outcome::Left(reason) => entry["skippedReason"] = json!(reason),
+        Outcome::Native(snapshot) => {
+            let completed = snapshot.status.phase == SnapshotPhase::Completed;
+            entry["backupMethod"] = json!("NativeSnapshot");
+            entry["skipped"] = json!(false);
+            entry["result"] = json!(if completed { "succeeded" } else { "failed" });
+            entry["nativeSnapshotInfo"] = snapshot.info();
+        }
+        Outcome::Snapshot { detail, .. } => {
+            entry["backupMethod"] = json!("CSISnapshot");
+            entry["preserveLocalSnapshot"] = json!(true);
+            entry["skipped"] = json!(false);
+            if let Some(created) = &detail.created {
+                entry["startTimestamp"] = json!(created);
+            }
+            entry["csiSnapshotInfo"] = json!({
+                "snapshotHandle": detail.handle, "size": detail.size, "driver": detail.driver,
+                "vscName": detail.content, "operationID": detail.operation, "ReadyToUse": detail.ready,
+            });
+        }
+    }
+    entry
+}
+
+/// Completes the entries by how the operations have ended.
+pub fn complete_info(info: &mut [Value], operations: &[BackupOperation]) {
+    for entry in info {
+        let Some(id) = entry.pointer("/csiSnapshotInfo/operationID").and_then(Value::as_str) else {
+            continue;
+        };
+        let Some(operation) = operations.iter().find(|operation| operation.spec.operation_id == id) else {
+            continue;
+        };
+        let result = match operation.status.phase {
+            OperationPhase::Completed => "succeeded",
+            OperationPhase::Failed => "failed",
+            _ => continue,
+        };
+        entry["csiSnapshotInfo"]["ReadyToUse"] = json!(result == "succeeded");
+        entry["result"] = json!(result);
+        if let Some(updated) = operation.status.updated {
+            entry["completionTimestamp"] = json!(whole_seconds(updated));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::snapshot::VolumeSnapshotSpec;
+
+    use super::*;
+
+    fn claim(name: &str) -> (Value, Value) {
+        (
+            json!({ "metadata": { "name": name, "namespace": "shop" } }),
+            json!({ "metadata": { "name": format!("pv-{name}"), "labels": { "zone": "a" } },
+                "spec": { "persistentVolumeReclaimPolicy": "Delete" } }),
+        )
+    }
+
+    fn volume(name: &str) -> ClaimVolume {
+        let (claim, volume) = claim(name);
+        ClaimVolume::of(&claim, &volume)
+    }
+
+    fn detail() -> SnapshotDetail {
+        SnapshotDetail {
+            content: "content".into(),
+            handle: "snap-1".into(),
+            size: 1024,
+            driver: "disk".into(),
+            operation: "shop/vs/2026-01-01T00:00:00Z".into(),
+            created: Some("2026-01-01T00:00:00Z".into()),
+            ready: Some(false),
+        }
+    }
+
+    #[test]
+    fn an_entry_has_every_field_that_velero_reads_without_looking() {
+        let volumes = BackupVolumes::default();
+        volumes.snapshot(volume("a"), "disk", "vs");
+        volumes.detail("shop", "vs", detail());
+        volumes.detail("other", "vs", SnapshotDetail::default());
+        volumes.left(volume("b"), "there is no way");
+        let mut info = volumes.info();
+        assert_eq!(
+            info[0],
+            json!({
+                "pvcName": "a", "pvcNamespace": "shop", "pvName": "pv-a", "backupMethod": "CSISnapshot",
+                "snapshotDataMoved": false, "preserveLocalSnapshot": true, "skipped": false,
+                "startTimestamp": "2026-01-01T00:00:00Z",
+                "csiSnapshotInfo": {
+                    "snapshotHandle": "snap-1", "size": 1024, "driver": "disk", "vscName": "content",
+                    "operationID": "shop/vs/2026-01-01T00:00:00Z", "ReadyToUse": false,
+                },
+                "pvInfo": { "reclaimPolicy": "Delete", "labels": { "zone": "a" } },
+            })
+        );
+        assert_eq!(
+            (&info[1]["skipped"], &info[1]["skippedReason"]),
+            (&json!(true), &json!("there is no way"))
+        );
+        let mut operation = BackupOperation::default();
+        operation.spec.operation_id = detail().operation;
+        complete_info(&mut info, std::slice::from_ref(&operation));
+        assert!(info[0].get("result").is_none(), "it still runs");
+        operation.status.phase = OperationPhase::Completed;
+        operation.status.updated = Some("2026-01-01T00:00:05.5Z".parse().unwrap());
+        complete_info(&mut info, &[operation]);
+        assert_eq!(info[0]["result"], "succeeded");
+        assert_eq!(info[0]["completionTimestamp"], "2026-01-01T00:00:05Z");
+        assert_eq!(info[0]["csiSnapshotInfo"]["ReadyToUse"], true);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_plugin_is_told_as_velero_does_and_nothing_said_later_hides_it() {
+        let spec = VolumeSnapshotSpec { volume_type: "gp3".into(), ..VolumeSnapshotSpec::default() };
+        let (volumes, taken) = (BackupVolumes::default(), VolumeSnapshot::new(spec));
+        volumes.left(volume("a"), "not yet");
+        volumes.native(volume("a"), taken.clone().completed("snap-1".into()));
+        volumes.left(volume("a"), "its volume is not one of CSI");
+        let released = json!({ "metadata": { "name": "pv-x" }, "spec": {} });
+        volumes.native(ClaimVolume::of_volume(&released), taken.failed());
+        let info = volumes.info();
+        assert_eq!(
+            info[1],
+            json!({
+                "pvcName": "a", "pvcNamespace": "shop", "pvName": "pv-a", "backupMethod": "NativeSnapshot",
+                "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
+                "nativeSnapshotInfo": { "snapshotHandle": "snap-1", "volumeType": "gp3", "volumeAZ": "", "iops": "0",
+                    "Phase": "Completed" },
+                "pvInfo": { "reclaimPolicy": "Delete", "labels": { "zone": "a" } },
+            })
+        );
+        assert_eq!((&info[0]["pvName"], &info[0]["result"]), (&json!("pv-x"), &json!("failed")));
+        assert!(volumes.missing().is_empty());
+        assert_eq!(volumes.claims(), 1);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_what_was_not_wanted_is_not() {
+        let volumes = BackupVolumes::default();
+        volumes.left(volume("a"), "there is no way");
+        volumes.skipped(volume("b"), "a policy says so");
+        volumes.snapshot(volume("c"), "disk", "vs");
+        let missing = volumes.missing();
+        assert_eq!(missing.len(), 1);
+        assert_eq!(missing[0].0, "shop");
+        assert!(missing[0].1.contains("shop/a") && missing[0].1.ends_with("there is no way"));
+    }
+
+    #[test]
+    fn a_policy_decides_and_without_one_the_backup() {
+        let volumes = BackupVolumes::with_policy(Box::new(|_, _| VolumeDecision::Skip("the policy".into())));
+        let (claim, volume) = claim("a");
+        let mut backup = Backup::default();
+        assert_eq!(volumes.decide(&claim, &volume, &backup), VolumeDecision::Skip("the policy".into()));
+        assert_eq!(BackupVolumes::default().decide(&claim, &volume, &backup), VolumeDecision::Snapshot);
+        backup.spec.snapshot_volumes = Some(false);
+        assert!(matches!(BackupVolumes::default().decide(&claim, &volume, &backup), VolumeDecision::Skip(_)));
+    }
+}

@@ -1,0 +1,342 @@
+//! The objects of `snapshot.storage.k8s.io/v1`, as far as they are looked at, and requests about them.
+//!
+//! All are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects that only belong
+//! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
+//! the objects have the same names whoever makes them, so a late one would spoil the work of the leader.
+
+use std::{fmt, future::Future, time::Duration};
+
+use backup_core::{
+    api::{Backup, BackupPhase},
+    labels::{BACKUP_UID, SYNCED_FOR},
+};
+use backup_runtime::{
+    errors::{found, is_conflict, is_gone, is_transient, plain},
+    leader::Leadership,
+    retry,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    core::{DynamicObject, GroupVersionKind},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use crate::ActionError;
+
+/// How long one request is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// VolumeSnapshots, as `plural.group`.
+pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
+/// VolumeSnapshotContents.
+pub const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
+/// VolumeSnapshotClasses.
+pub const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
+
+/// What a VolumeSnapshot says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotStatus {
+    /// Its content.
+    pub bound_volume_snapshot_content_name: Option<String>,
+    /// When the snapshot was cut.
+    pub creation_time: Option<String>,
+    /// Whether a volume can be made of it.
+    pub ready_to_use: Option<bool>,
+    /// What went wrong last.
+    pub error: Option<SnapshotError>,
+}
+
+/// What a VolumeSnapshotContent says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContentStatus {
+    /// What the storage system calls the snapshot.
+    pub snapshot_handle: Option<String>,
+    /// Whether a volume can be made of it.
+    pub ready_to_use: Option<bool>,
+    /// Bytes that a volume made of it has at least.
+    pub restore_size: Option<u64>,
+    /// What went wrong last.
+    pub error: Option<SnapshotError>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SnapshotError {
+    /// For people.
+    pub message: Option<String>,
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message.as_deref().unwrap_or("it does not say why"))
+    }
+}
+
+/// What a content is made of.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContentSpec {
+    /// `Delete` or `Retain`: what becomes of the snapshot when the content is deleted.
+    pub deletion_policy: String,
+    /// The driver.
+    pub driver: String,
+}
+
+/// The `status` of an object; the default if there is none, or one that does not fit.
+pub fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
+    part(object, "status")
+}
+
+/// The `spec` of an object, likewise.
+pub fn spec<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
+    part(object, "spec")
+}
+
+fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T {
+    object.data.get(part).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+}
+
+/// Requests.
+#[derive(Clone)]
+pub struct SnapshotApi {
+    client: Client,
+    leadership: Leadership,
+}
+
+impl SnapshotApi {
+    /// With this client.
+    pub fn new(client: &Client, leadership: &Leadership) -> Self {
+        Self { client: client.clone(), leadership: leadership.clone() }
+    }
+
+    /// A write, tried like a read.
+    async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = Result<T, kube::Error>>,
+    {
+        retry::read(BUDGET, || {
+            let (leads, request) = (self.leadership.check(), request());
+            async move {
+                leads.map_err(|error| kube::Error::Service(error.into()))?;
+                request.await
+            }
+        })
+        .await
+    }
+
+    fn resource(kind: &str) -> ApiResource {
+        ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind))
+    }
+
+    fn snapshots(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &Self::resource("VolumeSnapshot"))
+    }
+
+    fn contents(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotContent"))
+    }
+
+    /// All classes.
+    pub async fn classes(&self) -> Result<Vec<DynamicObject>, kube::Error> {
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
+        let all = ListParams::default(); // a cluster has a handful
+        Ok(retry::read(BUDGET, || api.list(&all)).await?.items)
+    }
+
+    /// A PersistentVolume; none if it is not there.
+    pub async fn volume(&self, name: &str) -> Result<Option<Value>, kube::Error> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
+        Ok(found.and_then(|volume| serde_json::to_value(volume).ok()))
+    }
+
+    /// A PersistentVolumeClaim; none if it is not there.
+    pub async fn claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Map<String, Value>>, kube::Error> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
+        Ok(found.and_then(|claim| match serde_json::to_value(claim) {
+            Ok(Value::Object(claim)) => Some(claim),
+            _ => None,
+        }))
+    }
+
+    /// A VolumeSnapshot; none if it is not there.
+    pub async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+        let api = self.snapshots(namespace);
+        found(retry::read(BUDGET, || api.get(name)).await, name)
+    }
+
+    /// A content; none if it is not there.
+    pub async fn content(&self, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
+        let api = self.contents();
+        found(retry::read(BUDGET, || api.get(name)).await, name)
+    }
+
+    /// The snapshots that a backup has made and not taken away yet, in all namespaces.
+    pub async fn of_backup(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshot"));
+        let params = ListParams::default().labels(&format!("{BACKUP_UID}={uid}"));
+        match retry::read(BUDGET, || api.list(&params)).await {
+            Ok(list) => Ok(list.items),
+            // The kind is not served: there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a VolumeSnapshot, or finds it: its name is made of what it is for, so one of that name and label is ours.
+    pub async fn create(
+        &self,
+        namespace: &str,
+        object: &DynamicObject,
+    ) -> Result<DynamicObject, kube::Error> {
+        let api = self.snapshots(namespace);
+        let (name, params) = (object.name_any(), PostParams::default());
+        match self.write(|| api.create(&params, object)).await {
+            Err(error) if is_conflict(&error) => {
+                let there = retry::read(BUDGET, || api.get(&name)).await?;
+                if there.labels().get(BACKUP_UID) == object.labels().get(BACKUP_UID) {
+                    Ok(there)
+                } else {
+                    Err(error)
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Creates a class, unless there is one of that name.
+    pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
+        let params = PostParams::default();
+        match self.write(|| api.create(&params, object)).await {
+            Err(error) if !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The contents that were created for a backup of this uid when it was found in a bucket.
+    pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
+        let params = ListParams::default().labels(&format!("{SYNCED_FOR}={uid}"));
+        let api = self.contents();
+        match retry::read(BUDGET, || api.list(&params)).await {
+            Ok(list) => Ok(list.items),
+            // The kind is not served: there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a content.
+    pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
+        let (api, params) = (self.contents(), PostParams::default());
+        match self.write(|| api.create(&params, object)).await {
+            Err(error) if !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Merges into a VolumeSnapshot.
+    pub async fn patch(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<DynamicObject, kube::Error> {
+        let (api, params, patch) = (self.snapshots(namespace), PatchParams::default(), Patch::Merge(patch));
+        self.write(|| api.patch(name, &params, &patch)).await
+    }
+
+    /// Merges into a content; none if it is not there.
+    pub async fn patch_content(
+        &self,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Option<DynamicObject>, kube::Error> {
+        let (api, params, patch) = (self.contents(), PatchParams::default(), Patch::Merge(patch));
+        found(self.write(|| api.patch(name, &params, &patch)).await, name)
+    }
+
+    /// Takes a VolumeSnapshot away together with what it stands for in the storage system.
+    pub async fn destroy(&self, snapshot: &DynamicObject) -> Result<(), kube::Error> {
+        self.remove(snapshot, "Delete").await
+    }
+
+    /// Takes a VolumeSnapshot and its content out of the cluster, and leaves the snapshot in the storage system.
+    pub async fn release(&self, snapshot: &DynamicObject) -> Result<(), kube::Error> {
+        self.remove(snapshot, "Retain").await
+    }
+
+    async fn remove(&self, snapshot: &DynamicObject, policy: &str) -> Result<(), kube::Error> {
+        let status: SnapshotStatus = status(snapshot);
+        if let Some(content) = status.bound_volume_snapshot_content_name {
+            let patch = json!({ "spec": { "deletionPolicy": policy } });
+            let content = self.patch_content(&content, &patch).await?;
+            if let Some(content) = content.filter(|_| policy == "Retain") {
+                self.delete(&self.contents(), &content).await?;
+            }
+        }
+        self.delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
+    }
+
+    /// Deletes a content after its policy was set: `Delete` takes along what it stands for, `Retain` leaves it.
+    pub async fn remove_content(&self, content: &DynamicObject, policy: &str) -> Result<(), kube::Error> {
+        let patch = json!({ "spec": { "deletionPolicy": policy } });
+        match self.patch_content(&content.name_any(), &patch).await? {
+            Some(content) => self.delete_content(&content).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes a content, and with it what it stands for if its policy says so.
+    pub async fn delete_content(&self, content: &DynamicObject) -> Result<(), kube::Error> {
+        self.delete(&self.contents(), content).await
+    }
+
+    async fn delete(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+        let name = object.name_any();
+        let uid = Preconditions { uid: object.uid(), resource_version: None };
+        let params = DeleteParams::default().preconditions(uid);
+        match self.write(|| api.delete(&name, &params)).await {
+            Err(error) if !is_gone(&error, &name) && !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the items of a backup are read for the second time, after their operations.
+pub(crate) fn is_finalizing(backup: &Backup) -> bool {
+    matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+}
+
+/// An error of the API server as one of an action.
+pub fn failed(action: &str, doing: &str, error: &kube::Error) -> ActionError {
+    let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
+        && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
+    let hint = if not_served {
+        "; if snapshot.storage.k8s.io/v1 is not served, install the snapshot controller and its definitions"
+    } else {
+        ""
+    };
+    let reason = format!("{doing} failed: {}{hint}", plain(error));
+    let action = action.to_owned();
+    if is_transient(error) {
+        ActionError::Retryable { action, reason }
+    } else {
+        ActionError::Final { action, reason }
+    }
+}

@@ -1,0 +1,16 @@
+//! Actions on items of backups and restores: their interface, those that are built in, and the snapshots of CSI volumes.
+//!
+//! Built-in actions and plugin processes are called through the same traits, which are those of Velero's plugins
+//! (`pkg/plugin/velero`, v1.18) in our types.
+
+mod action;
+pub mod backup;
+pub mod csi;
+mod item_id;
+pub mod json;
+pub mod restore;
+mod selector;
+
+pub use action::{ActionError, AppliesTo, ItemAction, OperationProgress};
+pub use item_id::ItemId;
+pub use selector::{ActionSet, SelectedAction};

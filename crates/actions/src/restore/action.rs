@@ -1,0 +1,87 @@
+//! What may change an item on its way out of a backup, and start work that goes on after the item is restored (Velero
+//! `pkg/plugin/velero/restoreitemaction/v2`).
+
+use std::{future::ready, time::Duration};
+
+use backup_core::api::Restore;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use super::json::Object;
+use crate::{
+    ItemId,
+    action::{ActionError, ItemAction, OperationProgress, no_operations},
+};
+
+/// An item that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct RestoreActionInput<'a> {
+    /// As it would be created, but still in the namespace that it has in the backup, and without the labels of the restore.
+    pub item: &'a Object,
+    /// As the backup has it.
+    pub from_backup: &'a Object,
+    /// The Restore.
+    pub restore: &'a Restore,
+}
+
+/// What an action did with an item.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreActionOutput {
+    /// The item to create, if it is another one than was input.
+    pub item: Option<Object>,
+    /// Objects that are restored before this item, by what they are called in the backup.
+    pub additional: Vec<ItemId>,
+    /// Why the item is not to be restored; then nothing comes along either.
+    pub skip: Option<String>,
+    /// The id of what was started and goes on; none if nothing did.
+    pub operation: Option<String>,
+    /// Whether the item is created only once what came along is ready.
+    pub wait: Option<RestoreWait>,
+}
+
+/// How long an item waits for what came along with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreWait {
+    /// None: as long as the controller waits for other things.
+    pub limit: Option<Duration>,
+}
+
+/// An action on items of a restore.
+pub trait RestoreItemAction: ItemAction {
+    /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item, in
+    /// all tries of a restore.
+    fn is_executed_once(&self) -> bool {
+        false
+    }
+
+    /// Whether it may ask for other objects.
+    fn may_add_items(&self) -> bool {
+        false
+    }
+
+    /// Looks at one item, and may change it.
+    fn execute<'a>(
+        &'a self,
+        input: RestoreActionInput<'a>,
+    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>>;
+
+    /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        _: &'a Restore,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    }
+
+    /// Asks an operation to end. It may go on for a while. For actions that start some.
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Restore) -> BoxFuture<'a, Result<(), ActionError>> {
+        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    }
+
+    /// Whether objects that came along can be used. Only asked where an item waits for them.
+    fn are_ready<'a>(&'a self, _: &'a [ItemId], _: &'a Restore) -> BoxFuture<'a, Result<bool, ActionError>> {
+        Box::pin(ready(Ok(true)))
+    }
+}

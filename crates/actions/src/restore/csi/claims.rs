@@ -1,0 +1,173 @@
+//! `velero.io/csi-pvc-restorer`: a claim that was snapshotted is provisioned from its snapshot.
+//!
+//! Unlike Velero it waits until a volume can be made of the snapshot, so that a restore is not Completed whose data can't come.
+
+use std::sync::Arc;
+
+use backup_core::{api::Restore, labels, labels::csi, quantity};
+use futures::future::BoxFuture;
+use kube::{ResourceExt as _, core::DynamicObject};
+use serde_json::{Value, json};
+
+use super::{leaves_data, name_here};
+use crate::{
+    ActionError, AppliesTo, ItemAction, ItemId,
+    csi::api::{ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed, spec, status},
+    restore::{
+        action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait},
+        existing,
+        json::{self, Object},
+        restored_volumes::RestoredVolumes,
+        rules::RestoreRules,
+    },
+};
+
+pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
+
+/// Rewrites claims.
+pub struct ClaimAction {
+    applies: AppliesTo,
+    api: SnapshotApi,
+    rules: Arc<RestoreRules>,
+    restored: RestoredVolumes,
+}
+
+/// The VolumeSnapshot that holds the data of a claim of a backup.
+pub fn snapshot_of(claim: &Object) -> Option<&str> {
+    json::text(claim, &["metadata", "annotations"], csi::VOLUME_SNAPSHOT_NAME).filter(|name| !name.is_empty())
+}
+
+impl ClaimAction {
+    pub fn new(api: SnapshotApi, rules: Arc<RestoreRules>, restored: RestoredVolumes) -> Self {
+        Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, rules, restored }
+    }
+
+    async fn run(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        let Some(snapshot) = snapshot_of(input.from_backup) else {
+            return Ok(RestoreActionOutput::default());
+        };
+        let text = |key| json::text(input.from_backup, &["metadata"], key).unwrap_or_default();
+        let (namespace, claim) = (text("namespace"), text("name"));
+        let mut item = unmarked(input.item);
+        if leaves_data(input.restore) {
+            json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
+            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+        }
+        let target = self.rules.target(namespace);
+        let there = self.api.claim(target, claim).await;
+        let there = there.map_err(|error| failed(NAME, "looking for the claim", &error))?;
+        let created = existing::created(input.restore);
+        if there.is_some_and(|there| !existing::is_ours(&there, &self.rules, created.as_deref())) {
+            // It stays as it is, with its own data; it is only compared.
+            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+        }
+        provisioned_from(&mut item, &name_here(input.restore, namespace, snapshot));
+        let additional = ItemId::new(SNAPSHOTS, Some(namespace), snapshot);
+        self.restored.expect((target, &name_here(input.restore, namespace, snapshot)), claim);
+        let wait = Some(RestoreWait { limit: None });
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            additional: vec![additional],
+            wait,
+            ..RestoreActionOutput::default()
+        })
+    }
+
+    /// Whether a volume can be made of the snapshot.
+    async fn ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
+        let [ItemId { namespace: Some(namespace), name, .. }] = there else {
+            return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
+        };
+        let here = name_here(restore, namespace, name);
+        let namespace = self.rules.target(namespace);
+        let reading = |error| failed(NAME, &format!("reading VolumeSnapshot {namespace}/{here}"), &error);
+        let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
+        };
+        let Some(content) = self.api.content(&here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshotContent {here} was not restored (the log says why)")));
+        };
+        let seen: SnapshotStatus = status(&snapshot);
+        if seen.ready_to_use == Some(true) {
+            self.restored.csi((namespace, &here), &info(&snapshot, &content));
+            return Ok(true);
+        }
+        let of_content: ContentStatus = status(&content);
+        match seen.error.or(of_content.error) {
+            // Both are tried again by their controllers.
+            Some(error) => Err(ActionError::Retryable {
+                action: NAME.to_owned(),
+                reason: format!("VolumeSnapshot {namespace}/{here} can't be used: {error}"),
+            }),
+            None => Ok(false),
+        }
+    }
+}
+
+fn lost(why: &str) -> ActionError {
+    let reason =
+        format!("{why}, so the claim has no data to come back to: it waits for a volume until it is deleted");
+    ActionError::Final { action: NAME.to_owned(), reason }
+}
+
+/// A claim without the marks of the backup that snapshotted it: there is no snapshot of that name here.
+fn unmarked(item: &Object) -> Object {
+    let mut item = item.clone();
+    let marks = [csi::VOLUME_SNAPSHOT_NAME, labels::MUST_INCLUDE_ADDITIONAL_ITEMS];
+    for kind in ["annotations", "labels"] {
+        json::remove(&mut item, &["metadata", kind], &marks);
+    }
+    item
+}
+
+fn provisioned_from(claim: &mut Object, snapshot: &str) {
+    json::remove(claim, &["spec"], &["volumeName"]);
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
+    // The API server sets the second to the first; a claim that is compared later has both.
+    json::set(claim, &["spec"], "dataSource", source.clone());
+    json::set(claim, &["spec"], "dataSourceRef", source);
+}
+
+/// `csiSnapshotInfo` of a restore's `-volumeinfo.json.gz`.
+fn info(snapshot: &DynamicObject, content: &DynamicObject) -> Value {
+    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    let size = snapshot.annotations().get(csi::RESTORE_SIZE).and_then(|size| quantity::bytes(size));
+    json!({
+        "snapshotHandle": seen.snapshot_handle.unwrap_or_default(),
+        "size": seen.restore_size.or_else(|| u64::try_from(size?).ok()).unwrap_or_default(),
+        "driver": made_of.driver,
+        "vscName": content.name_any(),
+        "ReadyToUse": true,
+    })
+}
+
+impl ItemAction for ClaimAction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies
+    }
+}
+
+impl RestoreItemAction for ClaimAction {
+    fn may_add_items(&self) -> bool {
+        true
+    }
+
+    fn execute<'a>(
+        &'a self,
+        input: RestoreActionInput<'a>,
+    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
+        Box::pin(self.run(input))
+    }
+
+    fn are_ready<'a>(
+        &'a self,
+        there: &'a [ItemId],
+        restore: &'a Restore,
+    ) -> BoxFuture<'a, Result<bool, ActionError>> {
+        Box::pin(self.ready(there, restore))
+    }
+}

@@ -1,0 +1,67 @@
+//! Pods: what the scheduler and admission filled in goes, so that they fill it in again.
+
+use serde_json::Value;
+
+use super::json::{self, Object};
+
+/// Annotation of a pod that mirrors a static pod of a kubelet.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Mirror pods come from the node's own files; a pod that has ended would run again.
+pub fn skip_reason(item: &Object) -> Option<&'static str> {
+    if json::object(item, &["metadata", "annotations"]).is_some_and(|a| a.contains_key(MIRROR)) {
+        return Some("it mirrors a static pod");
+    }
+    match json::text(item, &["status"], "phase") {
+        Some("Succeeded" | "Failed") => Some("the pod had ended"),
+        _ => None,
+    }
+}
+
+/// Clears the node, the resolved priority, debug containers (refused at creation) and injected token volumes.
+pub fn rewrite(item: &mut Object) {
+    let account = json::text(item, &["spec"], "serviceAccountName")
+        .filter(|a| !a.is_empty())
+        .unwrap_or("default")
+        .to_owned();
+    let Some(spec) = json::object_mut(item, &["spec"]) else { return };
+    for field in ["nodeName", "priority", "ephemeralContainers"] {
+        spec.remove(field);
+    }
+    let mut gone = Vec::new();
+    if let Some(volumes) = json::list_mut(spec, &[], "volumes") {
+        volumes.retain(|volume| {
+            let injected = injected_name(volume, &account);
+            gone.extend(injected.map(ToOwned::to_owned));
+            injected.is_none()
+        });
+        if volumes.is_empty() {
+            spec.remove("volumes");
+        }
+    }
+    for kind in ["containers", "initContainers"] {
+        for container in json::list_mut(spec, &[], kind).into_iter().flatten() {
+            drop_mounts(container, &gone);
+        }
+    }
+}
+
+/// The name of a volume that admission injected: the projected token, or the token secret of old clusters.
+fn injected_name<'a>(volume: &'a Value, account: &str) -> Option<&'a str> {
+    let volume = volume.as_object()?;
+    let name = volume.get("name")?.as_str()?;
+    let projected = volume.contains_key("projected") && name.starts_with("kube-api-access-");
+    let secret = volume.contains_key("secret")
+        && name.strip_prefix(account).is_some_and(|rest| rest.starts_with("-token-"));
+    (projected || secret).then_some(name)
+}
+
+fn drop_mounts(container: &mut Value, gone: &[String]) {
+    let Some(container) = container.as_object_mut() else { return };
+    let Some(mounts) = json::list_mut(container, &[], "volumeMounts") else { return };
+    mounts
+        .retain(|m| m.get("name").and_then(Value::as_str).is_none_or(|name| !gone.iter().any(|g| g == name)));
+    if mounts.is_empty() {
+        container.remove("volumeMounts");
+    }
+}

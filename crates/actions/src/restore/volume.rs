@@ -1,0 +1,57 @@
+//! Volumes and claims, as far as they go without snapshots: a volume that outlives its claim (`Retain`) is restored as
+//! it is; a claim on any other volume is provisioned anew, empty.
+
+use serde_json::Value;
+
+use super::{
+    json::{self, Object},
+    rules::RestoreRules,
+};
+
+/// Annotations of the binding between a claim and its volume.
+const BINDING: [&str; 2] = ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"];
+/// Annotations of the provisioning of a claim.
+const PROVISIONING: [&str; 3] = [
+    "volume.kubernetes.io/selected-node",
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+];
+
+/// Whether a volume of the backup is restored as it is.
+pub fn is_kept(volume: &Object) -> bool {
+    json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Retain")
+}
+
+/// The volume that a claim was bound to.
+pub fn volume_of_claim(claim: &Object) -> Option<&str> {
+    json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
+}
+
+/// A volume that is deleted with its claim has no data to come back to; the data of one with a CSI snapshot come from that.
+pub fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> {
+    let name = json::text(item, &["metadata"], "name").unwrap_or_default();
+    (!rules.kept_volumes.contains(name)).then_some(
+        "its claim is provisioned anew: its reclaim policy is not Retain, or there is a CSI snapshot of it",
+    )
+}
+
+/// Frees the volume from the old claim's uid, and follows the namespace mapping.
+pub fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
+    json::remove(item, &["metadata", "annotations"], &BINDING);
+    let Some(claim) = json::object_mut(item, &["spec", "claimRef"]) else { return };
+    claim.remove("uid");
+    claim.remove("resourceVersion");
+    let target = claim.get("namespace").and_then(Value::as_str).map(|ns| rules.target(ns).to_owned());
+    if let Some(target) = target {
+        claim.insert("namespace".to_owned(), Value::from(target));
+    }
+}
+
+/// Unbinds the claim; keeps its volume only when that is restored as it is.
+pub fn rewrite_claim(item: &mut Object, rules: &RestoreRules) {
+    json::remove(item, &["metadata", "annotations"], &BINDING);
+    json::remove(item, &["metadata", "annotations"], &PROVISIONING);
+    if volume_of_claim(item).is_none_or(|name| !rules.kept_volumes.contains(name)) {
+        json::remove(item, &["spec"], &["volumeName"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which actions see an item, and in which order.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use backup_core::{
+    resources::full_names,
+    selection::{IncludesExcludes, LabelFilter, parse_selector},
+};
+
+use crate::{AppliesTo, ItemAction};
+
+/// What an action applies to, resolved against what the cluster serves.
+#[derive(Clone, Debug)]
+struct ActionSelector {
+    resources: IncludesExcludes,
+    namespaces: IncludesExcludes,
+    labels: LabelFilter,
+}
+
+impl ActionSelector {
+    /// The error says what is wrong with the label selector.
+    fn new(applies_to: &AppliesTo, resolve: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let selector = parse_selector(&applies_to.label_selector)?;
+        Ok(Self {
+            resources: IncludesExcludes::new(
+                &full_names(&applies_to.included_resources, resolve),
+                &full_names(&applies_to.excluded_resources, resolve),
+            ),
+            namespaces: IncludesExcludes::new(
+                &applies_to.included_namespaces,
+                &applies_to.excluded_namespaces,
+            ),
+            labels: LabelFilter::of(&Some(selector), &None),
+        })
+    }
+}
+
+/// An action, and what it applies to.
+#[derive(Debug)]
+pub struct SelectedAction<A: ?Sized> {
+    /// The action.
+    pub action: Arc<A>,
+    selector: ActionSelector,
+}
+
+impl<A: ?Sized> SelectedAction<A> {
+    /// Whether the action applies to an item, which is of a type that it applies to. `labels` are asked for only if that
+    /// matters.
+    pub fn applies_to(
+        &self,
+        namespace: Option<&str>,
+        labels: impl FnOnce() -> BTreeMap<String, String>,
+    ) -> bool {
+        let ActionSelector { namespaces, labels: filter, .. } = &self.selector;
+        namespace.is_none_or(|namespace| namespaces.includes(namespace))
+            && (filter.everything() || filter.matches(&labels()))
+    }
+}
+
+impl<A: ?Sized> Clone for SelectedAction<A> {
+    fn clone(&self) -> Self {
+        Self { action: Arc::clone(&self.action), selector: self.selector.clone() }
+    }
+}
+
+/// Actions in the order in which an item passes them: those that are built in, then those of plugins, as with Velero, which
+/// lists its own binary first.
+#[derive(Debug)]
+pub struct ActionSet<A: ?Sized> {
+    actions: Vec<SelectedAction<A>>,
+    /// Actions that cannot be used, and why, as sentences for people.
+    pub unusable: Vec<String>,
+}
+
+impl<A: ?Sized> Default for ActionSet<A> {
+    fn default() -> Self {
+        Self { actions: Vec::new(), unusable: Vec::new() }
+    }
+}
+
+impl<A: ItemAction + ?Sized> ActionSet<A> {
+    /// From actions in their order; `resolve` completes the name of a resource as people write it, and `kind` is what
+    /// sentences call the actions.
+    pub fn new(
+        kind: &str,
+        actions: impl IntoIterator<Item = Arc<A>>,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        let mut set = Self::default();
+        for action in actions {
+            match ActionSelector::new(action.applies_to(), resolve) {
+                Ok(selector) => set.actions.push(SelectedAction { action, selector }),
+                Err(reason) => {
+                    set.unusable.push(format!("the {kind} {} is not run: {reason}", action.name()));
+                }
+            }
+        }
+        set
+    }
+
+    /// Those that apply to a type.
+    pub fn for_type<'a>(&'a self, group_resource: &'a str) -> impl Iterator<Item = &'a SelectedAction<A>> {
+        self.actions.iter().filter(move |one| one.selector.resources.includes(group_resource))
+    }
+
+    /// Whether there is any.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &A> {
+        self.actions.iter().map(|one| &*one.action)
+    }
+}
+
+/// Sorts actions by name.
+pub(crate) fn sort_by_name<A: ItemAction + ?Sized>(actions: &mut [Arc<A>]) {
+    actions.sort_by_cached_key(|action| action.name().to_owned());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Schedule: backups made from a template at the times of a cron expression.
+//!
+//! Velero: `pkg/apis/velero/v1/schedule_types.go`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    backup::BackupSpec,
+    kind::{api_struct, column, string_enum, velero_kind},
+};
+
+velero_kind! {
+    /// A plan that makes backups at given times.
+    Schedule, "v1", "schedules",
+    spec: ScheduleSpec, status: ScheduleStatus,
+    short: ["sched"],
+    columns: [
+        column("Status", "string", ".status.phase"),
+        column("Schedule", "string", ".spec.schedule"),
+        column("LastBackup", "date", ".status.lastBackup"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+        column("Paused", "boolean", ".spec.paused"),
+    ]
+}
+
+api_struct! {
+    /// When to back up, and what.
+    ScheduleSpec {
+        /// The spec of each backup.
+        template: BackupSpec,
+        /// Cron expression: five fields, a descriptor such as `@daily`, optionally after `CRON_TZ=zone`.
+        schedule: String,
+        /// Whether each backup names this schedule as its owner, and goes with it.
+        use_owner_references_in_backup?: Option<bool>,
+        /// Whether no backups are made for the time being.
+        paused?: bool,
+        /// Whether a backup that is due at once is left out; unset: as the server is set.
+        skip_immediately?: Option<bool>,
+    }
+}
+
+string_enum! {
+    /// Whether a Schedule is working.
+    SchedulePhase {
+        /// Not looked at yet.
+        New = "New",
+        /// Backups are made when due.
+        Enabled = "Enabled",
+        /// The cron expression or the template is not valid.
+        FailedValidation = "FailedValidation",
+    }
+}
+
+api_struct! {
+    /// What has been made and found.
+    ScheduleStatus {
+        /// Whether the schedule is working; unset is New.
+        phase?: Option<SchedulePhase>,
+        /// When the latest backup was made.
+        last_backup?: Option<Time>,
+        /// When a due backup was last left out.
+        last_skipped?: Option<Time>,
+        /// What is not valid.
+        validation_errors?: Vec<String>,
+    }
+}

@@ -1,0 +1,127 @@
+//! Labels and annotations, and the rule that makes a label value out of any name.
+//!
+//! Velero: `pkg/apis/velero/v1/labels_annotations.go`, `pkg/label/label.go`, v1.18.
+
+use crate::digest::short_sha256;
+
+pub mod csi;
+
+/// Label: name of the backup that an object belongs to.
+pub const BACKUP_NAME: &str = "velero.io/backup-name";
+/// Label: uid of the backup that an object belongs to.
+pub const BACKUP_UID: &str = "velero.io/backup-uid";
+/// Label: name of the restore that made an object.
+pub const RESTORE_NAME: &str = "velero.io/restore-name";
+/// Label: uid of the restore that an object belongs to.
+pub const RESTORE_UID: &str = "velero.io/restore-uid";
+/// Label: name of the schedule that made a backup.
+pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
+/// Label: BackupStorageLocation that a backup is stored in.
+pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
+/// Label of a Backup that has expired and can't be deleted: why (`pkg/controller/gc_controller.go`).
+pub const GC_FAILURE: &str = "velero.io/gc-failure";
+/// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
+pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Annotation by which an action leaves the item out that it was given; whatever its value.
+pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
+/// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
+pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
+
+/// Annotation of a Backup: version of the cluster, as the cluster writes it.
+pub const SOURCE_CLUSTER_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
+/// Annotation of a Backup: major version of the cluster.
+pub const SOURCE_CLUSTER_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
+/// Annotation of a Backup: minor version of the cluster.
+pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
+/// Annotation of a Backup: how long the server waits for a single resource.
+pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
+
+/// Our annotation of the ledger's Lease: the claims, as JSON.
+pub const LEDGER_ANNOTATION: &str = "backup-lock/ledger";
+/// Our annotation of the ledger's Lease: the scope that it is the ledger of.
+pub const SCOPE_ANNOTATION: &str = "backup-lock/scope";
+/// Our annotation of the ledger's Lease: how often it was written.
+pub const SERIAL_ANNOTATION: &str = "backup-lock/serial";
+/// Our annotation of the ledger's Lease: a checksum over uid, serial and claims.
+pub const SUM_ANNOTATION: &str = "backup-lock/sum";
+/// Our label of ledgers and markers: name of the profile.
+pub const PROFILE_LABEL: &str = "backup-lock/profile";
+/// Label of everything that belongs to the installation; the value is `backup`.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// Our annotation of a Backup or Restore: why it is admitted whoever is in the way. Needs the verb `break-glass`.
+pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
+/// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.
+pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
+/// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
+pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+/// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
+/// ([`crate::deletion::Waits`]).
+pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
+/// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on nothing until then, and holds no
+/// place in the ledger. Any value.
+pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";
+/// Our annotation of a Schedule: which slot was skipped last, and why.
+pub const SKIPPED_ANNOTATION: &str = "backup-controller/skipped";
+/// Our annotation of a Schedule: how its expression is read ([`crate::cron::Reading`]).
+pub const CRON_ANNOTATION: &str = "backup-controller/cron";
+/// Our annotation of a Backup, by a person: it is to be cancelled; of a Restore: its operations are to be stopped. Any value.
+pub const CANCEL_ANNOTATION: &str = "backup-controller/cancel";
+/// Our annotation of a BackupStorageLocation: what came of the last comparison with the cluster ([`crate::sync::Summary`]).
+pub const SYNC_ANNOTATION: &str = "backup-controller/sync";
+/// Our annotation of a BackupStorageLocation: what is known of its bucket ([`crate::bucket::Facts`]).
+pub const BUCKET_ANNOTATION: &str = "backup-controller/bucket";
+/// Our annotation of a BackupStorageLocation, by a person: compare it now ([`crate::sync::Request`]). Taken off when it is done.
+pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
+/// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.
+pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
+
+/// Our annotation of a DownloadRequest: the file is to be read through the API server, by whoever has the key of which this is the
+/// SHA-256 ([`crate::reading`]).
+pub const READ_KEY_ANNOTATION: &str = "backup-controller/read-key-sha256";
+/// Our annotation of such a DownloadRequest: uid of the Backup or Restore whose file is meant.
+pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
+
+/// Label of objects outside of the installation's namespace that stand for a backup that was found in a bucket: the uid of
+/// the Backup in this cluster.
+pub const SYNCED_FOR: &str = "backup-controller/synced-for";
+
+/// The longest label value that Kubernetes takes, in bytes.
+const MAX_VALUE: usize = 63;
+/// Length of the hash at the end of a name that was cut.
+const HASH: usize = 6;
+
+/// The label value that stands for a name: the name itself up to 63 bytes, otherwise its first 57 bytes and the first 6
+/// hex digits of its SHA-256.
+///
+/// The same in Velero (`label.GetValidName`), so that each finds what the other has labelled.
+pub fn valid_value(name: &str) -> String {
+    if name.len() <= MAX_VALUE {
+        return name.to_owned();
+    }
+    let hash = short_sha256(name.as_bytes(), HASH / 2);
+    // Names are ASCII; the boundary only keeps other input from being cut inside a character.
+    format!("{}{hash}", &name[..name.floor_char_boundary(MAX_VALUE - HASH)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_fits_is_its_own_label_value() {
+        assert_eq!(valid_value("short"), "short");
+        assert_eq!(valid_value(&"a".repeat(63)), "a".repeat(63));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_told_apart_by_its_hash() {
+        // The pair that Velero's own test of the rule uses (`pkg/label/label_test.go`, v1.18).
+        assert_eq!(
+            valid_value("this_is_a_very_long_label_value_that_will_be_rejected_by_Kubernetes"),
+            "this_is_a_very_long_label_value_that_will_be_rejected_by_8d0722"
+        );
+        let (one, two) = (valid_value(&("x".repeat(70) + "1")), valid_value(&("x".repeat(70) + "2")));
+        assert_eq!((one.len(), two.len()), (63, 63));
+        assert_ne!(one, two);
+    }
+}

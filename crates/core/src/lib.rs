@@ -1,0 +1,25 @@
+//! The pure heart of the project: API types, phases, validation, selectors and label rules.
+//!
+//! Nothing here does I/O, reads a clock or knows a client, so that the webhook, the controller, the plugin and
+//! every test decide by the same code.
+
+pub mod api;
+pub mod bucket;
+pub mod cron;
+pub mod deletion;
+pub mod digest;
+pub mod labels;
+pub mod names;
+pub mod operation;
+pub mod phase;
+pub mod profile;
+pub mod quantity;
+pub mod reading;
+pub mod resource_policy;
+pub mod resources;
+pub mod results;
+pub mod selection;
+pub mod snapshot;
+pub mod sync;
+pub mod time;
+pub mod validate;

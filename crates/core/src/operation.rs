@@ -1,0 +1,354 @@
+//! Item operations: work that an action started for an item, and that goes on after the item is written.
+//!
+//! The JSON is that of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
+//! What older versions wrote, and fields that this version does not know, are read and kept.
+
+mod restore;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::api::{
+    Extra,
+    common::{is_default, null_default},
+    kind::string_enum,
+};
+
+pub use restore::{RestoreOperation, RestoreOperationSpec};
+
+/// An operation of a backup or of a restore.
+pub trait Operation: Clone {
+    /// Name of the action that started it.
+    fn action(&self) -> &str;
+
+    /// What the action calls it; any text.
+    fn id(&self) -> &str;
+
+    /// The item that it was started for.
+    fn item(&self) -> &ResourceIdentifier;
+
+    /// How far it has come.
+    fn status(&self) -> &OperationStatus;
+
+    /// See [`Self::status`].
+    fn status_mut(&mut self) -> &mut OperationStatus;
+}
+
+string_enum! {
+    /// Where an operation is in its life.
+    OperationPhase {
+        /// Started by us; nothing was heard of it yet.
+        New = "New",
+        /// It has said when it began.
+        InProgress = "InProgress",
+        /// It has done what it was started for.
+        Completed = "Completed",
+        /// It has not, and will not.
+        Failed = "Failed",
+    }
+}
+
+impl OperationPhase {
+    /// Whether the operation is over. A phase that this version does not know is not: it is asked about, up to its
+    /// deadline.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Completed | Self::Failed)
+    }
+}
+
+/// An object by its type and name, in the one JSON shape of Velero's that has capitals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ResourceIdentifier {
+    /// API group; empty for the core group.
+    #[serde(rename = "Group", alias = "group", default, deserialize_with = "null_default")]
+    pub group: String,
+    /// Plural.
+    #[serde(rename = "Resource", alias = "resource", default, deserialize_with = "null_default")]
+    pub resource: String,
+    /// Namespace; empty for a cluster-scoped object.
+    #[serde(rename = "Namespace", alias = "namespace", default, deserialize_with = "null_default")]
+    pub namespace: String,
+    /// Name.
+    #[serde(rename = "Name", alias = "name", default, deserialize_with = "null_default")]
+    pub name: String,
+}
+
+impl ResourceIdentifier {
+    /// From `plural` or `plural.group`.
+    pub fn new(group_resource: &str, namespace: Option<&str>, name: &str) -> Self {
+        let (resource, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
+        Self {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// `plural`, or `plural.group`.
+    pub fn group_resource(&self) -> String {
+        crate::resources::group_resource(&self.resource, &self.group)
+    }
+
+    /// The namespace; none for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty())
+    }
+}
+
+impl fmt::Display for ResourceIdentifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.group_resource())?;
+        match self.namespace() {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// An operation of a backup.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackupOperation {
+    /// What was started.
+    #[serde(default)]
+    pub spec: BackupOperationSpec,
+    /// How far it has come.
+    #[serde(default)]
+    pub status: OperationStatus,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Operation for BackupOperation {
+    fn action(&self) -> &str {
+        &self.spec.backup_item_action
+    }
+
+    fn id(&self) -> &str {
+        &self.spec.operation_id
+    }
+
+    fn item(&self) -> &ResourceIdentifier {
+        &self.spec.resource_identifier
+    }
+
+    fn status(&self) -> &OperationStatus {
+        &self.status
+    }
+
+    fn status_mut(&mut self) -> &mut OperationStatus {
+        &mut self.status
+    }
+}
+
+/// What was started for an item of a backup.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupOperationSpec {
+    /// Name of the backup.
+    #[serde(default)]
+    pub backup_name: String,
+    /// Uid of the backup.
+    #[serde(rename = "backupUID", default)]
+    pub backup_uid: String,
+    /// Name of the action that started it.
+    #[serde(default)]
+    pub backup_item_action: String,
+    /// The item.
+    #[serde(default)]
+    pub resource_identifier: ResourceIdentifier,
+    /// What the action calls it; any text.
+    #[serde(rename = "operationID", default)]
+    pub operation_id: String,
+    /// Objects that are read again, and stored in their last form, when all operations have ended.
+    #[serde(default, deserialize_with = "null_default")]
+    pub post_operation_items: Vec<ResourceIdentifier>,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// How far an operation has come, as its action tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationStatus {
+    /// Where it is in its life; unset is New.
+    #[serde(default = "new", deserialize_with = "phase")]
+    pub phase: OperationPhase,
+    /// Why it failed; while it runs, what went wrong last.
+    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub error: String,
+    /// Units done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub n_completed: i64,
+    /// Units in all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub n_total: i64,
+    /// What a unit is, for people.
+    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub operation_units: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub description: String,
+    /// When we started it; its deadline counts from here.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    pub created: Option<Timestamp>,
+    /// When it began, as its action says.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    pub started: Option<Timestamp>,
+    /// When that was last true, as its action says.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    pub updated: Option<Timestamp>,
+    /// Fields unknown to this version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Default for OperationStatus {
+    fn default() -> Self {
+        Self {
+            phase: OperationPhase::New,
+            error: String::new(),
+            n_completed: 0,
+            n_total: 0,
+            operation_units: String::new(),
+            description: String::new(),
+            created: None,
+            started: None,
+            updated: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+fn new() -> OperationPhase {
+    OperationPhase::New
+}
+
+/// A phase; null and nothing are New.
+fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OperationPhase, D::Error> {
+    let phase = Option::<OperationPhase>::deserialize(deserializer)?;
+    Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_else(new))
+}
+
+/// A time; one that can't be read is as if it were not there, so that one bad field does not hide a whole list.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let value = Option::<serde_json::Value>::deserialize(deserializer)?;
+    Ok(value.and_then(|value| value.as_str()?.parse().ok()))
+}
+
+/// Numbers of operations, as they stand in a status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// That were started.
+    pub attempted: i64,
+    /// That have completed.
+    pub completed: i64,
+    /// That have failed.
+    pub failed: i64,
+}
+
+impl Counts {
+    /// Counts a list of operations.
+    pub fn of_all<O: Operation>(operations: &[O]) -> Self {
+        Self::of(operations.iter().map(|operation| &operation.status().phase))
+    }
+
+    /// Counts operations. Always derived from what is stored, never kept beside it.
+    pub fn of<'a>(phases: impl IntoIterator<Item = &'a OperationPhase>) -> Self {
+        let mut counts = Self::default();
+        for phase in phases {
+            counts.attempted += 1;
+            match phase {
+                OperationPhase::Completed => counts.completed += 1,
+                OperationPhase::Failed => counts.failed += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    /// Whether none runs any more.
+    pub fn all_ended(self) -> bool {
+        self.completed + self.failed >= self.attempted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_operation_has_the_json_of_velero_with_its_capitals() {
+        let operation = BackupOperation {
+            spec: BackupOperationSpec {
+                backup_name: "b".into(),
+                backup_uid: "u".into(),
+                backup_item_action: "velero.io/csi-volumesnapshot-backupper".into(),
+                resource_identifier: ResourceIdentifier::new(
+                    "volumesnapshots.snapshot.storage.k8s.io",
+                    Some("ns"),
+                    "vs",
+                ),
+                operation_id: "ns/vs/2026-01-01T00:00:00Z".into(),
+                post_operation_items: vec![ResourceIdentifier::new("pods", Some("ns"), "p")],
+                ..BackupOperationSpec::default()
+            },
+            status: OperationStatus {
+                created: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+                n_total: 7,
+                ..OperationStatus::default()
+            },
+            ..BackupOperation::default()
+        };
+        let text = json!({
+            "spec": {
+                "backupName": "b", "backupUID": "u", "backupItemAction": "velero.io/csi-volumesnapshot-backupper",
+                "resourceIdentifier": {
+                    "Group": "snapshot.storage.k8s.io", "Resource": "volumesnapshots", "Namespace": "ns", "Name": "vs",
+                },
+                "operationID": "ns/vs/2026-01-01T00:00:00Z",
+                "postOperationItems": [{ "Group": "", "Resource": "pods", "Namespace": "ns", "Name": "p" }],
+            },
+            "status": { "phase": "New", "created": "2026-01-01T00:00:00Z", "nTotal": 7 },
+        });
+        assert_eq!(serde_json::to_value(&operation).unwrap(), text);
+        assert_eq!(serde_json::from_value::<BackupOperation>(text).unwrap(), operation);
+        assert_eq!(
+            operation.spec.resource_identifier.to_string(),
+            "volumesnapshots.snapshot.storage.k8s.io ns/vs"
+        );
+    }
+
+    #[test]
+    fn what_others_wrote_is_read_and_kept() {
+        let text = json!({
+            "spec": { "backupName": "b", "operationID": "\u{0}\n\u{fffd}", "postOperationItems": null,
+                "resourceIdentifier": { "group": "g", "resource": "r", "namespace": "n", "name": "x" }, "later": 1 },
+            "status": { "phase": "Resting", "created": "yesterday", "started": null, "error": null,
+                "updated": "9999-01-01T00:00:00Z", "nCompleted": -5, "more": [1] },
+        });
+        let read: BackupOperation = serde_json::from_value(text).unwrap();
+        assert_eq!(read.spec.resource_identifier.name, "x");
+        assert_eq!(read.status.phase.as_str(), "Resting");
+        assert!(!read.status.phase.has_ended() && read.status.created.is_none());
+        let written = serde_json::to_value(&read).unwrap();
+        assert_eq!((&written["spec"]["later"], &written["status"]["more"]), (&json!(1), &json!([1])));
+        assert!(serde_json::from_str::<BackupOperation>("{}").is_ok());
+    }
+
+    #[test]
+    fn counts_are_those_of_the_list() {
+        use OperationPhase as P;
+        let counts = |phases: &[P]| Counts::of(phases);
+        assert!(counts(&[]).all_ended());
+        let some = counts(&[P::New, P::InProgress, P::Completed, P::Failed, P::from("Resting")]);
+        assert_eq!(some, Counts { attempted: 5, completed: 1, failed: 1 });
+        assert!(!some.all_ended() && counts(&[P::Completed, P::Failed]).all_ended());
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading stored files through the API server: what the controller and its clients agree on.
+//!
+//! A client makes a random key and creates a DownloadRequest that names the SHA-256 of it, and the uid of the Backup or Restore
+//! that it means. Creating the request is the permission. The answer is a path of the API server's service proxy; whoever sends
+//! the key along gets the file. The key is never in an object, a path or a log: who reads DownloadRequests can't use those of others.
+
+use std::fmt;
+
+use kube::ResourceExt as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    api::DownloadRequest,
+    digest::hex,
+    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+};
+
+/// The header that carries the key. In a header, because audit logs have paths and queries.
+pub const KEY_HEADER: &str = "x-backup-read-key";
+/// Name of the Service's port.
+pub const PORT: &str = "files";
+/// Under this path the controller serves files, each by the name of its request.
+pub const FOLDER: &str = "/files";
+/// Length of a key (bytes).
+pub const KEY_LENGTH: usize = 32;
+/// `details.kind` of the Status by which the controller, and not the API server, says why there is no file.
+pub const STATUS_KIND: &str = "storedfiles";
+
+/// A key. It opens one file once, so it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// Of random bytes.
+    pub fn new(random: [u8; KEY_LENGTH]) -> Self {
+        Self(hex(&random))
+    }
+
+    /// As it is sent.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What the request says of it.
+    pub fn hash(&self) -> String {
+        hash(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+/// What a request asks for that wants its file through the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    hash: String,
+    /// Of the Backup or Restore.
+    pub uid: String,
+}
+
+impl Asked {
+    /// Whether this is the key.
+    ///
+    /// What is compared are hashes, one of them public: how long it takes tells nothing of the key.
+    pub fn is_opened_by(&self, key: &str) -> bool {
+        hash(key) == self.hash
+    }
+}
+
+/// How a request wants its file; none if it wants a URL of the store, as Velero's clients do.
+///
+/// # Errors
+/// A sentence: its annotations make no sense.
+pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
+    let value = |key| request.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let hash = value(READ_KEY_ANNOTATION)?;
+    let is_hash =
+        hash.len() == 2 * KEY_LENGTH && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if !is_hash {
+        return Some(Err(format!(
+            "metadata.annotations[{READ_KEY_ANNOTATION}] is not the SHA-256 of a key in 64 lower-case hex digits"
+        )));
+    }
+    Some(match value(READ_UID_ANNOTATION) {
+        Some(uid) => Ok(Asked { hash: hash.to_owned(), uid: uid.to_owned() }),
+        None => Err(format!(
+            "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
+        )),
+    })
+}
+
+/// Where the API server leads to the file of a request.
+pub fn path(namespace: &str, service: &str, request: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/https:{service}:{PORT}/proxy{FOLDER}/{request}")
+}
+
+fn hash(key: &str) -> String {
+    hex(&Sha256::digest(key.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::download_request::DownloadRequestSpec;
+
+    #[test]
+    fn only_the_key_opens_what_names_its_hash() {
+        let key = Key::new([7; KEY_LENGTH]);
+        let asked = Asked { hash: key.hash(), uid: String::new() };
+        assert!(asked.is_opened_by(key.as_str()));
+        let upper = key.as_str().to_uppercase().replace("07", "7");
+        for wrong in ["", &key.hash(), &upper, &key.as_str()[1..], &format!("{} ", key.as_str())] {
+            assert!(!asked.is_opened_by(wrong), "{wrong:?}");
+        }
+        assert_eq!(format!("{key:?}"), "Key(…)");
+        // Known from other tools: echo -n 0707… | sha256sum
+        assert_eq!(key.hash().len(), 64);
+        assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn a_request_says_how_it_wants_its_file() {
+        let (good, upper) = ("ab".repeat(32), "AB".repeat(32));
+        for (hash, uid, expected) in [
+            (None, Some("u"), None),
+            (Some(""), Some("u"), None),
+            (Some(good.as_str()), Some("u"), Some(Ok("u"))),
+            (Some(&good), None, Some(Err(READ_UID_ANNOTATION))),
+            (Some(&good), Some(""), Some(Err(READ_UID_ANNOTATION))),
+            (Some(&upper), Some("u"), Some(Err(READ_KEY_ANNOTATION))),
+            (Some(&good[1..]), Some("u"), Some(Err(READ_KEY_ANNOTATION))),
+        ] {
+            let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
+            for (key, value) in [(READ_KEY_ANNOTATION, hash), (READ_UID_ANNOTATION, uid)] {
+                if let Some(value) = value {
+                    request.annotations_mut().insert(key.to_owned(), value.to_owned());
+                }
+            }
+            match (asked(&request), expected) {
+                (None, None) => {}
+                (Some(Ok(asked)), Some(Ok(uid))) => assert_eq!(asked.uid, uid),
+                (Some(Err(why)), Some(Err(part))) => assert!(why.contains(part), "{why}"),
+                (seen, expected) => panic!("{hash:?} {uid:?}: {seen:?}, expected {expected:?}"),
+            }
+        }
+    }
+}

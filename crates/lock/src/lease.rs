@@ -1,0 +1,286 @@
+//! The ledger of a scope in its Lease, read freshly and written by compare-and-swap.
+//!
+//! Every write is a PUT that carries `resourceVersion` and `uid`, so that it fails if anything was written since the read
+//! and never brings a deleted ledger back; the first is a create, which fails if there is one. Nothing ever patches.
+
+mod body;
+mod error;
+mod marker;
+mod open;
+
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+
+use backup_core::{digest::short_sha256, profile::Profile};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, Client,
+    api::{ListParams, PostParams},
+};
+use tokio::time::Instant;
+
+pub use self::error::{LedgerError, UpdateError};
+pub use self::open::{Keeper, Tended};
+use self::{body::Owner, marker::EPOCHS};
+use crate::{
+    conflict::Rules,
+    fate::Ends,
+    ledger::{FormatError, Ledger},
+    observe::{Objects, REQUEST_TIMEOUT},
+    pause,
+};
+
+/// The scope of all Backups and Restores of `velero.io` in a cluster.
+pub const VELERO_SCOPE: &str = "velero.io";
+
+/// How often one change of a ledger is tried.
+const TRIES: u32 = 12;
+
+/// The name of a scope's Lease, and of its marker.
+pub fn lease_name(scope: &str) -> String {
+    if scope == VELERO_SCOPE {
+        return "backup-lock-velero".to_owned();
+    }
+    format!("backup-lock-{}", short_sha256(scope.as_bytes(), 8))
+}
+
+/// A ledger as it was read or written, and the Lease that it stood in. A grant rests only on a write that succeeded.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The claims.
+    pub ledger: Arc<Ledger>,
+    /// The scope that it is the ledger of.
+    pub scope: String,
+    /// How often it was written.
+    pub serial: u64,
+    lease: Lease,
+}
+
+impl Stored {
+    /// Uid of the Lease: with the epoch, the fencing token.
+    pub fn lease_uid(&self) -> &str {
+        self.lease.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Version of the Lease.
+    pub fn resource_version(&self) -> &str {
+        self.lease.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+/// Reads and writes the ledgers of one profile; cheap to clone.
+#[derive(Clone)]
+pub struct LedgerStore {
+    leases: Api<Lease>,
+    markers: Api<ConfigMap>,
+    objects: Objects,
+    grace: Duration,
+}
+
+impl LedgerStore {
+    /// Velero's ledger in this namespace, the one of the installation.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self::of_profile(client, namespace, Arc::new(Profile::velero()))
+    }
+
+    /// Ledgers of a profile in this namespace.
+    pub fn of_profile(client: Client, namespace: &str, profile: Arc<Profile>) -> Self {
+        Self {
+            leases: Api::namespaced(client.clone(), namespace),
+            markers: Api::namespaced(client.clone(), namespace),
+            objects: Objects::new(client, profile),
+            grace: crate::collect::Times::default().grace,
+        }
+    }
+
+    /// The same, telling people that a rebuild takes this long.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Fresh reads of the objects that claims are about.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Whose ledgers these are.
+    pub fn profile(&self) -> &Arc<Profile> {
+        self.objects.profile()
+    }
+
+    /// How entries of these ledgers end.
+    pub fn ends(&self) -> Ends {
+        let profile = self.profile();
+        Ends { settles: !profile.policy.settle.is_zero(), entombs: !profile.engine }
+    }
+
+    /// The ledger of a scope as it is now, whatever its status, or none if there is none.
+    pub async fn read(&self, scope: &str) -> Result<Option<Stored>, LedgerError> {
+        self.lease(scope).await?.map(|lease| body::stored(self.owner(scope), lease)).transpose()
+    }
+
+    /// Every ledger of this profile, by its Lease, also those that can't be read.
+    pub async fn list(&self) -> Result<Vec<(String, Result<Stored, LedgerError>)>, LedgerError> {
+        use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
+        let profile = self.profile().name.clone();
+        let labelled = ListParams::default().labels(&format!("{PROFILE_LABEL}={profile}"));
+        let list = bounded("leases", "list", self.leases.list(&labelled)).await?;
+        let read = |lease: Lease| {
+            let annotations = lease.metadata.annotations.as_ref();
+            let scope = annotations.and_then(|all| all.get(SCOPE_ANNOTATION)).cloned().unwrap_or_default();
+            let stored = body::stored(self.owner(&scope), lease);
+            (scope, stored)
+        };
+        Ok(list.items.into_iter().map(read).collect())
+    }
+
+    /// The ledger in a Lease of this profile that was listed by someone else.
+    pub fn of_lease(&self, lease: Lease) -> Result<Stored, LedgerError> {
+        let annotations = lease.metadata.annotations.as_ref();
+        let scope = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
+        let scope = scope.unwrap_or_default();
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        if name != lease_name(&scope) {
+            let why =
+                format!("its annotation {} does not go with its name", backup_core::labels::SCOPE_ANNOTATION);
+            return Err(LedgerError::Format { lease: name, source: FormatError::Unreadable(why) });
+        }
+        body::stored(self.owner(&scope), lease)
+    }
+
+    /// The scopes of this profile that have a ledger, or have lost one.
+    pub async fn scopes(&self) -> Result<BTreeSet<String>, LedgerError> {
+        use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
+        let labelled = ListParams::default().labels(&format!("{PROFILE_LABEL}={}", self.profile().name));
+        let leases = bounded("leases", "list", self.leases.list_metadata(&labelled)).await?;
+        let markers = bounded("markers", "list", self.markers.list(&labelled)).await?;
+        let of_lease =
+            leases.items.into_iter().filter_map(|lease| lease.metadata.annotations?.remove(SCOPE_ANNOTATION));
+        let of_marker = markers.items.into_iter().filter_map(|marker| marker.data?.remove("scope"));
+        Ok(of_lease.chain(of_marker).collect())
+    }
+
+    /// A first ledger: everything that runs now.
+    pub async fn from_running(&self, scope: &str) -> Result<Ledger, LedgerError> {
+        let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
+        for seen in self.objects.running(Some(scope)).await?.into_values().flatten() {
+            let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
+            ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
+        }
+        Ok(ledger)
+    }
+
+    /// Writes a ledger over the one that was read, if nobody else did since.
+    pub async fn write(&self, over: &Stored, mut ledger: Ledger) -> Result<Stored, LedgerError> {
+        // Long before it is reached: people who release and hold may write ledgers, but no markers.
+        if ledger.epoch + EPOCHS / 2 > ledger.bound {
+            match self.raise_marker(over, ledger.epoch).await {
+                Ok(bound) => ledger.bound = bound,
+                Err(LedgerError::Denied { .. }) if ledger.epoch <= ledger.bound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (lease, serial) = body::lease_of(self.owner(&over.scope), Some(&over.lease), &ledger)?;
+        let name = lease_name(&over.scope);
+        // Conditional on resourceVersion and uid.
+        let post = PostParams::default();
+        let put = self.leases.replace(&name, &post, &lease);
+        let written = bounded(&name, "write", put).await?;
+        Ok(Stored { ledger: Arc::new(ledger), scope: over.scope.clone(), serial, lease: written })
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { backups_exclude_each_other: self.profile().policy.backups_exclude_each_other }
+    }
+
+    fn owner<'a>(&'a self, scope: &'a str) -> Owner<'a> {
+        Owner { scope, profile: &self.profile().name, rules: self.rules() }
+    }
+
+    async fn lease(&self, scope: &str) -> Result<Option<Lease>, LedgerError> {
+        let name = lease_name(scope);
+        bounded(&name, "read", self.leases.get_opt(&name)).await
+    }
+
+    /// Changes a ledger: reads it, applies the change, writes it, and does so again if someone else was faster; bounded
+    /// tries, jittered pauses, never past `deadline`. A change that changes nothing is not written.
+    ///
+    /// `change` may run several times, each time on what was freshly read.
+    pub async fn update<T, E>(
+        &self,
+        scope: &str,
+        deadline: Instant,
+        mut change: impl FnMut(&mut Ledger) -> Result<T, E>,
+    ) -> Result<(T, Stored), UpdateError<E>> {
+        let name = lease_name(scope);
+        let mut tries = 0;
+        loop {
+            let attempt = async {
+                let read = self.open(scope).await?;
+                let mut ledger = Ledger::clone(&read.ledger);
+                let value = change(&mut ledger).map_err(UpdateError::Refused)?;
+                if ledger == *read.ledger {
+                    return Ok((value, read));
+                }
+                Ok((value, self.write(&read, ledger).await?))
+            };
+            let failure = match tokio::time::timeout_at(deadline, attempt).await {
+                Ok(Err(UpdateError::Ledger(error))) if error.passes_soon() => error,
+                Ok(outcome) => return outcome,
+                Err(_) => {
+                    return Err(LedgerError::Timeout { what: format!("change the ledger {name}") }.into());
+                }
+            };
+            let pause = pause::after(tries);
+            tries += 1;
+            if tries >= TRIES || Instant::now() + pause >= deadline {
+                return Err(failure.into());
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// As [`LedgerStore::update`], for a change that can't be refused.
+    pub async fn change<T>(
+        &self,
+        scope: &str,
+        deadline: Instant,
+        mut change: impl FnMut(&mut Ledger) -> T,
+    ) -> Result<T, LedgerError> {
+        match self.update(scope, deadline, |ledger| Ok::<_, Infallible>(change(ledger))).await {
+            Ok((value, _)) => Ok(value),
+            Err(UpdateError::Ledger(error)) => Err(error),
+            Err(UpdateError::Refused(never)) => match never {},
+        }
+    }
+}
+
+/// How long to pause after the `tries`th failed write of a ledger (from 0), with jitter.
+pub fn pause_after(tries: u32) -> Duration {
+    pause::after(tries)
+}
+
+async fn bounded<T>(
+    lease: &str,
+    verb: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, LedgerError> {
+    let what = || format!("{verb} the ledger {lease}");
+    let source = match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(source)) => source,
+        Err(_) => return Err(LedgerError::Timeout { what: what() }),
+    };
+    let code = if let kube::Error::Api(status) = &source { status.code } else { 0 };
+    Err(match code {
+        // 404 on a write or a delete: deleted since it was read, which is a change too. On a create: the namespace is
+        // missing.
+        409 => LedgerError::Changed { lease: lease.to_owned() },
+        404 if verb.starts_with("write") || verb.starts_with("delete") => {
+            LedgerError::Changed { lease: lease.to_owned() }
+        }
+        400..=428 | 430..=499 => LedgerError::Denied { what: what(), source: Box::new(source) },
+        _ => LedgerError::Unreachable { what: what(), source: Box::new(source) },
+    })
+}

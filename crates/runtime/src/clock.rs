@@ -1,0 +1,33 @@
+//! Time that only moves forward, and goes on while the machine is suspended.
+
+use std::time::Duration;
+
+/// Time since an arbitrary start. Unlike `std::time::Instant` it counts suspended time on Linux (`CLOCK_BOOTTIME`), so
+/// that a leader that slept does not believe in a lease that is long over.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Clock {
+    /// The machine's clock.
+    #[default]
+    Boot,
+    /// tokio's clock since this time, which a test can pause and move.
+    Tokio(tokio::time::Instant),
+}
+
+impl Clock {
+    /// Time since an arbitrary start.
+    pub fn now(self) -> Duration {
+        match self {
+            Self::Boot => boot_time(),
+            Self::Tokio(start) => Duration::from_secs(1_000_000) + start.elapsed(),
+        }
+    }
+}
+
+fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    let id = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let id = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(id);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

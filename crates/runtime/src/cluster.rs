@@ -1,0 +1,35 @@
+//! Access to the objects of one installation.
+
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+
+use crate::{events::Events, leader::Leadership};
+
+/// The API server, the namespace of the installation, and the right to write there. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    /// It does not retry by itself: see [`crate::retry`].
+    pub client: Client,
+    /// The namespace of the installation.
+    pub namespace: String,
+    /// Whether this replica may work.
+    pub leadership: Leadership,
+    /// Records Events on objects.
+    pub events: Events,
+    /// How long [`crate::retry::status_patch`] tries.
+    pub patch_budget: Duration,
+    /// Objects asked for in one LIST request.
+    pub page_size: u32,
+}
+
+impl Cluster {
+    /// The objects of a kind in the namespace of the installation.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}

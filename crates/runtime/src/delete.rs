@@ -1,0 +1,53 @@
+//! Deleting an object, that object and no other of its name.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    Cluster,
+    errors::{is_conflict, is_gone},
+};
+
+/// Deletes an object of the installation, with its uid as precondition. Returns whether it was this call that deleted
+/// it: that it is gone already is no error. Finalizers may still hold it afterwards.
+///
+/// # Errors
+/// If the API server could not be asked or refused.
+pub async fn delete<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    with(cluster, object, Preconditions { uid: object.uid(), resource_version: None }).await
+}
+
+/// As [`delete`], with the resourceVersion as precondition, too: an object that has changed meanwhile stays, without an error.
+///
+/// # Errors
+/// If the API server could not be asked or refused.
+pub async fn delete_unchanged<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+    with(cluster, object, preconditions).await
+}
+
+async fn with<K>(cluster: &Cluster, object: &K, preconditions: Preconditions) -> Result<bool, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let name = object.name_any();
+    let params = DeleteParams::default().preconditions(preconditions);
+    match cluster.api::<K>().delete(&name, &params).await {
+        Ok(_) => Ok(true),
+        // A conflict: another object has the name, so ours is gone; or it is not what was seen.
+        Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

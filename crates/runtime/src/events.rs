@@ -1,0 +1,122 @@
+//! Events on objects, for people. Best effort: an Event that can not be written never fails or delays any work.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use backup_core::labels::BREAK_GLASS_ANNOTATION;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use tokio::sync::Semaphore;
+
+use crate::errors::plain;
+
+/// Events that may be on their way at a time; more are dropped.
+const IN_FLIGHT: usize = 32;
+/// The API server refuses longer notes.
+const NOTE_BYTES: usize = 1024;
+
+/// Records Events. Cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+    permits: Arc<Semaphore>,
+}
+
+impl Events {
+    /// Reports as `backup-controller`; `instance` names this process.
+    pub fn new(client: Client, instance: &str) -> Self {
+        let reporter =
+            Reporter { controller: "backup-controller".to_owned(), instance: Some(instance.to_owned()) };
+        Self { recorder: Recorder::new(client, reporter), permits: Arc::new(Semaphore::new(IN_FLIGHT)) }
+    }
+
+    /// Something that went as it should. `reason` is one word in PascalCase, `note` a sentence.
+    pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        self.publish(EventType::Normal, object.object_ref(&()), reason, note);
+    }
+
+    /// Something that a person may have to look at.
+    pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        self.publish(EventType::Warning, object.object_ref(&()), reason, note);
+    }
+
+    /// As [`Events::warning`], for an object that is known by reference only (it could not be decoded).
+    pub fn warning_on(&self, object: ObjectReference, reason: &str, note: &str) {
+        self.publish(EventType::Warning, object, reason, note);
+    }
+
+    /// The object was ended by another hand: this controller takes its finalizer off in the write that ends an object, and
+    /// `object` has both, an end and the finalizer.
+    pub fn forced_end<K: Resource<DynamicType = ()>>(&self, object: &K, phase: &str) {
+        self.warning(object, "ForcedEnd", &forced(object.meta().annotations.as_ref(), phase));
+    }
+
+    fn publish(&self, type_: EventType, object: ObjectReference, reason: &str, note: &str) {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            tracing::debug!(reason, note, "event dropped: too many on their way");
+            return;
+        };
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(shortened(note)),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        let recorder = self.recorder.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            match tokio::time::timeout(Duration::from_secs(5), recorder.publish(&event, &object)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(error = plain(&error), reason = event.reason, "event not recorded");
+                }
+                Err(_) => tracing::debug!(reason = event.reason, "event not recorded in time"),
+            }
+        });
+    }
+}
+
+fn forced(annotations: Option<&BTreeMap<String, String>>, phase: &str) -> String {
+    let reason = annotations.and_then(|all| all.get(BREAK_GLASS_ANNOTATION)).map(|reason| reason.trim());
+    let why = reason.filter(|reason| !reason.is_empty()).map_or_else(
+        || format!("no reason is in {BREAK_GLASS_ANNOTATION}"),
+        |reason| format!("the reason given is {reason:?}"),
+    );
+    format!(
+        "someone else than backup-controller made it {phase} while it was at work: {why}; what it did so far stays as it is"
+    )
+}
+
+/// At most [`NOTE_BYTES`], cut between characters.
+fn shortened(note: &str) -> String {
+    if note.len() <= NOTE_BYTES {
+        return note.to_owned();
+    }
+    let end = note.floor_char_boundary(NOTE_BYTES - '…'.len_utf8());
+    format!("{}…", &note[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forced_end_is_told_with_its_reason_or_without_one() {
+        let annotations = |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
+        let told = forced(Some(&annotations(" the disk dies ")), "Failed");
+        assert!(told.contains("made it Failed") && told.contains("\"the disk dies\""), "{told}");
+        for none in [None, Some(annotations(" "))] {
+            assert!(forced(none.as_ref(), "Completed").contains("no reason"), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let cut = shortened(&"é".repeat(2000));
+        assert!(cut.len() <= NOTE_BYTES && cut.ends_with('…'), "{}", cut.len());
+    }
+}

@@ -1,0 +1,64 @@
+//! `/livez` and `/readyz`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+
+/// Which parts are ready. A part is added before it starts, and marked once it can work.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    parts: Arc<Mutex<BTreeMap<&'static str, bool>>>,
+}
+
+impl Health {
+    /// Adds a part that has to become ready.
+    pub fn expect(&self, part: &'static str) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).entry(part).or_insert(false);
+    }
+
+    /// Marks a part as ready.
+    pub fn ready(&self, part: &'static str) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, true);
+    }
+
+    /// The parts that are not ready yet.
+    fn waiting_for(&self) -> Vec<&'static str> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| *part).collect()
+    }
+}
+
+/// The routes. `/livez` answers as long as the process turns; nothing here calls the API server.
+pub fn router(health: Health) -> Router {
+    Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health)
+}
+
+async fn readyz(State(health): State<Health>) -> impl IntoResponse {
+    let waiting = health.waiting_for();
+    if waiting.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_ready_once_every_expected_part_is() {
+        let health = Health::default();
+        assert!(health.waiting_for().is_empty());
+        health.expect("backups");
+        health.expect("restores");
+        health.ready("backups");
+        assert_eq!(health.waiting_for(), ["restores"]);
+        health.ready("restores");
+        health.expect("restores");
+        assert!(health.waiting_for().is_empty(), "a part that was ready stays so when a watch starts again");
+    }
+}

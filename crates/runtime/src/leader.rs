@@ -1,0 +1,12 @@
+//! Leader election with client-go's semantics (`tools/leaderelection`): one Lease, every write a PUT with
+//! resourceVersion, expiry judged by the observer's own clock since the record last changed. The process ends when it
+//! loses the lease. Correctness does not rest on it alone: every other write is conditional, too.
+
+mod decide;
+#[cfg(test)]
+mod election;
+mod leadership;
+mod lease;
+
+pub use leadership::{Leadership, NotLeader};
+pub use lease::{Elector, LostLease};

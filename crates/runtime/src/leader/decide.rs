@@ -1,0 +1,106 @@
+//! What to do about the lease, from what is known of it. Pure.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+use super::leadership::{LEASE_DURATION, RETRY_PERIOD};
+
+/// The lease as it was last read, and since when (on our own clock) it has been like that.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Observed {
+    pub(super) spec: LeaseSpec,
+    pub(super) since: Duration,
+}
+
+impl Observed {
+    /// Takes note of a reading. Only a change of the record counts as a sign of life; times in it come from another
+    /// machine's clock and are not looked at.
+    pub(super) fn again(before: Option<Self>, spec: LeaseSpec, now: Duration) -> Self {
+        match before {
+            Some(before) if before.spec == spec => before,
+            _ => Self { spec, since: now },
+        }
+    }
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is no lease: create it, held by us.
+    Create,
+    /// It is nobody's, or its holder shows no sign of life: write ourselves in, one transition further.
+    Take { transitions: i32 },
+    /// It is ours: write the time.
+    Renew,
+    /// It is someone else's: look again after this time.
+    Wait { holder: String, time: Duration },
+}
+
+pub(super) fn decide(me: &str, observed: Option<&Observed>, now: Duration) -> Step {
+    let Some(Observed { spec, since }) = observed else { return Step::Create };
+    let take = Step::Take { transitions: spec.lease_transitions.unwrap_or(0).saturating_add(1) };
+    match spec.holder_identity.as_deref() {
+        None | Some("") => take,
+        Some(holder) if holder == me => Step::Renew,
+        Some(holder) => {
+            // A holder that asks for more time than we would gets it; one that asks for less, or nonsense, gets ours.
+            let asked =
+                spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+            let ends = *since + LEASE_DURATION.max(Duration::from_secs(asked));
+            match ends.saturating_sub(now) {
+                Duration::ZERO => take,
+                left => Step::Wait { holder: holder.to_owned(), time: RETRY_PERIOD.min(left) },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held_by(holder: &str, seconds: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            lease_transitions: Some(4),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn table_of_decisions() {
+        const TAKE: Step = Step::Take { transitions: 5 };
+        let wait = |millis| Step::Wait { holder: "other".to_owned(), time: Duration::from_millis(millis) };
+        for (what, spec, age_ms, expected) in [
+            ("nobody's", held_by("", 15), 0, TAKE),
+            ("released", LeaseSpec { holder_identity: None, ..held_by("", 1) }, 0, TAKE),
+            ("ours", held_by("me", 15), 0, Step::Renew),
+            ("ours, long not renewed", held_by("me", 15), 60_000, Step::Renew),
+            ("alive", held_by("other", 15), 0, wait(2_000)),
+            ("about to end", held_by("other", 15), 14_500, wait(500)),
+            ("just over", held_by("other", 15), 15_000, TAKE),
+            ("asks for a minute", held_by("other", 60), 15_000, wait(2_000)),
+            ("a minute is over", held_by("other", 60), 60_000, TAKE),
+            ("asks for nonsense", held_by("other", -3), 14_999, wait(1)),
+        ] {
+            let now = Duration::from_secs(1000);
+            let observed = Observed { spec, since: now.saturating_sub(Duration::from_millis(age_ms)) };
+            assert_eq!(decide("me", Some(&observed), now), expected, "{what}");
+        }
+        assert_eq!(decide("me", None, Duration::ZERO), Step::Create);
+    }
+
+    #[test]
+    fn expiry_counts_from_our_own_first_sight_of_the_record_whatever_times_it_carries() {
+        let first = Observed::again(None, held_by("other", 15), Duration::from_secs(100));
+        let same = Observed::again(Some(first), held_by("other", 15), Duration::from_secs(110));
+        assert_eq!(same.since, Duration::from_secs(100));
+        let renewed = LeaseSpec { lease_transitions: Some(5), ..held_by("other", 15) };
+        assert_eq!(
+            Observed::again(Some(same), renewed, Duration::from_secs(111)).since,
+            Duration::from_secs(111)
+        );
+    }
+}

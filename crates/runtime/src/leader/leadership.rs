@@ -1,0 +1,122 @@
+//! Whether this replica may work.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::clock::Clock;
+
+/// Name of the Lease, in the namespace of the installation.
+pub(crate) const LEASE: &str = "backup-controller";
+/// Others may take the lease this long after the holder's last sign of life.
+pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// The holder stops working when it could not renew for this long.
+pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Time between tries to acquire or renew.
+pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// Whether this replica may work. Cheap to clone and to ask.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    /// None: no election, always leader.
+    held: Option<Arc<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// Milliseconds of the boot clock until which the lease is ours without a renewal; 0 if it is not.
+    until: AtomicU64,
+    clock: Clock,
+}
+
+/// This replica must not write: it does not hold the lease, or could not renew it in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this replica does not hold the Lease {LEASE}, so it must not write; the holder continues")]
+pub struct NotLeader;
+
+impl Leadership {
+    /// For `--leader-elect=false` and tests.
+    pub fn always() -> Self {
+        Self { held: None }
+    }
+
+    /// For tests of what others must not do.
+    pub fn never() -> Self {
+        Self::elected(Clock::Boot)
+    }
+
+    pub(super) fn elected(clock: Clock) -> Self {
+        Self { held: Some(Arc::new(Held { until: AtomicU64::new(0), clock })) }
+    }
+
+    /// Whether this replica holds the lease and renewed it in time.
+    pub fn is_leader(&self) -> bool {
+        self.left().is_none_or(|left| !left.is_zero())
+    }
+
+    /// To be asked right before every write.
+    ///
+    /// # Errors
+    /// If this replica must not write.
+    pub fn check(&self) -> Result<(), NotLeader> {
+        if self.is_leader() { Ok(()) } else { Err(NotLeader) }
+    }
+
+    /// How long a request that is sent now may take: `wanted`, but no longer than until another replica may take over.
+    pub fn request_timeout(&self, wanted: Duration) -> Duration {
+        match self.left() {
+            None => wanted,
+            Some(left) => wanted.min(left + LEASE_DURATION.saturating_sub(RENEW_DEADLINE)),
+        }
+    }
+
+    /// Time until this replica has to stop without a renewal; none if there is no election.
+    fn left(&self) -> Option<Duration> {
+        self.held.as_ref().map(|held| {
+            Duration::from_millis(held.until.load(Ordering::Acquire)).saturating_sub(held.clock.now())
+        })
+    }
+
+    /// The lease was written by a request sent at `sent`.
+    pub(super) fn renewed(&self, sent: Duration) {
+        if let Some(held) = &self.held {
+            let until = sent + RENEW_DEADLINE;
+            held.until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        }
+    }
+
+    pub(super) fn lost(&self) {
+        if let Some(held) = &self.held {
+            held.until.store(0, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_election_this_replica_always_leads() {
+        assert_eq!(Leadership::always().check(), Ok(()));
+        assert_eq!(Leadership::always().request_timeout(Duration::from_mins(1)), Duration::from_mins(1));
+    }
+
+    #[test]
+    fn leads_from_a_renewal_until_the_renew_deadline_and_stops_at_once_when_lost() {
+        let now = Clock::Boot.now();
+        let leadership = Leadership::elected(Clock::Boot);
+        assert_eq!(leadership.check(), Err(NotLeader), "not yet acquired");
+        leadership.renewed(now);
+        assert!(leadership.is_leader());
+        assert!(leadership.request_timeout(Duration::from_mins(1)) <= LEASE_DURATION);
+        leadership.lost();
+        assert!(!leadership.is_leader());
+        leadership.renewed(now.saturating_sub(RENEW_DEADLINE));
+        assert!(!leadership.is_leader(), "the renewal is too long ago");
+    }
+}

@@ -1,0 +1,242 @@
+//! Acquiring, renewing and releasing the Lease.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams, core::ObjectMeta};
+
+use super::{
+    decide::{Observed, Step, decide},
+    leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RETRY_PERIOD},
+};
+use crate::{
+    clock::Clock,
+    errors::{is_conflict, is_gone, plain},
+};
+
+/// A request that takes longer is tried again while there is still time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Takes part in the election.
+pub struct Elector {
+    leases: Api<Lease>,
+    namespace: String,
+    identity: String,
+    leadership: Leadership,
+    clock: Clock,
+    /// The lease as last read or written by us.
+    lease: Option<Lease>,
+    observed: Option<Observed>,
+}
+
+/// The lease is no longer ours. The process has to end, and starts again as a follower.
+#[derive(Debug, thiserror::Error)]
+pub enum LostLease {
+    /// Another replica holds it.
+    #[error("the Lease {LEASE} was taken by {0}; this replica ends and starts again as a follower")]
+    Taken(String),
+    /// It could not be renewed in time.
+    #[error(
+        "the Lease {LEASE} could not be renewed for {RENEW_DEADLINE:?}: {0}; this replica ends and starts again"
+    )]
+    NotRenewed(String),
+}
+
+enum Standing {
+    Leading,
+    Following { holder: String, time: Duration },
+}
+
+impl Elector {
+    /// Not a leader until [`Elector::acquire`] returns. `host` names this replica to people.
+    pub fn new(client: Client, namespace: &str, host: &str) -> Self {
+        Self::with_clock(client, namespace, host, Clock::Boot)
+    }
+
+    pub(super) fn with_clock(client: Client, namespace: &str, host: &str, clock: Clock) -> Self {
+        // Unique per process, so that a restarted replica does not take the lease of its predecessor for its own.
+        let suffix = RandomState::new().hash_one(std::process::id());
+        Self {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            identity: format!("{host}_{suffix:016x}"),
+            leadership: Leadership::elected(clock),
+            clock,
+            lease: None,
+            observed: None,
+        }
+    }
+
+    /// The answer to "may I work", for everyone.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Waits until this replica leads.
+    pub async fn acquire(&mut self) {
+        let mut known = String::new();
+        loop {
+            let time = match self.step().await {
+                Ok(Standing::Leading) => {
+                    tracing::info!(identity = self.identity, "leading");
+                    return;
+                }
+                Ok(Standing::Following { holder, time }) => {
+                    if holder != known {
+                        tracing::info!(holder, "another replica leads; waiting");
+                        known = holder;
+                    }
+                    time
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error,
+                        lease = LEASE,
+                        namespace = self.namespace,
+                        "the lease can not be acquired"
+                    );
+                    RETRY_PERIOD
+                }
+            };
+            tokio::time::sleep(time.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
+        }
+    }
+
+    /// Renews the lease until it is lost.
+    pub async fn keep(&mut self) -> LostLease {
+        loop {
+            tokio::time::sleep(RETRY_PERIOD).await;
+            let failure = match self.step().await {
+                Ok(Standing::Leading) => continue,
+                Ok(Standing::Following { holder, .. }) => {
+                    self.leadership.lost();
+                    return LostLease::Taken(holder);
+                }
+                Err(error) => error,
+            };
+            if self.leadership.is_leader() {
+                tracing::warn!(error = failure, "the lease could not be renewed; trying again");
+            } else {
+                self.leadership.lost();
+                return LostLease::NotRenewed(failure);
+            }
+        }
+    }
+
+    /// Gives the lease back, so that the next replica need not wait for its end. Best effort.
+    pub async fn release(mut self) {
+        self.leadership.lost();
+        let Some(mut lease) = self.lease.take() else { return };
+        if let Some(spec) = lease.spec.as_mut()
+            && spec.holder_identity.as_deref() == Some(self.identity.as_str())
+        {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            if let Err(error) = self.put(lease).await {
+                tracing::warn!(error = plain(&error), "the lease was not released; it ends by itself");
+            }
+        }
+    }
+
+    /// One look at the lease and, if it is ours to write, one write.
+    async fn step(&mut self) -> Result<Standing, String> {
+        // While we hold it, what we wrote last is written on without reading; a conflict reads.
+        if self.lease.is_none() || !self.leadership.is_leader() {
+            self.read().await?;
+        }
+        let sent = self.clock.now();
+        let spec = match decide(&self.identity, self.observed.as_ref(), sent) {
+            Step::Wait { holder, time } => {
+                self.lease = None;
+                return Ok(Standing::Following { holder, time });
+            }
+            Step::Create => self.spec(0, None),
+            Step::Take { transitions } => self.spec(transitions, None),
+            Step::Renew => {
+                let before = self.lease.as_ref().and_then(|lease| lease.spec.as_ref());
+                let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+                self.spec(transitions, before.and_then(|spec| spec.acquire_time.clone()))
+            }
+        };
+        let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(LEASE.to_owned()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Lease::default()
+        });
+        lease.spec = Some(spec);
+        match self.put(lease).await {
+            Ok(written) => {
+                self.leadership.renewed(sent);
+                self.note(Some(written));
+                Ok(Standing::Leading)
+            }
+            Err(error) => {
+                // Lost the race, or the answer: the next step reads what is there now.
+                self.lease = None;
+                Err(plain(&error))
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), String> {
+        let read = tokio::time::timeout(REQUEST_TIMEOUT, self.leases.get(LEASE)).await;
+        match read.map_err(|_| format!("no answer from the API server within {REQUEST_TIMEOUT:?}"))? {
+            Ok(lease) => self.note(Some(lease)),
+            Err(error) if is_gone(&error, LEASE) => self.note(None),
+            Err(error) => return Err(plain(&error)),
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, lease: Option<Lease>) {
+        let now = self.clock.now();
+        self.observed = lease
+            .as_ref()
+            .map(|lease| Observed::again(self.observed.take(), lease.spec.clone().unwrap_or_default(), now));
+        self.lease = lease;
+    }
+
+    /// With a resourceVersion a PUT that only succeeds on exactly that version; without one a creation.
+    async fn put(&self, lease: Lease) -> Result<Lease, kube::Error> {
+        let params = PostParams::default();
+        let write = async {
+            if lease.metadata.resource_version.is_some() {
+                self.leases.replace(LEASE, &params, &lease).await
+            } else {
+                self.leases.create(&params, &lease).await
+            }
+        };
+        match tokio::time::timeout(REQUEST_TIMEOUT, write).await {
+            Ok(result) => result.inspect_err(|error| {
+                if is_conflict(error) {
+                    tracing::debug!("the lease has changed meanwhile");
+                }
+            }),
+            Err(_) => Err(kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into())),
+        }
+    }
+
+    /// Times are for people; nobody decides by them.
+    fn spec(&self, transitions: i32, acquired: Option<MicroTime>) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
+            lease_transitions: Some(transitions),
+            acquire_time: acquired.or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What controllers stand on: leadership, watches, the work queue, retries, events, health. It knows a client and a
+//! namespace, and nothing of what a controller does.
+
+pub mod backoff;
+pub mod clock;
+mod cluster;
+pub mod delete;
+pub mod errors;
+pub mod events;
+pub mod health;
+pub mod leader;
+pub mod list;
+pub mod page;
+pub mod path;
+pub mod queue;
+mod reconcile_error;
+pub mod retry;
+pub mod signal;
+pub mod walk;
+pub mod watch;
+
+pub use cluster::Cluster;
+pub use reconcile_error::ReconcileError;

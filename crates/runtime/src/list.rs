@@ -1,0 +1,59 @@
+//! Fresh lists, page by page, that keep only what is asked for.
+
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Resource,
+    api::{ApiResource, DynamicObject, ListParams},
+};
+
+use crate::{Cluster, retry};
+
+/// How long one page is tried for.
+const PAGE_BUDGET: Duration = Duration::from_secs(10);
+
+/// Lists the objects of a kind in the namespace of the installation and keeps what `keep` makes of them. The objects are
+/// read as plain JSON, so that one that does not fit the kind is seen like all others. The list is fresh: it comes from
+/// etcd, not from a cache.
+///
+/// # Errors
+/// If a page can not be read within 10 s.
+pub async fn raw<K, T>(
+    cluster: &Cluster,
+    keep: impl Fn(DynamicObject) -> Option<T>,
+) -> Result<Vec<T>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    labelled::<K, T>(cluster, "", keep).await
+}
+
+/// The same for objects that a label selector chooses.
+///
+/// # Errors
+/// If a page can not be read within 10 s.
+pub async fn labelled<K, T>(
+    cluster: &Cluster,
+    selector: &str,
+    keep: impl Fn(DynamicObject) -> Option<T>,
+) -> Result<Vec<T>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &ApiResource::erase::<K>(&()));
+    let mut kept = Vec::new();
+    let mut params = ListParams::default().limit(cluster.page_size);
+    if !selector.is_empty() {
+        params = params.labels(selector);
+    }
+    loop {
+        let page = retry::read(PAGE_BUDGET, || api.list(&params)).await?;
+        kept.extend(page.items.into_iter().filter_map(&keep));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(kept),
+        }
+    }
+}

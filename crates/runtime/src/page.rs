@@ -1,0 +1,253 @@
+//! One page of a LIST, with its items as the text that the API server sent.
+
+use std::time::Duration;
+
+use backup_core::resources::ResourceType;
+use futures::AsyncReadExt as _;
+use kube::{
+    Client,
+    core::{ApiResource, DynamicObject, Resource as _, params::ListParams, request::Request},
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::errors::plain;
+
+/// How long one page may take. The API server gives up after 60 s by itself.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
+/// A longer answer is not read to its end (bytes), unless it holds a single object. Objects may have some MiB each, and a
+/// page is in memory as a whole.
+const PAGE_BYTES: u64 = 24 << 20;
+
+/// A decoded page.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// The objects, undecoded.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub items: Vec<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+    #[serde(default)]
+    remaining_item_count: Option<i64>,
+}
+
+/// Go writes an empty list as `null` in some places.
+fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl Page {
+    /// Decodes the body of a LIST.
+    pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// The token of the next page; none after the last.
+    pub fn next(&self) -> Option<&str> {
+        self.metadata.next.as_deref().filter(|token| !token.is_empty())
+    }
+
+    /// How many items follow this page, where the API server tells.
+    pub fn remaining(&self) -> u64 {
+        self.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+    }
+}
+
+/// One list to walk: a type, one namespace or all, one label selector.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The type.
+    pub resource: ResourceType,
+    /// The namespace; none lists all of them, or a cluster-scoped type.
+    pub namespace: Option<String>,
+    /// Label selector; empty selects everything.
+    pub selector: String,
+}
+
+impl std::fmt::Display for Listing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.resource.group_resource())?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        if !self.selector.is_empty() {
+            write!(f, " with labels {}", self.selector)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a page could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The API server, or the way to it.
+    #[error("{}", plain(.0))]
+    Api(#[from] kube::Error),
+    /// No answer in time.
+    #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]
+    Timeout,
+    /// There are more bytes in the answer than fit.
+    #[error("the page has more than {PAGE_BYTES} bytes")]
+    TooLarge,
+    /// The answer broke off.
+    #[error("the answer broke off: {0}")]
+    Cut(#[source] std::io::Error),
+    /// The answer is no list.
+    #[error("the answer is not a list: {0}")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// What to do about a [`PageError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The continue token is too old: begin this list again.
+    Restart,
+    /// Ask for fewer objects.
+    Smaller,
+    /// The type, or the namespace, is not there any more.
+    Vanished,
+    /// It may pass.
+    Retry,
+    /// It will not pass by itself.
+    GiveUp,
+}
+
+impl PageError {
+    /// What to do about it.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Api(kube::Error::Api(status)) => match status.code {
+                410 => Remedy::Restart,
+                404 => Remedy::Vanished,
+                // 401: a token is replaced from time to time.
+                401 | 408 | 429 | 500..=599 => Remedy::Retry,
+                _ => Remedy::GiveUp,
+            },
+            Self::Api(kube::Error::BuildRequest(_)) => Remedy::GiveUp,
+            Self::TooLarge => Remedy::Smaller,
+            Self::Api(_) | Self::Timeout | Self::Cut(_) | Self::Malformed(_) => Remedy::Retry,
+        }
+    }
+}
+
+/// Asks for one page.
+pub async fn fetch(
+    client: &Client,
+    listing: &Listing,
+    limit: u32,
+    token: Option<&str>,
+) -> Result<Page, PageError> {
+    let params = ListParams {
+        label_selector: Some(listing.selector.clone()).filter(|selector| !selector.is_empty()),
+        limit: Some(limit),
+        continue_token: token.map(str::to_owned),
+        ..ListParams::default()
+    };
+    let path = DynamicObject::url_path(&api_resource(&listing.resource), listing.namespace.as_deref());
+    let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
+    let most = if limit > 1 { PAGE_BYTES } else { u64::MAX };
+    let text = tokio::time::timeout(PAGE_TIMEOUT, read(client, request, most))
+        .await
+        .map_err(|_| PageError::Timeout)??;
+    Page::decode(&text).map_err(PageError::Malformed)
+}
+
+/// The body of an answer, if it has at most so many bytes.
+async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Result<String, PageError> {
+    let body = client.request_stream(request).await?;
+    let mut text = String::new();
+    std::pin::pin!(body)
+        .take(most.saturating_add(1))
+        .read_to_string(&mut text)
+        .await
+        .map_err(PageError::Cut)?;
+    if text.len() as u64 > most { Err(PageError::TooLarge) } else { Ok(text) }
+}
+
+/// The type as kube knows it, for URLs.
+pub fn api_resource(resource: &ResourceType) -> ApiResource {
+    ApiResource {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        api_version: resource.api_version(),
+        kind: resource.kind.clone(),
+        plural: resource.plural.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_keeps_its_items_as_they_were_sent() {
+        let page = Page::decode(
+            r#"{"kind":"ConfigMapList","apiVersion":"v1",
+                "metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":12},
+                "items":[ {"metadata":{"name":"a"},"x":1.50} ,{"metadata":{"name":"b"}}]}"#,
+        )
+        .unwrap();
+        assert_eq!(page.next(), Some("abc"));
+        assert_eq!(page.remaining(), 12);
+        let items: Vec<_> = page.items.iter().map(|item| item.get()).collect();
+        assert_eq!(items, [r#"{"metadata":{"name":"a"},"x":1.50}"#, r#"{"metadata":{"name":"b"}}"#]);
+    }
+
+    #[test]
+    fn the_last_page_has_no_token_and_may_have_no_items() {
+        for text in [
+            r#"{"metadata":{},"items":[]}"#,
+            r#"{"metadata":{"continue":""},"items":null}"#,
+            r#"{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"1"}}"#,
+            "{}",
+        ] {
+            let page = Page::decode(text).unwrap();
+            assert_eq!((page.next(), page.remaining(), page.items.len()), (None, 0, 0), "{text}");
+        }
+        assert!(Page::decode(r#"{"items":{"#).is_err());
+    }
+
+    #[test]
+    fn errors_that_may_pass_are_told_from_those_that_will_not() {
+        use kube::core::Status;
+        for (code, remedy) in [
+            (401, Remedy::Retry),
+            (410, Remedy::Restart),
+            (404, Remedy::Vanished),
+            (429, Remedy::Retry),
+            (500, Remedy::Retry),
+            (503, Remedy::Retry),
+            (400, Remedy::GiveUp),
+            (403, Remedy::GiveUp),
+            (405, Remedy::GiveUp),
+        ] {
+            let error = PageError::Api(kube::Error::Api(Status::failure("x", "y").with_code(code).boxed()));
+            assert_eq!(error.remedy(), remedy, "{code}");
+        }
+        assert_eq!(PageError::Timeout.remedy(), Remedy::Retry);
+    }
+
+    #[test]
+    fn a_listing_names_itself() {
+        let resource = ResourceType {
+            group: "apps".into(),
+            version: "v1".into(),
+            plural: "deployments".into(),
+            kind: "Deployment".into(),
+            namespaced: true,
+            verbs: vec![],
+        };
+        let mut listing = Listing { resource, namespace: None, selector: String::new() };
+        assert_eq!(listing.to_string(), "deployments.apps");
+        listing.namespace = Some("shop".into());
+        listing.selector = "app=web".into();
+        assert_eq!(listing.to_string(), "deployments.apps in namespace shop with labels app=web");
+    }
+}

@@ -1,0 +1,304 @@
+//! Writes and reads that are tried again: a total budget, small capped steps, jitter.
+
+use std::{fmt::Debug, future::Future, time::Duration};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    Cluster,
+    backoff::Backoff,
+    errors::{is_conflict, is_final, is_gone, is_transient, plain},
+    leader::{Leadership, NotLeader},
+};
+
+/// Steps between tries. Small, so that an outcome is published within seconds of the end of an outage.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+/// How long one try of a write may take. Further limited by what is left of the lease.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long one try of a read may take; a page of large objects takes a while.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How a conditional write ended without an error.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PatchOutcome<K> {
+    /// The object carries the patch. This is what it is now.
+    Written(K),
+    /// The object is gone, or another one has its name.
+    Gone,
+    /// The object has changed so that the patch no longer applies. Read it again and decide anew.
+    Stale,
+}
+
+/// Why a write was given up.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// This replica must not write.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The API server will not take it, however often it is tried.
+    #[error("writing {kind} {name} was refused: {}", plain(.source))]
+    Refused {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+    /// The budget is used up.
+    #[error(
+        "writing {kind} {name} failed {tries} times within {waited:?}; it is tried again later: {}", plain(.source)
+    )]
+    Exhausted {
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+        /// Number of tries.
+        tries: u32,
+        /// Time since the first.
+        waited: Duration,
+        /// What went wrong last.
+        source: Box<kube::Error>,
+    },
+}
+
+impl WriteError {
+    /// A word for metrics and logs.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::NotLeader(_) => "not_leader",
+            Self::Refused { .. } => "refused",
+            Self::Exhausted { .. } => "exhausted",
+        }
+    }
+}
+
+/// Writes the status (or labels, annotations, finalizers) of an object of the installation by a JSON merge patch, trying
+/// for the budget of the cluster. Velero's kinds have no status subresource, so the main object is patched.
+///
+/// `patch` is asked with the object as it is believed to be, first with `object`, and says what to write; `None`: it no
+/// longer applies. Every try carries the `metadata.resourceVersion` of the object that `patch` was asked with (it is added
+/// here): if that is outdated, the object is read again and `patch` asked again. A write whose answer was lost and that
+/// turns out to be stored counts as written.
+///
+/// # Errors
+/// See [`WriteError`]. The object may have been written all the same if the last answer was lost.
+pub async fn status_patch<K>(
+    cluster: &Cluster,
+    object: &K,
+    patch: impl Fn(&K) -> Option<Value> + Send + Sync,
+) -> Result<PatchOutcome<K>, WriteError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync,
+{
+    status_patch_in(&cluster.api(), &cluster.leadership, cluster.patch_budget, object, patch).await
+}
+
+/// As [`status_patch`], for any kind, with any budget (zero is one try).
+///
+/// # Errors
+/// See [`WriteError`].
+pub async fn status_patch_in<K>(
+    api: &Api<K>,
+    leadership: &Leadership,
+    budget: Duration,
+    object: &K,
+    patch: impl Fn(&K) -> Option<Value> + Send + Sync,
+) -> Result<PatchOutcome<K>, WriteError>
+where
+    K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
+{
+    write(api, leadership, budget, object, patch).await
+}
+
+/// Where objects are read from and written to; the API server, or a fake.
+trait Target<K>: Sync {
+    fn read(&self, name: &str) -> impl Future<Output = Result<K, kube::Error>> + Send;
+    fn patch(&self, name: &str, patch: &Value) -> impl Future<Output = Result<K, kube::Error>> + Send;
+}
+
+impl<K: Resource + DeserializeOwned + Clone + Debug + Send + Sync> Target<K> for Api<K> {
+    async fn read(&self, name: &str) -> Result<K, kube::Error> {
+        self.get(name).await
+    }
+
+    async fn patch(&self, name: &str, patch: &Value) -> Result<K, kube::Error> {
+        // The patch carries the resourceVersion.
+        self.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+}
+
+async fn write<K, T>(
+    target: &T,
+    leadership: &Leadership,
+    budget: Duration,
+    object: &K,
+    patch: impl Fn(&K) -> Option<Value> + Send + Sync,
+) -> Result<PatchOutcome<K>, WriteError>
+where
+    K: Resource + Serialize + Clone + Send + Sync,
+    T: Target<K>,
+{
+    let started = Instant::now();
+    let (name, uid) = (object.name_any(), object.uid());
+    let mut current = object.clone();
+    let mut read_again = false;
+    let mut perhaps_stored: Option<Value> = None;
+    let mut tries = 0;
+    loop {
+        leadership.check()?;
+        let limit = leadership.request_timeout(WRITE_TIMEOUT);
+        let result = if read_again {
+            timed(limit, target.read(&name)).await.map(|read| {
+                current = read;
+                read_again = false;
+            })
+        } else {
+            Ok(())
+        };
+        let error = match result {
+            Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
+            Err(error) => error,
+            Ok(()) => {
+                if current.uid() != uid {
+                    return Ok(PatchOutcome::Gone);
+                }
+                if perhaps_stored.take_if(|sent| carries(&current, sent)).is_some() {
+                    return Ok(PatchOutcome::Written(current));
+                }
+                let Some(mut body) = patch(&current) else { return Ok(PatchOutcome::Stale) };
+                require_version(&mut body, current.resource_version());
+                leadership.check()?;
+                match timed(limit, target.patch(&name, &body)).await {
+                    Ok(written) => return Ok(PatchOutcome::Written(written)),
+                    Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
+                    Err(error) => {
+                        if is_final(&error) {
+                            return Err(WriteError::Refused {
+                                kind: kind_of(&current),
+                                name,
+                                source: Box::new(error),
+                            });
+                        }
+                        if !is_conflict(&error) {
+                            perhaps_stored = Some(body);
+                        }
+                        read_again = true;
+                        error
+                    }
+                }
+            }
+        };
+        tries += 1;
+        let waited = started.elapsed();
+        if waited >= budget {
+            return Err(WriteError::Exhausted {
+                kind: kind_of(&current),
+                name,
+                tries,
+                waited,
+                source: Box::new(error),
+            });
+        }
+        tracing::debug!(name, tries, error = plain(&error), "write is tried again");
+        // The last try is made when the budget ends, not before.
+        tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
+    }
+}
+
+/// Tries a read until it succeeds, fails for good, or `budget` is used up.
+///
+/// # Errors
+/// The last error of the API server; a try that took too long is an error of the service.
+pub async fn read<T, F, Fut>(budget: Duration, request: F) -> Result<T, kube::Error>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<T, kube::Error>>,
+{
+    let started = Instant::now();
+    let mut tries = 0;
+    loop {
+        let error = match timed(READ_TIMEOUT, request()).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        tries += 1;
+        let waited = started.elapsed();
+        if !is_transient(&error) || waited >= budget {
+            return Err(error);
+        }
+        tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
+    }
+}
+
+async fn timed<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    match tokio::time::timeout(limit, request).await {
+        Ok(result) => result,
+        Err(_) => Err(kube::Error::Service(format!("no answer from the API server within {limit:?}").into())),
+    }
+}
+
+fn require_version(patch: &mut Value, version: Option<String>) {
+    if let (Some(patch), Some(version)) = (patch.as_object_mut(), version) {
+        let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("resourceVersion".to_owned(), Value::String(version));
+        }
+    }
+}
+
+/// The kind, as the Rust type is called: kinds of unknown types are in the message of the API server.
+fn kind_of<K>(_: &K) -> String {
+    std::any::type_name::<K>().rsplit("::").next().unwrap_or_default().to_owned()
+}
+
+/// Whether an object is as a merge patch would make it, apart from the precondition.
+fn carries<K: Serialize>(object: &K, patch: &Value) -> bool {
+    let mut wanted = patch.clone();
+    if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    serde_json::to_value(object).is_ok_and(|object| contains(&object, &wanted))
+}
+
+fn contains(object: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().all(|(name, wanted)| match object.get(name) {
+            Some(found) => contains(found, wanted),
+            None => is_empty(wanted),
+        }),
+        other => object == other || (is_empty(object) && is_empty(other)),
+    }
+}
+
+/// What Go's `omitempty` leaves out, and `null`, which deletes.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_f64() == Some(0.0),
+        Value::String(value) => value.is_empty(),
+        Value::Array(value) => value.is_empty(),
+        Value::Object(value) => value.values().all(is_empty),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! A stream of the objects of a kind as they change, decoded one by one.
+
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+
+use backon::ExponentialBuilder;
+use futures::{Stream, StreamExt};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
+use kube::{
+    Api, Resource,
+    core::{DeserializeGuard, PartialObjectMeta},
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, ExponentialBackoff, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+
+use crate::{Cluster, health::Health, queue::Key};
+
+/// What a watch delivers.
+#[derive(Clone, Debug)]
+pub enum WatchEvent<K> {
+    /// The object was there, or was created or changed.
+    Applied(K),
+    /// The object is gone. May be missed while the watch is down: never the only way to learn of an end.
+    Deleted(Key),
+    /// The object was there or has changed, but can not be read as this kind.
+    Undecodable(Undecodable),
+    /// Everything that existed when the watch (re)started has been delivered.
+    Listed,
+}
+
+impl<K: Resource> WatchEvent<K> {
+    /// The object this is about; none for [`WatchEvent::Listed`].
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::Applied(object) => Some(Key::of(object)),
+            Self::Deleted(key) => Some(key.clone()),
+            Self::Undecodable(bad) => Some(Key { namespace: bad.namespace.clone(), name: bad.name.clone() }),
+            Self::Listed => None,
+        }
+    }
+}
+
+/// An object that can not be decoded: its metadata can, so that it can be reported where people look.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
+pub struct Undecodable {
+    /// Kind of the object.
+    pub kind: String,
+    /// API version of the kind.
+    pub api_version: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that was seen, for writes with a precondition.
+    pub resource_version: Option<String>,
+    /// What the decoder said.
+    pub error: String,
+}
+
+impl Undecodable {
+    /// For Events.
+    pub fn object_ref(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.api_version.clone()),
+            kind: Some(self.kind.clone()),
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            uid: Some(self.uid.clone()),
+            resource_version: self.resource_version.clone(),
+            field_path: None,
+        }
+    }
+}
+
+/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is logged
+/// and started again after a short while (200 ms to 5 s, with jitter), and one bad object never stops the others.
+pub fn objects<K>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    let api: Api<DeserializeGuard<K>> = cluster.api();
+    watcher(api, config(cluster)).backoff(backoff()).filter_map(|event| std::future::ready(touched(event)))
+}
+
+fn config(cluster: &Cluster) -> watcher::Config {
+    watcher::Config::default().page_size(cluster.page_size)
+}
+
+fn backoff() -> ExponentialBackoff {
+    let steps = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(5))
+        .without_max_times()
+        .with_jitter();
+    ExponentialBackoff::from(steps)
+}
+
+/// What is seen of an object of which only name and version are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionEvent {
+    /// It is there.
+    Applied {
+        /// Its name.
+        name: String,
+        /// Its resourceVersion.
+        version: String,
+    },
+    /// The object of this name is gone. May be missed while the watch is down.
+    Deleted(String),
+    /// These are all that existed when the watch (re)started; each of them was delivered before.
+    Listed(BTreeSet<String>),
+}
+
+/// Names and versions of the objects of a kind in the namespace of the installation. What is in them is not even sent. As
+/// [`objects`], the stream never ends.
+pub fn versions<K>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    let mut all = BTreeSet::new();
+    // By this type only metadata is asked for.
+    watcher(cluster.api::<PartialObjectMeta<K>>(), config(cluster)).backoff(backoff()).filter_map(
+        move |event| {
+            let applied = |object: PartialObjectMeta<K>| {
+                let meta = object.metadata;
+                VersionEvent::Applied {
+                    name: meta.name.unwrap_or_default(),
+                    version: meta.resource_version.unwrap_or_default(),
+                }
+            };
+            std::future::ready(match event {
+                Ok(Event::Init) => {
+                    all.clear();
+                    None
+                }
+                Ok(Event::InitApply(object)) => {
+                    all.insert(object.metadata.name.clone().unwrap_or_default());
+                    Some(applied(object))
+                }
+                Ok(Event::InitDone) => Some(VersionEvent::Listed(std::mem::take(&mut all))),
+                Ok(Event::Apply(object)) => Some(applied(object)),
+                Ok(Event::Delete(object)) => {
+                    Some(VersionEvent::Deleted(object.metadata.name.unwrap_or_default()))
+                }
+                Err(error) => {
+                    tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
+                    None
+                }
+            })
+        },
+    )
+}
+
+/// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`
+/// is marked ready in the health of the process once everything was delivered. Undecodable objects are reported with an
+/// Event and left out.
+pub fn keys<K>(
+    cluster: &Cluster,
+    health: &Health,
+    part: &'static str,
+) -> impl Stream<Item = Key> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    keys_with::<K>(cluster, health, part, |_, _| {})
+}
+
+/// As [`keys`], for controllers that take the object as it was delivered: `observe` is called with each before its key comes,
+/// and without one when it is gone.
+pub fn keys_with<K>(
+    cluster: &Cluster,
+    health: &Health,
+    part: &'static str,
+    observe: impl Fn(&Key, Option<K>) + Send + 'static,
+) -> impl Stream<Item = Key> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static,
+{
+    health.expect(part);
+    let (health, events) = (health.clone(), cluster.events.clone());
+    objects::<K>(cluster).filter_map(move |touched| {
+        let key = match touched {
+            WatchEvent::Listed => {
+                health.ready(part);
+                None
+            }
+            WatchEvent::Undecodable(bad) => {
+                tracing::warn!(kind = bad.kind, name = bad.name, error = bad.error, "object can not be read");
+                events.warning_on(bad.object_ref(), "Unreadable", &bad.to_string());
+                None
+            }
+            WatchEvent::Applied(object) => {
+                let key = Key::of(&object);
+                observe(&key, Some(object));
+                Some(key)
+            }
+            WatchEvent::Deleted(key) => {
+                observe(&key, None);
+                Some(key)
+            }
+        };
+        std::future::ready(key)
+    })
+}
+
+fn touched<K>(event: watcher::Result<Event<DeserializeGuard<K>>>) -> Option<WatchEvent<K>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    match event {
+        Ok(Event::Apply(object) | Event::InitApply(object)) => Some(decoded(object)),
+        Ok(Event::Delete(object)) => Some(WatchEvent::Deleted(Key::of(&object))),
+        Ok(Event::Init) => None,
+        Ok(Event::InitDone) => Some(WatchEvent::Listed),
+        Err(error) => {
+            tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
+            None
+        }
+    }
+}
+
+fn decoded<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> WatchEvent<K> {
+    match object.0 {
+        Ok(object) => WatchEvent::Applied(object),
+        Err(invalid) => WatchEvent::Undecodable(Undecodable {
+            kind: K::kind(&()).into_owned(),
+            api_version: K::api_version(&()).into_owned(),
+            name: invalid.metadata.name.unwrap_or_default(),
+            namespace: invalid.metadata.namespace.unwrap_or_default(),
+            uid: invalid.metadata.uid.unwrap_or_default(),
+            resource_version: invalid.metadata.resource_version,
+            error: invalid.error,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::Backup;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bad_object_is_delivered_with_its_name_and_the_reason() {
+        let raw = json!({
+            "metadata": {"name": "bad", "namespace": "velero", "uid": "u1", "resourceVersion": "7"},
+            "spec": {"ttl": "tomorrow"},
+        });
+        let guard: DeserializeGuard<Backup> = serde_json::from_value(raw).unwrap();
+        let Some(WatchEvent::Undecodable(bad)) = touched(Ok(Event::Apply(guard))) else { panic!("decoded") };
+        assert_eq!((bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()), ("bad", "u1", "Backup"));
+        assert!(bad.to_string().contains("is not a duration"), "{bad}");
+        assert_eq!(bad.object_ref().api_version.as_deref(), Some("velero.io/v1"));
+    }
+}

@@ -1,0 +1,412 @@
+use backup_core::api::{Backup, BackupPhase};
+use flate2::read::MultiGzDecoder;
+use serde_json::{Value, json};
+
+use super::{BackupFiles, Decided, Found};
+use crate::{
+    Location, LogFile, ResourceList, RestoreFiles, Results, Scope, StoreError,
+    testing::{
+        Fault, NOISE, Recorder, add_noise, backup, backup_files, collected, folder, get, keys, memory, noise,
+        pod, put, restore_files,
+    },
+};
+
+mod crashes;
+mod waiting;
+
+/// Keys and what they hold.
+type Objects<'a> = &'a [(&'a str, &'a [u8])];
+
+const AT: &str = "2026-01-02T03:04:05Z";
+const DIR: &str = "p/backups/b";
+
+fn log(line: &str) -> LogFile {
+    let mut log = LogFile::new().unwrap();
+    log.line("info", line, &[], AT.parse().unwrap());
+    log
+}
+
+fn files(line: &str) -> BackupFiles {
+    let mut results = Results::default();
+    results.warn(Scope::Namespace("ns"), "something");
+    let mut resource_list = ResourceList::default();
+    resource_list.add("v1", "Pod", Some("ns"), "one", None);
+    let item_operations = vec![json!({"spec": {"backupName": "b"}})];
+    BackupFiles { log: log(line), results, resource_list, item_operations, ..backup_files() }
+}
+
+async fn decided(location: &Location, uid: &str) -> Decided {
+    let collected = collected(location, uid, false).await.unwrap();
+    collected.decide(&files("x"), &backup(uid, BackupPhase::Completed)).await.unwrap()
+}
+
+async fn stored(location: &Location, uid: &str) {
+    decided(location, uid).await.publish().await.unwrap();
+}
+
+async fn found(location: &Location) -> Decided {
+    match location.find_backup("b", "u1").await.unwrap() {
+        Found::Decided(decided) => *decided,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn json_of(bytes: &[u8]) -> Value {
+    let mut decoder = flate2::read::GzDecoder::new(bytes); // one member only
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+    assert!(text.ends_with('\n'));
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn everything_is_stored_as_velero_reads_it() {
+    let (_dir, local) = folder("p");
+    for location in [memory("p"), local] {
+        stored(&location, "u1").await;
+        let expected = [
+            ".private/owner",
+            "b-itemoperations.json.gz",
+            "b-logs.gz",
+            "b-podvolumebackups.json.gz",
+            "b-resource-list.json.gz",
+            "b-results.gz",
+            "b-volumeinfo.json.gz",
+            "b-volumesnapshots.json.gz",
+            "b.tar.gz",
+            "velero-backup.json",
+        ];
+        assert_eq!(keys(&location).await, expected.map(|key| format!("{DIR}/{key}")));
+        for (file, expected) in [
+            ("b-results.gz", json!({"warnings": {"namespaces": {"ns": ["something"]}}, "errors": {}})),
+            ("b-resource-list.json.gz", json!({"v1/Pod": ["ns/one"]})),
+            ("b-itemoperations.json.gz", json!([{"spec": {"backupName": "b"}}])),
+            ("b-volumeinfo.json.gz", json!([])),
+            ("b-volumesnapshots.json.gz", json!([])),
+            ("b-podvolumebackups.json.gz", json!([])),
+        ] {
+            assert_eq!(json_of(&get(&location, &format!("{DIR}/{file}")).await.unwrap()), expected, "{file}");
+        }
+        let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
+        let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
+        assert_eq!(log, format!("time=\"{AT}\" level=info msg=x\n"));
+
+        let metadata = get(&location, &format!("{DIR}/velero-backup.json")).await.unwrap();
+        assert!(metadata.starts_with(b"{\n"), "pretty and not compressed");
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap();
+        assert_eq!((&metadata["apiVersion"], &metadata["kind"]), (&json!("velero.io/v1"), &json!("Backup")));
+        assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), backup("u1", BackupPhase::Completed));
+
+        let contents = location.read_contents("b").await.unwrap();
+        assert_eq!(contents.read(&contents.items("pods")[0]).unwrap(), br#"{"kind":"Pod"}"#);
+        assert_eq!(location.list_backups().await.unwrap(), ["b"]);
+        location.check().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_metadata_last() {
+    for large in [false, true] {
+        let recorder = Recorder::default();
+        let location = recorder.location("p");
+        let collected = collected(&location, "u1", large).await.unwrap();
+        assert_eq!(collected.bytes() > 16 << 20, large);
+        let visible = |keys: Vec<String>| keys.into_iter().filter(|key| !key.contains("/.private/")).count();
+        assert_eq!(visible(keys(&location).await), 0);
+        let end = backup("u1", BackupPhase::PartiallyFailed);
+        let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+        assert_eq!(visible(keys(&location).await), 0);
+        let before = recorder.operations().len();
+        assert_eq!(decided.publish().await.unwrap(), end);
+        let changes: Vec<String> = recorder.operations()[before..]
+            .iter()
+            .filter(|operation| {
+                ["create", "overwrite", "complete", "copy"].iter().any(|o| operation.starts_with(o))
+            })
+            .map(|operation| operation.replace(&format!("{DIR}/"), ""))
+            .collect();
+        let contents = if large { "complete b.tar.gz" } else { "create b.tar.gz" };
+        assert_eq!(changes[0], contents);
+        assert_eq!(changes.last().unwrap(), "create velero-backup.json");
+        let side = &changes[1..changes.len() - 1];
+        assert!(side.len() == 7 && side.iter().all(|write| write.starts_with("create b-")), "{changes:?}");
+        // Nothing private is left but the claim.
+        assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
+        assert!(recorder.uploads().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    let mut writer = location.open_backup("b", "u1").await.unwrap();
+    recorder.fault("part p/backups/b/b.tar.gz", Fault::Fail);
+    let mut calls = 0;
+    let error = loop {
+        calls += 1;
+        assert!(calls < 20, "the failure is not reported");
+        if let Err(error) = writer.item(&pod(&format!("p{calls}")), noise()).await {
+            break error;
+        }
+    };
+    assert!(error.is_transient(), "{error}");
+    assert!(recorder.uploads().is_empty());
+    assert_eq!(writer.item(&pod("x"), b"{}").await.unwrap_err(), error, "it stays failed");
+    assert_eq!(writer.finish().await.unwrap_err(), error);
+    assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
+    // And the same uid begins again.
+    stored(&location, "u1").await;
+}
+
+#[tokio::test]
+async fn giving_up_leaves_only_the_claim() {
+    let (_dir, local) = folder("p");
+    for location in [memory("p"), local] {
+        let mut writer = location.open_backup("b", "u1").await.unwrap();
+        add_noise(&mut writer, 3).await.unwrap();
+        writer.abort().await;
+        assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
+        collected(&location, "u1", true).await.unwrap().discard().await;
+        assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
+        let writer = location.open_backup("b", "u1").await.unwrap();
+        drop(writer);
+        assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
+        assert!(
+            location.is_anothers("b", "u2").await.unwrap() && !location.is_anothers("b", "u1").await.unwrap()
+        );
+        assert!(!location.is_anothers("c", "u1").await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn large_contents_are_read_back_whole() {
+    let (_dir, local) = folder("p");
+    for location in [memory("p"), local] {
+        let collected = collected(&location, "u1", true).await.unwrap();
+        assert!(collected.bytes() > 16 << 20);
+        let end = backup("u1", BackupPhase::Completed);
+        collected.decide(&files("x"), &end).await.unwrap().publish().await.unwrap();
+        let contents = location.read_contents("b").await.unwrap();
+        assert_eq!(contents.len(), NOISE as usize + 1);
+        for item in &contents.items("pods")[..NOISE as usize] {
+            assert!(contents.read(item).unwrap() == noise());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_without_conditional_writes_is_looked_at_before_each_write() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    recorder.fault("create p/backups/b/.private/owner", Fault::Unsupported);
+    let mut decided = decided(&location, "u1").await;
+    put(&location, "p/backups/b/b-logs.gz", b"foreign").await;
+    assert_eq!(decided.publish().await.unwrap_err().category(), "exists");
+    assert_eq!(get(&location, "p/backups/b/b-logs.gz").await.unwrap(), b"foreign");
+    let creates = recorder.operations().iter().filter(|operation| operation.starts_with("create")).count();
+    assert_eq!(creates, 1, "the answer is remembered");
+}
+
+#[tokio::test]
+async fn only_the_end_of_this_backup_is_decided() {
+    let location = memory("p");
+    let collected = collected(&location, "u1", false).await.unwrap();
+    for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
+        if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
+            let error = collected.decide(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
+            assert_eq!(error.category(), "config", "{phase}");
+        }
+    }
+    let mut other = backup("u1", BackupPhase::Completed);
+    other.metadata.name = Some("c".to_owned());
+    for wrong in [other, backup("u2", BackupPhase::Completed)] {
+        assert_eq!(collected.decide(&files("x"), &wrong).await.unwrap_err().category(), "config");
+    }
+    assert!(matches!(location.find_backup("b", "u1").await.unwrap(), Found::Nothing));
+    collected.decide(&files("x"), &backup("u1", BackupPhase::Failed)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_decision_stands() {
+    let location = memory("p");
+    let (ours, theirs) =
+        (collected(&location, "u1", false).await.unwrap(), collected(&location, "u1", false).await.unwrap());
+    let end = backup("u1", BackupPhase::Completed);
+    for _ in 0..2 {
+        ours.decide(&files("x"), &end).await.unwrap(); // the answer may have been lost
+    }
+    let late = theirs.decide(&files("y"), &end).await.unwrap_err();
+    assert_eq!(late.category(), "exists");
+    assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists", "not begun again");
+    found(&location).await.publish().await.unwrap();
+    let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
+    assert!(std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap().contains("msg=x"));
+}
+
+#[tokio::test]
+async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_it_is_gone() {
+    for file in ["b.tar.gz", "b-results.gz", "velero-backup.json"] {
+        for large in [false, true] {
+            let (_dir, local) = folder("p");
+            for location in [memory("p"), local] {
+                let end = backup("u1", BackupPhase::Completed);
+                let collected = collected(&location, "u1", large).await.unwrap();
+                let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+                let key = format!("{DIR}/{file}");
+                put(&location, &key, b"foreign").await;
+                for _ in 0..2 {
+                    let error = decided.publish().await.unwrap_err();
+                    assert!(["exists", "corrupt"].contains(&error.category()), "{error}");
+                }
+                assert_eq!(get(&location, &key).await.unwrap(), b"foreign");
+                location.delete(vec![object_store::path::Path::from(key)]).await.unwrap();
+                decided.publish().await.unwrap();
+                assert!(location.read_contents("b").await.is_ok());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_ours_is_left_alone() {
+    let owner = "p/backups/b/.private/owner";
+    let metadata = serde_json::to_vec(&backup("u2", BackupPhase::Completed)).unwrap();
+    let table: [(Objects<'_>, &str); 7] = [
+        (&[("p/backups/b/velero-backup.json", &metadata)], "uid \"u2\""),
+        (&[("p/backups/b/velero-backup.json", &metadata), (owner, b"u1\n")], "uid \"u2\""),
+        (&[(owner, b"u2\n")], "not finished"),
+        (&[(owner, b"u2\n"), ("p/backups/b/b.tar.gz", b"x")], "not finished"),
+        (&[("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
+        (&[(owner, b"u1\n"), ("p/backups/b/notes.txt", b"x")], "notes.txt"),
+        (&[(owner, b"u1\n"), ("p/backups/b/b.tar.gz", b"x")], "b.tar.gz"),
+    ];
+    for (objects, why) in table {
+        let (_dir, local) = folder("p");
+        for location in [memory("p"), local] {
+            for (key, bytes) in objects {
+                put(&location, key, bytes).await;
+            }
+            let error = location.open_backup("b", "u1").await.unwrap_err();
+            assert_eq!(error.category(), "exists", "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+            for (key, bytes) in objects {
+                assert_eq!(get(&location, key).await.as_deref(), Some(*bytes));
+            }
+            assert_eq!(keys(&location).await.len(), objects.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_finished_backup_of_ours_is_to_be_adopted() {
+    let location = memory("p");
+    stored(&location, "u1").await;
+    let error = location.open_backup("b", "u1").await.unwrap_err();
+    assert!(
+        error.category() == "exists" && error.to_string().contains("stored already, as Completed"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
+    let (_dir, local) = folder("p");
+    let recorder = Recorder::default();
+    for location in [recorder.location("p"), local] {
+        drop(collected(&location, "u1", true).await.unwrap()); // the process dies before the decision
+        assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
+        drop(location.open_backup("b", "u1").await.unwrap());
+        assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
+        assert!(recorder.uploads().is_empty());
+        stored(&location, "u1").await;
+    }
+}
+
+#[tokio::test]
+async fn only_one_of_two_uids_gets_the_folder() {
+    for _ in 0..20 {
+        let location = memory("p");
+        let (a, b) = tokio::join!(location.open_backup("b", "u1"), location.open_backup("b", "u2"));
+        assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1);
+    }
+}
+
+#[tokio::test]
+async fn deletion_takes_the_metadata_first_and_can_be_resumed() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    stored(&location, "u1").await;
+    put(&location, "p/backups/bb/velero-backup.json", b"neighbour").await;
+    put(&location, "p/backups/b/csi-leftover.gz", b"x").await;
+    let before = recorder.operations().len();
+    recorder.fault("delete p/backups/b/b-results.gz", Fault::Fail);
+    assert!(location.delete_backup("b").await.unwrap_err().is_transient());
+    assert!(location.read_metadata("b").await.unwrap().is_none());
+    assert!(
+        get(&location, "p/backups/b/.private/owner").await.is_some(),
+        "nobody else takes the folder meanwhile"
+    );
+    assert!(location.delete_backup("b").await.unwrap() > 0);
+    assert_eq!(location.delete_backup("b").await.unwrap(), 0);
+    let deletes: Vec<String> = recorder.operations()[before..]
+        .iter()
+        .filter(|operation| operation.starts_with("delete"))
+        .cloned()
+        .collect();
+    assert_eq!(deletes.first().unwrap(), "delete p/backups/b/velero-backup.json");
+    assert_eq!(deletes.last().unwrap(), "delete p/backups/b/.private/owner");
+    assert_eq!(keys(&location).await, ["p/backups/bb/velero-backup.json"]);
+}
+
+#[tokio::test]
+async fn a_deleted_backup_leaves_no_folder_on_disk() {
+    let (dir, location) = folder("p");
+    stored(&location, "u1").await;
+    // A writer that was killed leaves its staging file.
+    std::fs::write(dir.path().join("store/p/backups/b/b.tar.gz#1"), "x").unwrap();
+    assert_eq!(location.delete_backup("b").await.unwrap(), 10);
+    assert!(location.list_backups().await.unwrap().is_empty());
+    assert_eq!(location.delete_backup("b").await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn files_of_a_restore_are_written_once() {
+    let with_log = |line: &str| RestoreFiles { log: log(line), ..restore_files() };
+    let location = memory("p");
+    let files = with_log("x");
+    location.put_restore_files("r", &files).await.unwrap();
+    location.put_restore_files("r", &files).await.unwrap();
+    let expected = [
+        "p/restores/r/r-volumeinfo.json.gz",
+        "p/restores/r/restore-r-itemoperations.json.gz",
+        "p/restores/r/restore-r-logs.gz",
+        "p/restores/r/restore-r-resource-list.json.gz",
+        "p/restores/r/restore-r-results.gz",
+    ];
+    assert_eq!(keys(&location).await, expected);
+    assert_eq!(location.put_restore_files("r", with_log("y")).await.unwrap_err().category(), "exists");
+    assert_eq!(location.delete_restore("r").await.unwrap(), 5);
+    assert_eq!(location.delete_restore("r").await.unwrap(), 0);
+    location.put_restore_files("r", with_log("y")).await.unwrap();
+}
+
+#[tokio::test]
+async fn missing_contents_are_not_found() {
+    assert_eq!(memory("p").read_contents("b").await.unwrap_err().category(), "not_found");
+}
+
+#[test]
+fn the_futures_can_be_spawned() {
+    fn send<T: Send>(_: T) {}
+    let location = memory("p");
+    send(location.open_backup("b", "u"));
+    send(location.read_contents("b"));
+    send(location.put_restore_files("r", restore_files()));
+    send(async move {
+        let mut writer = location.open_backup("b", "u").await?;
+        writer.item(&pod("x"), b"{}").await?;
+        let collected = writer.finish().await?;
+        collected.decide(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await
+    });
+}

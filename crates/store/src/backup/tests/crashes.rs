@@ -1,0 +1,193 @@
+//! Every write of the end, lost or done without an answer, and a process that dies after it.
+
+use object_store::path::Path;
+
+use super::*;
+
+/// Every key that is written after collection, in order.
+const WRITES: [&str; 10] = [
+    ".private/record-1",
+    "b.tar.gz",
+    "b-logs.gz",
+    "b-results.gz",
+    "b-resource-list.json.gz",
+    "b-volumeinfo.json.gz",
+    "b-itemoperations.json.gz",
+    "b-volumesnapshots.json.gz",
+    "b-podvolumebackups.json.gz",
+    "velero-backup.json",
+];
+
+/// How often each final key was written.
+fn writes(recorder: &Recorder, key: &str) -> usize {
+    let wanted = ["create", "overwrite", "complete", "copy"].map(|verb| format!("{verb} {DIR}/{key}"));
+    recorder.operations().iter().filter(|operation| wanted.contains(operation)).count()
+}
+
+/// Goes on like a process that has just started: with what is stored, and nothing else. What it collects differs.
+async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
+    let mut end = backup("u1", BackupPhase::Completed);
+    match location.find_backup("b", "u1").await? {
+        Found::Stored(stored) => Ok(*stored),
+        Found::Decided(mut decided) => decided.publish().await,
+        Found::Nothing | Found::Waiting(_) => {
+            let collected = collected(location, "u1", large).await?;
+            end.status.warnings = 7;
+            collected.decide(&files("collected again"), &end).await?.publish().await
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_once() {
+    for large in [false, true] {
+        // Files beside the contents know nothing of their size.
+        for file in WRITES.into_iter().filter(|file| !large || !file.starts_with("b-")) {
+            for fault in [Fault::Fail, Fault::LoseAnswer] {
+                for dies in [false, true] {
+                    let recorder = Recorder::default();
+                    let location = recorder.location("p");
+                    let verb = if large && file == "b.tar.gz" { "complete" } else { "create" };
+                    recorder.fault(&format!("{verb} {DIR}/{file}"), fault);
+                    let collected = collected(&location, "u1", large).await.unwrap();
+                    let end = backup("u1", BackupPhase::Completed);
+                    let case = format!("{file} {fault:?} large {large} dies {dies}");
+                    let first = async {
+                        let mut decided = collected.decide(&files("x"), &end).await?;
+                        let published = decided.publish().await;
+                        if !dies && published.is_err() { decided.publish().await } else { published }
+                    };
+                    let first: Result<Backup, StoreError> = first.await;
+                    if let Err(error) = &first {
+                        assert!(error.is_transient(), "{case}: {error}");
+                    }
+                    let stored = go_on(&location, large).await.unwrap();
+                    assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), stored, "{case}");
+                    // Another try writes nothing more.
+                    assert_eq!(go_on(&location, large).await.unwrap(), stored, "{case}");
+                    let again = stored.status.warnings == 7;
+                    assert_eq!(again, file == WRITES[0] && fault == Fault::Fail, "{case}");
+                    let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
+                    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
+                    assert_eq!(log.contains("again"), again, "{case}: the log belongs to the contents");
+                    for key in &WRITES[1..] {
+                        // One that was asked for twice was refused the second time by its condition.
+                        assert!(writes(&recorder, key) <= 2, "{case}: {key}");
+                        assert_eq!(overwrites(&recorder), 0, "{case}");
+                    }
+                    assert!(location.read_contents("b").await.is_ok(), "{case}");
+                    assert!(recorder.uploads().is_empty(), "{case}");
+                }
+            }
+        }
+    }
+}
+
+fn overwrites(recorder: &Recorder) -> usize {
+    recorder.operations().iter().filter(|operation| operation.starts_with("overwrite")).count()
+}
+
+#[tokio::test]
+async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
+    for large in [false, true] {
+        let recorder = Recorder::default();
+        let location = recorder.location("p");
+        let end = backup("u1", BackupPhase::Completed);
+        let mut ours =
+            collected(&location, "u1", large).await.unwrap().decide(&files("x"), &end).await.unwrap();
+        let mut theirs = found(&location).await;
+        let (a, b) = tokio::join!(ours.publish(), theirs.publish());
+        assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
+        assert!(location.read_contents("b").await.is_ok() && overwrites(&recorder) == 0);
+    }
+}
+
+#[tokio::test]
+async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_again() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    let end = backup("u1", BackupPhase::Completed);
+    let mut first = collected(&location, "u1", true).await.unwrap().decide(&files("x"), &end).await.unwrap();
+    recorder.expire_uploads().await;
+    for _ in 0..2 {
+        let error = first.publish().await.unwrap_err();
+        assert!(error.category() == "lost" && !error.is_transient(), "{error}");
+    }
+    assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")), "nothing was written");
+    let mut writer = found(&location).await.begin_again().await.unwrap();
+    writer.item(&pod("again"), b"{}").await.unwrap();
+    let mut second = writer.finish().await.unwrap().decide(&files("again"), &end).await.unwrap();
+    assert_eq!((first.number(), second.number()), (1, 2));
+    assert_eq!(found(&location).await.number(), 2, "the last one counts");
+    second.publish().await.unwrap();
+    assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
+    assert_eq!(overwrites(&recorder), 0);
+}
+
+#[tokio::test]
+async fn contents_that_somebody_removes_before_the_metadata_are_written_again_from_what_is_at_hand_or_begun_again()
+ {
+    for large in [false, true] {
+        let recorder = Recorder::default();
+        let location = recorder.location("p");
+        let end = backup("u1", BackupPhase::Completed);
+        let mut decided =
+            collected(&location, "u1", large).await.unwrap().decide(&files("x"), &end).await.unwrap();
+        recorder.fault(&format!("create {DIR}/velero-backup.json"), Fault::Fail);
+        assert!(decided.publish().await.unwrap_err().is_transient());
+        location.delete(vec![Path::from(format!("{DIR}/b.tar.gz"))]).await.unwrap();
+        assert!(decided.publish().await.unwrap_err().is_transient(), "it is looked at before the metadata");
+        match decided.publish().await {
+            Ok(_) => assert!(!large),
+            Err(error) => {
+                assert!(large && error.category() == "lost", "{error}");
+                let mut writer = decided.begin_again().await.unwrap();
+                assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
+                writer.item(&pod("again"), b"{}").await.unwrap();
+                writer
+                    .finish()
+                    .await
+                    .unwrap()
+                    .decide(&files("y"), &end)
+                    .await
+                    .unwrap()
+                    .publish()
+                    .await
+                    .unwrap();
+            }
+        }
+        assert!(location.read_contents("b").await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
+    let recorder = Recorder::default();
+    let location = recorder.location("p");
+    let mut late = location.open_backup("b", "u1").await.unwrap();
+    add_noise(&mut late, NOISE).await.unwrap();
+    let late_end = collected(&location, "u1", true).await.unwrap(); // another replica has aborted what the late one had sent
+    assert!(matches!(location.find_backup("b", "u1").await.unwrap(), Found::Nothing));
+    let end = backup("u1", BackupPhase::Completed);
+    late_end.decide(&files("x"), &end).await.unwrap().publish().await.unwrap();
+    let error = match add_noise(&mut late, NOISE).await {
+        Err(error) => error,
+        Ok(()) => late.finish().await.unwrap_err(),
+    };
+    assert!(error.is_transient(), "it begins again, and finds the end: {error}");
+    assert!(location.read_contents("b").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_record_that_can_not_be_read_is_not_guessed_at() {
+    let location = memory("p");
+    drop(decided(&location, "u1").await);
+    let key = format!("{DIR}/.private/record-1");
+    let record = get(&location, &key).await.unwrap();
+    put(&location, &key, &record[..700]).await;
+    assert_eq!(location.find_backup("b", "u1").await.unwrap_err().category(), "corrupt");
+    assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists");
+    // That of another uid says nothing about us.
+    put(&location, &key, &record).await;
+    assert!(matches!(location.find_backup("b", "u2").await.unwrap(), Found::Nothing));
+}

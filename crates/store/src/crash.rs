@@ -1,0 +1,95 @@
+//! Named places where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
+//!
+//! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
+//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first reaches that point, `BACKUP_PAUSE_AT=<point>`
+//! stops it there until it gets a `SIGCONT`; `<point>#3` is the third time. The end-to-end tests go through all points.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicI64, Ordering},
+};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+/// Every point of a backup without operations, in the order in which it comes past them.
+pub const POINTS: &[&str] = &[
+    "after-owner-marker",
+    "mid-collection",
+    "after-finalizing-patch",
+    "before-record",
+    "after-record",
+    "after-contents",
+    "after-logs.gz",
+    "after-results.gz",
+    "after-resource-list.json.gz",
+    "after-volumeinfo.json.gz",
+    "after-itemoperations.json.gz",
+    "after-volumesnapshots.json.gz",
+    "after-podvolumebackups.json.gz",
+    "before-metadata",
+    "after-metadata",
+    "before-terminal-patch",
+    "after-terminal-patch",
+];
+
+/// The points between collection and end of a backup whose actions have started operations, in order.
+pub const OPERATION_POINTS: &[&str] = &[
+    "before-operations",
+    "after-operations-recorded",
+    "after-operations-kept",
+    "after-operations",
+    "after-renewal",
+];
+
+/// The points around an action that may start what cannot be found again, in order.
+pub const EXECUTION_POINTS: &[&str] = &["before-execution", "after-execution", "after-execution-recorded"];
+
+/// The points around a snapshot that a plugin takes, in order.
+pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "after-snapshot-recorded"];
+
+/// The points around a volume that a plugin makes of a snapshot, in order.
+pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-volume-recorded"];
+
+/// The points of a backup that is refused, and of one that fails, each right before this is published.
+pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];
+
+/// The point between the backup of a schedule's slot and the note that it is there.
+pub const SCHEDULE_POINT: &str = "after-scheduled";
+
+/// The points of a backup that is brought from a bucket: it is there and its objects are not, and all of it is there and
+/// that is not noted.
+pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
+
+/// Marks a point; nothing in a release build.
+pub fn point(name: &str) {
+    static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));
+    static PAUSE: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_PAUSE_AT"));
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    if CRASH.as_ref().is_some_and(|at| at.is_now(name)) {
+        // No destructor, no flush, no message: what a lost machine leaves.
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    if PAUSE.as_ref().is_some_and(|at| at.is_now(name)) {
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+}
+
+/// A point, and how often it is still passed before something happens there.
+struct Nth {
+    point: String,
+    left: AtomicI64,
+}
+
+impl Nth {
+    fn from_env(variable: &str) -> Option<Self> {
+        let value = std::env::var(variable).ok()?;
+        let (point, nth) = value.split_once('#').unwrap_or((&value, "1"));
+        Some(Self { point: point.to_owned(), left: nth.parse::<i64>().unwrap_or(1).into() })
+    }
+
+    fn is_now(&self, point: &str) -> bool {
+        self.point == point && self.left.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+}

@@ -1,0 +1,166 @@
+//! The files that DownloadRequests name: where they are, and their snapshots while work goes on.
+//!
+//! Velero: `GetDownloadURL` in `pkg/persistence/object_store.go`, v1.18.
+
+use std::time::Duration;
+
+use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+use object_store::path::Path;
+
+use crate::{Found, Location, StoreError, layout::Layout};
+
+/// What a file belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOwner {
+    /// A backup.
+    Backup,
+    /// A restore.
+    Restore,
+}
+
+impl FileOwner {
+    /// What a kind of targets belongs to; none for a kind that this version does not know.
+    pub fn of(kind: &Kind) -> Option<Self> {
+        match kind {
+            Kind::BackupLog
+            | Kind::BackupContents
+            | Kind::BackupVolumeSnapshots
+            | Kind::BackupItemOperations
+            | Kind::BackupResourceList
+            | Kind::BackupResults
+            | Kind::CsiBackupVolumeSnapshots
+            | Kind::CsiBackupVolumeSnapshotContents
+            | Kind::BackupVolumeInfos => Some(Self::Backup),
+            Kind::RestoreLog
+            | Kind::RestoreResults
+            | Kind::RestoreResourceList
+            | Kind::RestoreItemOperations
+            | Kind::RestoreVolumeInfo => Some(Self::Restore),
+            Kind::Unknown(_) => None,
+        }
+    }
+}
+
+/// Whether a kind of targets is a log: the one file that there is while items are worked on.
+pub fn is_log(kind: &Kind) -> bool {
+    matches!(kind, Kind::BackupLog | Kind::RestoreLog)
+}
+
+impl Layout {
+    /// The key of a target. Errors: a kind that is not known, or a name that is none.
+    pub(crate) fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
+        let (backup, restore) = (|| self.backup(&target.name), || self.restore(&target.name));
+        Ok(match &target.kind {
+            Kind::BackupLog => backup()?.log(),
+            Kind::BackupContents => backup()?.contents(),
+            Kind::BackupVolumeSnapshots => backup()?.volume_snapshots(),
+            Kind::BackupItemOperations => backup()?.item_operations(),
+            Kind::BackupResourceList => backup()?.resource_list(),
+            Kind::BackupResults => backup()?.results(),
+            Kind::CsiBackupVolumeSnapshots => backup()?.csi_snapshots(),
+            Kind::CsiBackupVolumeSnapshotContents => backup()?.csi_snapshot_contents(),
+            Kind::BackupVolumeInfos => backup()?.volume_info(),
+            Kind::RestoreLog => restore()?.log(),
+            Kind::RestoreResults => restore()?.results(),
+            Kind::RestoreResourceList => restore()?.resource_list(),
+            Kind::RestoreItemOperations => restore()?.item_operations(),
+            Kind::RestoreVolumeInfo => restore()?.volume_info(),
+            Kind::Unknown(kind) => {
+                let message = format!("{kind:?} is not known: expected one of {}", Kind::KNOWN.join(", "));
+                return Err(StoreError::config("spec.target.kind", message));
+            }
+        })
+    }
+}
+
+impl Location {
+    /// A URL by which all who have it can read a file until `ttl` has passed, also if the file is not there: its reader then
+    /// gets 404, which is what Velero's command line expects.
+    ///
+    /// Errors: [`StoreError::Config`] for a target that is none, or where no URLs can be made.
+    pub async fn signed_url(&self, target: &DownloadTarget, ttl: Duration) -> Result<String, StoreError> {
+        self.sign(&self.layout().target(target)?, ttl).await
+    }
+
+    /// A URL of a snapshot of a file, of a backup or restore of this uid that has not ended. While its operations go on, the
+    /// file is written under a private key first (create-only; the same bytes for the same state), which goes with the others
+    /// when the end is published; before that there is the log that was kept last. None if there is no such state: then the
+    /// final key counts.
+    ///
+    /// Errors: as for [`Self::signed_url`], and those of reading and writing.
+    pub async fn signed_url_of_snapshot(
+        &self,
+        target: &DownloadTarget,
+        uid: &str,
+        ttl: Duration,
+    ) -> Result<Option<String>, StoreError> {
+        let key = self.layout().target(target)?;
+        if !self.can_sign() {
+            return self.sign(&key, ttl).await.map(Some);
+        }
+        let Some(owner) = FileOwner::of(&target.kind) else { return Ok(None) };
+        let found = match owner {
+            FileOwner::Backup => match self.find_backup(&target.name, uid).await? {
+                Found::Waiting(waiting) => waiting.file(&key)?,
+                Found::Decided(_) | Found::Stored(_) => return Ok(None),
+                Found::Nothing => None,
+            },
+            FileOwner::Restore => match self.find_restore(&target.name, uid).await? {
+                Some(waiting) => waiting.file(&self.layout().restore(&target.name)?, &key)?,
+                None => None,
+            },
+        };
+        let Some((snapshot, bytes)) = found else {
+            let log =
+                if is_log(&target.kind) { self.log_snapshot(owner, &target.name, uid).await? } else { None };
+            return match log {
+                Some(log) => self.sign(&log, ttl).await.map(Some),
+                None => Ok(None),
+            };
+        };
+        self.put_new(&snapshot, bytes).await?;
+        self.sign(&snapshot, ttl).await.map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::memory;
+
+    #[test]
+    fn every_kind_has_an_owner_and_a_key_in_its_folder() {
+        let layout = Layout::new("p").unwrap();
+        let target = |kind: &str| DownloadTarget {
+            kind: kind.into(),
+            name: "b".to_owned(),
+            ..DownloadTarget::default()
+        };
+        let mut keys = std::collections::BTreeSet::new();
+        for kind in Kind::KNOWN {
+            let key = layout.target(&target(kind)).unwrap().to_string();
+            let folder = match FileOwner::of(&(*kind).into()) {
+                Some(FileOwner::Backup) => "p/backups/b/",
+                Some(FileOwner::Restore) => "p/restores/b/",
+                None => panic!("{kind} has no owner"),
+            };
+            assert!(kind.contains("Restore") == folder.contains("restores"), "{kind}");
+            assert!(key.starts_with(folder), "{kind}: {key}");
+            assert!(keys.insert(key), "{kind} has the key of another");
+        }
+        assert_eq!(FileOwner::of(&"Tomorrow".into()), None);
+        let error = layout.target(&target("Tomorrow")).unwrap_err().to_string();
+        assert!(error.starts_with("spec.target.kind") && error.contains("BackupLog"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_none_opens_nothing() {
+        let location = memory("p");
+        for name in ["../restores/x", "", "a/b", "a?b"] {
+            let target =
+                DownloadTarget { kind: Kind::BackupLog, name: name.to_owned(), ..DownloadTarget::default() };
+            let error = location.signed_url(&target, Duration::from_secs(1)).await.unwrap_err();
+            assert!(error.to_string().starts_with("metadata.name"), "{name:?}: {error}");
+        }
+    }
+}

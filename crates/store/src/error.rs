@@ -1,0 +1,433 @@
+//! Failures of a store, in words by which a person knows what to do.
+
+use std::{error::Error, io};
+
+use crate::{Fault, PluginFault, location::HttpFailure};
+
+/// A failure of the object store, or of what is stored in it.
+///
+/// The variants hold text only, so that an error can be kept and shown again; none of them ever holds a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The bucket, folder or key is not there.
+    #[error("{what} does not exist: {remedy}")]
+    NotFound {
+        /// What is missing, with its place.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The store understood the request and refused it; trying again will not help until something is changed.
+    #[error("the store refused to {action} {url}: {detail}")]
+    Denied {
+        /// What was tried, for example "write".
+        action: String,
+        /// The key or bucket.
+        url: String,
+        /// What the store said, and what to check.
+        detail: String,
+    },
+    /// No usable answer from the store: network, time-out, or trouble on its side. May pass by itself.
+    #[error("could not {action} {url}: {detail}")]
+    Unreachable {
+        /// What was tried, for example "write".
+        action: String,
+        /// The key or bucket.
+        url: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// The key is taken by something else, which is left alone.
+    #[error("{url} exists already: {detail}")]
+    Exists {
+        /// The key or folder.
+        url: String,
+        /// Whose it is, and what to do.
+        detail: String,
+    },
+    /// What was uploaded and decided is not in the store any more, before it became visible.
+    #[error("{url} cannot be finished: {detail}")]
+    Lost {
+        /// The key.
+        url: String,
+        /// What is gone, and why that may be.
+        detail: String,
+    },
+    /// What is stored cannot be used.
+    #[error("{url} cannot be used: {detail}")]
+    Corrupt {
+        /// The key.
+        url: String,
+        /// Which part is wrong, and what to do.
+        detail: String,
+    },
+    /// This item cannot be stored. Only this item: the writer goes on to work.
+    #[error("item {path} cannot be stored: {detail}")]
+    Item {
+        /// The item's path in the tarball.
+        path: String,
+        /// Why.
+        detail: String,
+    },
+    /// A setting of the BackupStorageLocation, or an argument, is wrong.
+    #[error("{field}: {message}")]
+    Config {
+        /// The field at fault, for example `spec.config[s3Url]`.
+        field: String,
+        /// What is wrong with it and what is expected.
+        message: String,
+    },
+    /// The local disk or the local process failed.
+    #[error("could not {action}: {detail}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What the system said.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// A short name out of a bounded set, for metrics and for decisions.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::Denied { .. } => "denied",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Exists { .. } => "exists",
+            Self::Lost { .. } => "lost",
+            Self::Corrupt { .. } | Self::Item { .. } => "corrupt",
+            Self::Config { .. } => "config",
+            Self::Io { .. } => "io",
+        }
+    }
+
+    /// Whether the same call may succeed later although nothing was changed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Io { .. })
+    }
+
+    /// Whether only one item is concerned, and the writer still works.
+    pub fn is_item(&self) -> bool {
+        matches!(self, Self::Item { .. })
+    }
+
+    pub(crate) fn config(field: &str, message: impl Into<String>) -> Self {
+        Self::Config { field: field.to_owned(), message: message.into() }
+    }
+
+    pub(crate) fn io(action: &str, source: &dyn Error) -> Self {
+        Self::Io { action: action.to_owned(), detail: source.to_string() }
+    }
+
+    /// An error of the object store that happened while we tried to `action` `url`.
+    pub(crate) fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
+        use object_store::Error as E;
+        let (action, url, detail) = (action.to_owned(), url.to_owned(), brief(source));
+        if let Some(fault) = cause::<PluginFault>(source) {
+            let is_refused = fault.fault == Fault::Permanent || fault.status().is_some_and(is_final);
+            return if is_refused {
+                Self::Denied { action, url, detail }
+            } else {
+                Self::Unreachable { action, url, detail }
+            };
+        }
+        let advice = match status(source) {
+            _ if is_missing_bucket(source) => {
+                return Self::NotFound {
+                    what: format!("the bucket of {url}"),
+                    remedy: "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
+                        .to_owned(),
+                };
+            }
+            // A 404 of another meaning, such as an unknown user, is no missing key.
+            Some(404) if matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey" => {
+                return Self::NotFound { what: url, remedy: detail };
+            }
+            Some(409 | 412) => return Self::Exists { url, detail },
+            Some(401) => "; check the Secret in spec.credential of the BackupStorageLocation",
+            Some(403) => "; check the rights of the credentials and the policy of the bucket",
+            Some(status) if is_final(status) => {
+                "; check the settings and the credentials of the BackupStorageLocation"
+            }
+            _ if is_refused_deletion(source) => {
+                "; check the rights of the credentials and the policy of the bucket"
+            }
+            _ => match source {
+                E::InvalidPath { .. } => return Self::config("spec.objectStorage.prefix", detail),
+                E::NotSupported { .. } | E::NotImplemented { .. } | E::UnknownConfigurationKey { .. } => "",
+                _ if cause(source).map(io::Error::kind) == Some(io::ErrorKind::PermissionDenied) => "",
+                _ => return Self::Unreachable { action, url, detail },
+            },
+        };
+        Self::Denied { action, url, detail: detail + advice }
+    }
+}
+
+/// The HTTP status of an answer, or the one that an error of another store corresponds to.
+fn status(source: &object_store::Error) -> Option<u16> {
+    use object_store::Error as E;
+    match source {
+        E::NotFound { .. } => Some(404),
+        E::AlreadyExists { .. } => Some(409),
+        E::Precondition { .. } => Some(412),
+        E::PermissionDenied { .. } => Some(403),
+        E::Unauthenticated { .. } => Some(401),
+        _ => cause::<HttpFailure>(source)?.status(),
+    }
+}
+
+/// The store's word for what is wrong; empty if there is none.
+fn code(source: &object_store::Error) -> &str {
+    cause::<HttpFailure>(source).map_or("", HttpFailure::code)
+}
+
+/// The error of this type, if an error is one or is caused by one.
+pub(crate) fn cause<'a, T: Error + 'static>(source: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    source.downcast_ref().or_else(|| cause(source.source()?))
+}
+
+/// Whether the bucket itself is missing, rather than one key.
+pub(crate) fn is_missing_bucket(source: &object_store::Error) -> bool {
+    // S3 and Google; Azure.
+    matches!(code(source), "NoSuchBucket" | "ContainerNotFound")
+}
+
+/// Whether the key is missing, and its bucket is not.
+pub(crate) fn is_missing_key(source: &object_store::Error) -> bool {
+    status(source) == Some(404) && !is_missing_bucket(source)
+}
+
+/// Whether the store refuses because the key is there.
+pub(crate) fn is_taken(source: &object_store::Error) -> bool {
+    matches!(status(source), Some(409 | 412))
+}
+
+/// Whether an upload, or its parts, are not there any more: S3 and Google answer 404, S3 400 for a part that was replaced,
+/// Azure 400 `InvalidBlockList`.
+pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
+    is_missing_key(source)
+        || matches!(code(source), "NoSuchUpload" | "InvalidPart" | "InvalidPartOrder" | "InvalidBlockList")
+}
+
+/// Whether the store does not know conditional writes.
+pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
+    matches!(source, object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. })
+        || status(source) == Some(501)
+}
+
+/// Whether S3 refuses the deletion of one key in a list of many.
+///
+/// The answer as a whole is a success and says for each key what came of it, which object_store (0.14) has in an error of a
+/// private type. So this is the one outcome that is read out of a text.
+fn is_refused_deletion(source: &object_store::Error) -> bool {
+    let text = source.to_string();
+    text.contains("DeleteObjects request failed for key ")
+        && text.rsplit_once("(code: ").is_some_and(|(_, code)| !is_retryable(code))
+}
+
+/// Whether a deletion of one key in a list of many, which S3 refuses with this code, may succeed later.
+pub(crate) fn is_retryable(code: &str) -> bool {
+    // Some servers add to them, as in SlowDownRead.
+    const RETRYABLE: [&str; 6] = [
+        "InternalError",
+        "SlowDown",
+        "ServiceUnavailable",
+        "RequestTimeout",
+        "OperationAborted",
+        "TooManyRequests",
+    ];
+    RETRYABLE.iter().any(|word| code.starts_with(word))
+}
+
+/// Whether the same request will get the same answer: any 4xx but time-out, conflict and throttling.
+pub(crate) fn is_final(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 408 | 409 | 429)
+}
+
+/// What the store said, short and on one line, and the same each time: the text ends up in statuses and annotations,
+/// which must not change with every try.
+pub(crate) fn brief(source: &object_store::Error) -> String {
+    let text = if let Some(fault) = cause::<PluginFault>(source) {
+        fault.steady()
+    } else if let Some(failure) = cause::<HttpFailure>(source) {
+        failure.to_string()
+    } else {
+        chain(source)
+    };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(600) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+/// An error and its causes, as far as its own text does not name them.
+pub(crate) fn chain(source: &(dyn Error + 'static)) -> String {
+    let mut text = source.to_string();
+    let mut cause = source.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::CannedAnswer;
+
+    fn answer(status: u16, body: &'static str) -> CannedAnswer {
+        CannedAnswer { status: Some(status), body }
+    }
+
+    #[tokio::test]
+    async fn a_final_refusal_is_told_from_a_passing_one() {
+        let no_answer = CannedAnswer { status: None, body: "" };
+        let table = [
+            (answer(400, "<Error><Code>InvalidRequest</Code></Error>"), "denied"),
+            (answer(401, ""), "denied"),
+            (answer(403, ""), "denied"),
+            (answer(404, "<Error><Code>NoSuchKey</Code></Error>"), "not_found"),
+            (answer(409, "<Error><Code>OperationAborted</Code></Error>"), "exists"),
+            (answer(412, "<Error><Code>PreconditionFailed</Code></Error>"), "exists"),
+            (answer(429, ""), "unreachable"),
+            (answer(503, "<Error><Code>SlowDown</Code></Error>"), "unreachable"),
+            (no_answer, "unreachable"),
+        ];
+        for (answer, category) in table {
+            for source in answer.clone().errors().await {
+                let error = StoreError::from_store("write", "s3://b/k", &source);
+                let expected = (category, category == "unreachable");
+                assert_eq!((error.category(), error.is_transient()), expected, "{answer:?}: {error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_finds_no_user_is_a_refusal() {
+        let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>").errors().await;
+        assert_eq!(StoreError::from_store("list", "s3://b/k", &listing).category(), "denied");
+    }
+
+    /// Of stores that are no HTTP servers.
+    #[test]
+    fn errors_that_the_client_tells_apart_are_told_apart() {
+        use object_store::Error as E;
+        let (path, source) = (|| "x".to_owned(), || "why".into());
+        for (error, category) in [
+            (E::PermissionDenied { path: path(), source: source() }, "denied"),
+            (E::Unauthenticated { path: path(), source: source() }, "denied"),
+            (E::NotFound { path: path(), source: source() }, "not_found"),
+            (E::AlreadyExists { path: path(), source: source() }, "exists"),
+            (E::NotSupported { source: source() }, "denied"),
+            (E::Generic { store: "x", source: source() }, "unreachable"),
+            (
+                E::Generic { store: "x", source: io::Error::from(io::ErrorKind::PermissionDenied).into() },
+                "denied",
+            ),
+        ] {
+            assert_eq!(StoreError::from_store("write", "file:///k", &error).category(), category, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_key_of_many_that_may_not_be_deleted_is_a_refusal() {
+        for (code, category) in [
+            ("AccessDenied", "denied"),
+            ("InvalidRequest", "denied"),
+            ("InternalError", "unreachable"),
+            ("SlowDown", "unreachable"),
+        ] {
+            let body = format!(
+                "<DeleteResult><Error><Key>k</Key><Code>{code}</Code><Message>Sorry.</Message></Error></DeleteResult>"
+            );
+            let error = answer(200, body.leak()).delete_error().await;
+            assert_eq!(
+                StoreError::from_store("delete", "s3://b/p/k", &error).category(),
+                category,
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_bucket_is_not_a_missing_key() {
+        let body = "<Error><Code>NoSuchBucket</Code><Message>m</Message></Error>";
+        for source in answer(404, body).errors().await {
+            assert!(is_missing_bucket(&source) && !is_missing_key(&source), "{source}");
+            let text = StoreError::from_store("list", "s3://b", &source).to_string();
+            assert!(text.contains("bucket of s3://b does not exist"), "{text}");
+            assert!(text.contains("spec.objectStorage.bucket"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_is_gone_and_a_store_without_conditions_are_known_by_their_answers() {
+        for (status, body, is_lost, is_unknown) in [
+            (404, "<Error><Code>NoSuchUpload</Code></Error>", true, false),
+            (400, "<Error><Code>InvalidPart</Code></Error>", true, false),
+            (400, "<Error><Code>InvalidBlockList</Code></Error>", true, false),
+            (400, "<Error><Code>InvalidRequest</Code></Error>", false, false),
+            (404, "<Error><Code>NoSuchBucket</Code></Error>", false, false),
+            (501, "<Error><Code>NotImplemented</Code></Error>", false, true),
+            (503, "", false, false),
+        ] {
+            for source in answer(status, body).errors().await {
+                assert_eq!(
+                    (is_lost_upload(&source), is_unsupported(&source)),
+                    (is_lost, is_unknown),
+                    "{source}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_xml_is_told_by_its_code_and_message() {
+        let body = "<?xml version=\"1.0\"?> <Error><Code>AccessDenied</Code><Message>No.</Message>\
+                    <AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>";
+        for source in answer(403, body).errors().await {
+            let error = StoreError::from_store("list", "s3://b", &source);
+            assert_eq!(error.category(), "denied");
+            let text = error.to_string();
+            assert!(
+                text.starts_with("the store refused to list s3://b: 403 AccessDenied: No.; check"),
+                "{text}"
+            );
+            assert!(!text.contains("AKIA"), "{text}");
+        }
+        // As the token service of AWS has it.
+        let body = "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredToken</Code><Message>m</Message></Error>\
+                    </ErrorResponse>";
+        for source in answer(400, body).errors().await {
+            assert_eq!(brief(&source), "400 ExpiredToken: m");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_store_is_told_with_the_same_words_each_time() {
+        let silent = CannedAnswer { status: None, body: "" };
+        let [first, ..] = silent.clone().errors().await;
+        let text = StoreError::from_store("list", "s3://b", &first).to_string();
+        let expected = "could not list s3://b: no usable answer from http://minio:9000/b: HTTP error: Connection refused";
+        assert_eq!(text, expected);
+        for source in silent.errors().await {
+            let text = brief(&source);
+            assert!(text.ends_with(": HTTP error: Connection refused") && !text.contains(" in "), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_is_shortened() {
+        let long = "é".repeat(5000).leak();
+        for source in answer(400, long).errors().await {
+            assert!(StoreError::from_store("write", "u", &source).to_string().len() < 2000);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! gzip with Go's defaults, and without a time stamp: the same bytes in, the same bytes out.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use object_store::path::Path;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::StoreError;
+
+/// Go's default level.
+const LEVEL: u32 = 6;
+
+/// One gzip member.
+pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(raw.len() / 4 + 64), Compression::new(LEVEL));
+    encoder.write_all(raw)?;
+    encoder.finish()
+}
+
+/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member.
+pub(crate) fn json<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Vec<u8>, StoreError> {
+    let encode = || -> io::Result<Vec<u8>> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
+        // Compression works in blocks; serde_json writes single characters.
+        let mut buffered = io::BufWriter::with_capacity(32 * 1024, &mut encoder);
+        serde_json::to_writer(&mut buffered, value)?;
+        buffered.write_all(b"\n")?;
+        buffered.flush()?;
+        drop(buffered);
+        encoder.finish()
+    };
+    encode().map_err(|error| StoreError::io(&format!("encode {what}"), &error))
+}
+
+/// A JSON document with the key that it belongs under.
+pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
+    let bytes = json(key.filename().unwrap_or_default(), value)?;
+    Ok((key, bytes.into()))
+}
+
+/// Back from what [`file`] gave. Errors: it is missing, or is not what it should be.
+pub(crate) fn parse<T: DeserializeOwned>(
+    key: &Path,
+    bytes_of: &dyn Fn(&Path) -> Option<Bytes>,
+) -> Result<T, String> {
+    let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
+    serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| format!("{key}: {error}"))
+}

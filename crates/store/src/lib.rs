@@ -1,0 +1,45 @@
+//! The object-store layout: keys, formats, and the one place that knows the order of writes.
+//!
+//! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
+//! [`BackupWriter`]; when all items are in, [`Collected`] takes the other files and the metadata and decides, in a private
+//! record, what each final key will hold; [`Decided`] makes that visible, metadata last. The types make any other order
+//! impossible. [`Location::read_contents`] gives the items back. The store itself is one of `object_store`'s, or a plugin of
+//! Velero's kind ([`ObjectPlugin`]).
+//!
+//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a backup or
+//! restore are ours.
+
+mod backup;
+pub mod crash;
+mod download;
+mod error;
+mod gzip;
+mod journal;
+mod layout;
+mod location;
+mod logfile;
+mod reading;
+mod resource_list;
+mod restore;
+mod staging;
+pub mod tarball;
+mod upload;
+
+#[cfg(test)]
+mod testing;
+
+pub use backup_core::results::{ResultSet, Results, Scope};
+
+pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Waiting};
+pub use download::{FileOwner, is_log};
+pub use error::StoreError;
+pub use journal::Journal;
+pub use location::{
+    BUILT_IN, BackupFolder, Body, DeletedBackup, Fault, IncompleteBackup, Location, ObjectPlugin,
+    PluginFault, Remnant, RetainedVersions, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+};
+pub use logfile::LogFile;
+pub use reading::{FileIdentity, LookupResult, StoredFile};
+pub use resource_list::ResourceList;
+pub use restore::{RestoreFiles, WaitingRestore};
+pub use tarball::{Contents, ItemPath, ItemRef};

@@ -1,0 +1,242 @@
+//! Provider `azure`: Azure Blob Storage.
+//!
+//! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
+//! `pkg/util/azure`, v1.18). Unlike it, this program never asks the resource manager for the keys of the storage account:
+//! without `storageAccountKeyEnvVar` the identity itself needs the role "Storage Blob Data Contributor".
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use backup_core::api::BackupStorageLocationSpec;
+use object_store::azure::MicrosoftAzureBuilder;
+
+use super::{Backend, http_client, settings};
+use crate::StoreError;
+
+/// Variables of a credentials file.
+type Variables = BTreeMap<String, String>;
+
+pub(super) fn open(
+    spec: &BackupStorageLocationSpec,
+    secret: Option<&[u8]>,
+    ca: Option<&[u8]>,
+) -> Result<Backend, StoreError> {
+    let container = settings::bucket(&spec.object_storage.bucket, "container")?;
+    let config = &spec.config;
+    let account = settings::get(config, "storageAccount").ok_or_else(|| {
+        StoreError::config(
+            "spec.config[storageAccount]",
+            "it is missing: the name of the storage account is needed",
+        )
+    })?;
+    let variables = secret.map(parse).transpose()?.unwrap_or_default();
+    let endpoint = settings::endpoint(config, "storageAccountURI")?;
+    let cloud = Cloud::of(&variables)?;
+    let url = match &endpoint {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => format!("https://{account}.blob.{}", cloud.suffix),
+    };
+    let plain = url.starts_with("http://");
+    let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
+    let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(cloud.authority);
+    // Without a Secret: what the environment offers (workload identity, managed identity).
+    let builder =
+        if secret.is_some() { MicrosoftAzureBuilder::new() } else { MicrosoftAzureBuilder::from_env() };
+    let builder = builder
+        .with_account(account)
+        .with_container_name(&container)
+        .with_endpoint(url)
+        .with_authority_host(authority)
+        .with_allow_http(plain)
+        .with_retry(http_client::retry())
+        .with_client_options(options)
+        .with_http_connector(http_client::connector());
+    let builder = authorize(builder, settings::get(config, "storageAccountKeyEnvVar"), &variables)?;
+    // The error's own text may hold parts of the key.
+    let store = builder.build().map_err(|_| {
+        credential(format!(
+            "no client can be made for container {container} of {account}: the key of the storage account is expected to be \
+             base64, and client, secret and tenant to belong together"
+        ))
+    })?;
+    let store = Arc::new(store);
+    let mut backend = Backend::new(Arc::clone(&store), format!("azure://{account}/{container}"));
+    backend.endpoint = endpoint.map(|url| url.to_string());
+    backend.signer = Some(store);
+    Ok(backend)
+}
+
+fn credential(message: impl Into<String>) -> StoreError {
+    StoreError::config("spec.credential", message)
+}
+
+fn authorize(
+    builder: MicrosoftAzureBuilder,
+    key_variable: Option<&str>,
+    variables: &Variables,
+) -> Result<MicrosoftAzureBuilder, StoreError> {
+    let get = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+    if let Some(name) = key_variable {
+        let key = get(name).cloned().or_else(|| std::env::var(name).ok()).ok_or_else(|| {
+            StoreError::config(
+                "spec.config[storageAccountKeyEnvVar]",
+                format!("variable {name} is neither in the Secret nor in the environment"),
+            )
+        })?;
+        return Ok(builder.with_access_key(key));
+    }
+    for (name, instead) in [
+        ("AZURE_CLIENT_CERTIFICATE", "a client secret or workload identity"),
+        ("AZURE_CLIENT_CERTIFICATE_PATH", "a client secret or workload identity"),
+        ("AZURE_USERNAME", "a service principal or workload identity"),
+    ] {
+        if get(name).is_some() {
+            return Err(credential(format!(
+                "{name} cannot be honoured, and is not silently ignored: use {instead}"
+            )));
+        }
+    }
+    let (client, secret, tenant) =
+        (get("AZURE_CLIENT_ID"), get("AZURE_CLIENT_SECRET"), get("AZURE_TENANT_ID"));
+    match (client, secret, tenant) {
+        (Some(client), Some(secret), Some(tenant)) => {
+            Ok(builder.with_client_secret_authorization(client, secret, tenant))
+        }
+        (_, Some(_), _) => {
+            Err(credential("AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing"))
+        }
+        // A managed identity, or the token that workload identity mounts.
+        (client, None, tenant) => {
+            let mut builder = builder;
+            if let Some(client) = client {
+                builder = builder.with_client_id(client);
+            }
+            if let Some(tenant) = tenant {
+                builder = builder.with_tenant_id(tenant);
+            }
+            let token = get("AZURE_FEDERATED_TOKEN_FILE").cloned();
+            if let Some(token) = token.or_else(|| std::env::var("AZURE_FEDERATED_TOKEN_FILE").ok()) {
+                builder = builder.with_federated_token_file(token);
+            }
+            Ok(builder)
+        }
+    }
+}
+
+/// Where a cloud of Microsoft's is.
+#[derive(Debug, PartialEq)]
+struct Cloud {
+    suffix: &'static str,
+    authority: &'static str,
+}
+
+impl Cloud {
+    fn of(variables: &Variables) -> Result<Self, StoreError> {
+        let name = variables.get("AZURE_CLOUD_NAME").map(String::as_str).unwrap_or_default();
+        match name.to_ascii_lowercase().as_str() {
+            "" | "azurecloud" | "azurepubliccloud" => {
+                Ok(Self { suffix: "core.windows.net", authority: "https://login.microsoftonline.com" })
+            }
+            "azurechina" | "azurechinacloud" => {
+                Ok(Self { suffix: "core.chinacloudapi.cn", authority: "https://login.chinacloudapi.cn" })
+            }
+            "azureusgovernment" | "azureusgovernmentcloud" => {
+                Ok(Self { suffix: "core.usgovcloudapi.net", authority: "https://login.microsoftonline.us" })
+            }
+            _ => Err(credential(format!(
+                "AZURE_CLOUD_NAME {name:?} is not known: expected AzurePublicCloud, AzureChinaCloud or AzureUSGovernmentCloud"
+            ))),
+        }
+    }
+}
+
+/// `NAME=value` lines, as godotenv reads them. Errors never hold any of the file's text.
+fn parse(file: &[u8]) -> Result<Variables, StoreError> {
+    let text = std::str::from_utf8(file).map_err(|_| credential("the Secret's value is not UTF-8"))?;
+    dotenvy::from_read_iter(file).collect::<Result<_, _>>().map_err(|error| {
+        let number = match error {
+            dotenvy::Error::LineParse(wrong, _) => text.lines().position(|line| line.trim() == wrong.trim()),
+            _ => None,
+        };
+        let at = number.map_or_else(String::new, |number| format!("line {} of ", number + 1));
+        credential(format!(
+            "{at}the Secret's value is not NAME=value; a file of AZURE_… variables is expected"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Refused, assert_refused, spec};
+
+    const PRINCIPAL: &str =
+        "# comment\nAZURE_TENANT_ID=t\nexport AZURE_CLIENT_ID = 'c'\nAZURE_CLIENT_SECRET=\"TOPSECRET==\"\n";
+
+    #[test]
+    fn a_credentials_file_is_read_as_it_is_meant() {
+        let variables = parse(PRINCIPAL.as_bytes()).unwrap();
+        assert_eq!(variables["AZURE_CLIENT_ID"], "c");
+        assert_eq!(variables["AZURE_CLIENT_SECRET"], "TOPSECRET==");
+        assert!(parse(b"TOPSECRET").unwrap_err().to_string().contains("line 1"));
+    }
+
+    #[test]
+    fn clouds_are_known_by_their_names() {
+        for (name, suffix) in [
+            ("", "core.windows.net"),
+            ("AzurePublicCloud", "core.windows.net"),
+            ("AzureUSGovernmentCloud", "core.usgovcloudapi.net"),
+            ("AzureChinaCloud", "core.chinacloudapi.cn"),
+        ] {
+            let variables = Variables::from([("AZURE_CLOUD_NAME".to_owned(), name.to_owned())]);
+            assert_eq!(Cloud::of(&variables).unwrap().suffix, suffix);
+        }
+        let other = Variables::from([("AZURE_CLOUD_NAME".to_owned(), "Mars".to_owned())]);
+        assert!(Cloud::of(&other).unwrap_err().to_string().contains("Mars"));
+    }
+
+    #[test]
+    fn every_honoured_way_to_sign_in_makes_a_client() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let account = ("storageAccount", "acct");
+        let key = "MY_KEY=S0VZ\nAZURE_CLOUD_NAME=AzurePublicCloud\n";
+        let table: [(&[(&str, &str)], &str); 4] = [
+            (&[account, ("storageAccountKeyEnvVar", "MY_KEY"), ("resourceGroup", "g")], key),
+            (&[account, ("useAAD", "true"), ("subscriptionId", "s")], PRINCIPAL),
+            (
+                &[
+                    account,
+                    ("storageAccountURI", "http://127.0.0.1:10000/acct"),
+                    ("storageAccountKeyEnvVar", "MY_KEY"),
+                ],
+                key,
+            ),
+            (&[account], "AZURE_CLIENT_ID=c\n"),
+        ];
+        for (config, secret) in table {
+            let opened = open(&spec("azure", "c", config), Some(secret.as_bytes()), None);
+            assert_eq!(opened.map(|backend| backend.url).unwrap(), "azure://acct/c", "{config:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_no_secret_is_shown() {
+        let account = ("storageAccount", "acct");
+        let table: &[Refused<'_>] = &[
+            ("", &[account], PRINCIPAL, "spec.objectStorage.bucket"),
+            ("c", &[], PRINCIPAL, "spec.config[storageAccount]"),
+            ("c", &[account, ("storageAccountURI", "nowhere")], PRINCIPAL, "spec.config[storageAccountURI]"),
+            (
+                "c",
+                &[account, ("storageAccountKeyEnvVar", "NO_KEY")],
+                PRINCIPAL,
+                "spec.config[storageAccountKeyEnvVar]",
+            ),
+            ("c", &[account], "AZURE_CLIENT_SECRET=TOPSECRET", "spec.credential"),
+            ("c", &[account], "AZURE_CLIENT_CERTIFICATE=TOPSECRET", "spec.credential"),
+            ("c", &[account, ("storageAccountKeyEnvVar", "K")], "K=TOP SECRET", "spec.credential"),
+            ("c", &[account], "AZURE_CLOUD_NAME=Mars", "spec.credential"),
+        ];
+        assert_refused("azure", table);
+    }
+}

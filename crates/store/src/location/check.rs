@@ -1,0 +1,213 @@
+//! Whether a location can be used: it can be listed, it can be written, and what its bucket keeps.
+//!
+//! Velero: `objectBackupStore.IsValid` in `pkg/persistence/object_store.go`, v1.18.
+
+use std::time::Duration;
+
+use backup_core::bucket::{Facts, ObjectLock, Versions};
+use bytes::Bytes;
+
+use super::{BucketError, Location};
+use crate::{StoreError, error::is_missing_bucket, layout::TOP_LEVEL};
+
+/// What lies under the key that is written to see whether that is allowed; the same each time.
+const TEXT: &str =
+    "backup-controller has written this to see whether it may; it can be removed at any time\n";
+/// How long a bucket may take to give its settings, which nothing depends on.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Location {
+    /// Whether the bucket is there, may be listed, and looks like a backup store. One listing; writes nothing.
+    ///
+    /// Errors: `not_found` (no such bucket or folder), `denied`, `unreachable`, or `config` if there are folders at the top
+    /// that no backup store has (usually a bucket shared with something else, or a wrong prefix).
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.folder_exists()?;
+        let prefix = self.layout().prefix();
+        let listing = match self.store().list_with_delimiter(Some(prefix)).await {
+            Ok(listing) => listing,
+            Err(error) if is_missing_bucket(&error) => {
+                let endpoint = self.backend().endpoint.as_ref();
+                let at = endpoint.map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+                let bucket = self.backend().url.rsplit('/').next().unwrap_or_default();
+                return Err(StoreError::NotFound {
+                    what: format!("bucket {bucket:?}{at}"),
+                    remedy: "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
+                        .to_owned(),
+                });
+            }
+            Err(error) => return Err(self.failed("list", prefix, &error)),
+        };
+        let foreign: Vec<&str> = listing
+            .common_prefixes
+            .iter()
+            .filter_map(|folder| folder.filename())
+            .filter(|name| !TOP_LEVEL.contains(name) && !self.is_of_the_disk(name))
+            .collect();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "{} has folders that are not part of a backup store: {}; expected only {}. Use a bucket or prefix of its own, or move them",
+            self.url(),
+            foreign.join(", "),
+            TOP_LEVEL.join(", ")
+        );
+        Err(StoreError::config("spec.objectStorage", message))
+    }
+
+    /// Folders that file systems and storage appliances put at the top of a volume.
+    fn is_of_the_disk(&self, name: &str) -> bool {
+        self.backend().folder.is_some() && (name == "lost+found" || name.starts_with('.'))
+    }
+
+    /// What is known of the bucket, and with `write` whether objects can be written to it.
+    ///
+    /// One small object is written (create-only) and removed. If it is there, from a try that was broken off or by another
+    /// cluster, the store has answered for a write it would have allowed, and that counts. Where versions are kept it stays,
+    /// so that not every try leaves one behind: it is written once, and found there from then on.
+    ///
+    /// Errors: it cannot be written, with the right that may be missing. That nothing can be removed is no error but one of the
+    /// facts.
+    pub async fn probe(&self, write: bool) -> Result<Facts, StoreError> {
+        let mut facts = self.settings().await;
+        if !write {
+            return Ok(facts);
+        }
+        let key = self.layout().probe();
+        self.may_create(&key, Bytes::from_static(TEXT.as_bytes())).await.map_err(|error| match error {
+            StoreError::Denied { action, url, detail } => {
+                let right = self.right_to_write();
+                let detail = format!(
+                    "{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly"
+                );
+                StoreError::Denied { action, url, detail }
+            }
+            error => error,
+        })?;
+        if matches!(facts.versions, Some(Versions::Enabled | Versions::Suspended)) {
+            return Ok(facts);
+        }
+        match self.delete(vec![key]).await {
+            Ok(()) => {}
+            Err(error @ StoreError::Denied { .. }) => facts.not_removable = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(facts)
+    }
+
+    /// What the bucket says of itself. That it does not say is no error.
+    async fn settings(&self) -> Facts {
+        let Some(bucket) = &self.backend().bucket else {
+            // A folder has no versions.
+            let versions = self.backend().folder.is_some().then_some(Versions::Off);
+            let lock = versions.map(|_| ObjectLock::default());
+            let unknown = versions.is_none().then(|| "it is not asked of this provider".to_owned());
+            return Facts { versions, lock, unknown, not_removable: None };
+        };
+        let (versions, lock) = tokio::join!(
+            tokio::time::timeout(PATIENCE, bucket.versions()),
+            tokio::time::timeout(PATIENCE, bucket.lock()),
+        );
+        let late = |_| BucketError::Retryable(format!("no answer within {PATIENCE:?}"));
+        let versions = versions.map_err(late).flatten();
+        let lock = lock.map_err(late).flatten();
+        let errors = versions.as_ref().err().into_iter().chain(lock.as_ref().err());
+        let reasons: Vec<String> = errors.map(ToString::to_string).collect();
+        let unknown = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Facts { versions: versions.ok(), lock: lock.ok(), unknown, not_removable: None }
+    }
+
+    /// What the provider calls the right to write.
+    fn right_to_write(&self) -> &'static str {
+        match self.backend().url.split("://").next() {
+            Some("s3") => {
+                "s3:PutObject (and the use of the key, if the bucket is encrypted with one of its own)"
+            }
+            Some("azure") => "the role Storage Blob Data Contributor",
+            Some("gs") => "storage.objects.create",
+            _ => "the right to write",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fault, Recorder, folder, get, keys, memory, put};
+
+    const KEY: &str = "p/backups/.writable";
+
+    #[tokio::test]
+    async fn what_is_written_is_removed_and_what_was_left_is_no_hindrance() {
+        let (_dir, on_disk) = folder("p");
+        for location in [memory("p"), on_disk] {
+            location.probe(false).await.unwrap();
+            assert!(keys(&location).await.is_empty(), "a location that is only read was written to");
+            for left in [None, Some(TEXT.as_bytes()), Some(b"of another version")] {
+                if let Some(left) = left {
+                    put(&location, KEY, left).await;
+                }
+                let facts = location.probe(true).await.unwrap();
+                assert_eq!(facts.not_removable, None);
+                assert_eq!(get(&location, KEY).await, None, "{left:?}");
+            }
+            // It is none of the folders that readers see.
+            put(&location, KEY, b"x").await;
+            location.check().await.unwrap();
+            assert!(location.list_backups().await.unwrap().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fails_is_not_writable() {
+        let recorder = Recorder::default();
+        let location = recorder.location("p");
+        recorder.fault(&format!("create {KEY}"), Fault::Fail);
+        assert_eq!(location.probe(true).await.unwrap_err().category(), "unreachable");
+        let facts = location.probe(true).await.unwrap();
+        assert!(facts.versions.is_none() && facts.unknown.is_some(), "{facts:?}");
+    }
+
+    #[tokio::test]
+    async fn folders_that_do_not_belong_there_are_named() {
+        for prefix in ["", "p/q"] {
+            let location = memory(prefix);
+            let base = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+            for key in [
+                "backups/b/x",
+                "restores/r/x",
+                "restic/x",
+                "kopia/x",
+                "plugins/x",
+                "metadata/revision",
+                "readme",
+            ] {
+                put(&location, &format!("{base}{key}"), b"").await;
+            }
+            location.check().await.unwrap();
+            put(&location, &format!("{base}photos/1.jpg"), b"").await;
+            put(&location, &format!("{base}music/1.mp3"), b"").await;
+            let error = location.check().await.unwrap_err();
+            assert_eq!(error.category(), "config");
+            assert!(error.to_string().contains("music, photos"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_has_gone_is_not_an_empty_store() {
+        let (dir, location) = folder("p");
+        location.check().await.unwrap();
+        std::fs::create_dir(dir.path().join("store/lost+found")).unwrap();
+        location.check().await.unwrap();
+        std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+        for error in [
+            location.check().await.unwrap_err(),
+            location.list_backups().await.unwrap_err(),
+            location.read_metadata("b").await.unwrap_err(),
+        ] {
+            assert_eq!(error.category(), "not_found");
+            assert!(error.to_string().contains("store"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Removal of backups and restores, and of their versions in buckets that keep them: a deletion there only covers what
+//! stays, and is paid for, until each version is removed by itself.
+//!
+//! At every moment readers see what they saw when the files were deleted: nothing. A key's older versions go first, what
+//! covers them last, and that only when nothing else is left under the folder. The mark of the folder's owner stays to the
+//! very end, so that no other backup begins there meanwhile.
+
+use backup_core::{
+    api::BackupStorageLocation,
+    bucket::{Facts, Versions},
+    labels::BUCKET_ANNOTATION,
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
+
+use super::{BucketApi, BucketError, Location};
+use crate::{StoreError, error::is_retryable, layout::BackupKeys};
+
+/// Locks that are asked about at the same time.
+const ASKED_AT_ONCE: usize = 8;
+
+/// A version of a key, or a mark of its deletion, which covers older ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Version {
+    pub key: String,
+    #[serde(rename = "VersionId")]
+    pub id: String,
+    /// Whether it is what readers of the key see.
+    #[serde(skip_serializing)]
+    pub is_latest: bool,
+    /// Whether it is a mark of a deletion.
+    #[serde(skip)]
+    pub is_mark: bool,
+}
+
+/// A page of versions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    pub versions: Vec<Version>,
+    pub next: Option<PageMarker>,
+}
+
+/// Where a page ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PageMarker {
+    pub key: String,
+    pub version: String,
+}
+
+/// A version that the store did not remove, with its word for why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Undeleted {
+    pub version: Version,
+    pub code: String,
+}
+
+/// What keeps a version from being removed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lock {
+    pub until: Option<Timestamp>,
+    /// A legal hold.
+    pub held: bool,
+}
+
+/// What stays of a folder all of whose versions were to be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetainedVersions {
+    /// Versions that stay, as far as they could be counted.
+    pub kept: u64,
+    /// The latest date until which one of them is locked.
+    pub until: Option<Timestamp>,
+    /// Versions under legal hold.
+    pub held: u64,
+    /// Why some stay that are not locked: the right that is missing.
+    pub refused: Option<String>,
+}
+
+impl RetainedVersions {
+    /// Whether something is locked, so that it can be removed later.
+    pub fn is_locked(&self) -> bool {
+        self.until.is_some() || self.held > 0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            kept: self.kept + other.kept,
+            until: self.until.max(other.until),
+            held: self.held + other.held,
+            refused: self.refused.or(other.refused),
+        }
+    }
+}
+
+/// What [`Location::delete_backup_and_versions`] did.
+#[derive(Debug, Default)]
+pub struct DeletedBackup {
+    /// The number of keys that were there.
+    pub keys: u64,
+    /// What stays.
+    pub retained: RetainedVersions,
+}
+
+/// A backup of which only our marker is there.
+struct Hidden {
+    /// The number of keys that were there.
+    keys: u64,
+    /// The marker, if it was among them.
+    owner: Option<Path>,
+}
+
+impl Location {
+    /// Removes a backup; the number of keys that were there.
+    ///
+    /// The metadata goes first, so that a deletion that is cut short never leaves a backup that looks whole, and our
+    /// marker last, so that no other backup takes the folder meanwhile. Safe to repeat.
+    pub async fn delete_backup(&self, backup: &str) -> Result<u64, StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let found = self.hide_backup(&keys).await?;
+        self.delete(found.owner.into_iter().collect()).await?;
+        self.remove_folder(keys.folder()).await?;
+        Ok(found.keys)
+    }
+
+    /// Removes all of a backup but our marker.
+    async fn hide_backup(&self, keys: &BackupKeys) -> Result<Hidden, StoreError> {
+        let (metadata, owner) = (keys.metadata(), keys.owner());
+        let mut found = self.list(keys.folder()).await?;
+        if keys.upload_notes().has_any(&found) {
+            self.remove_begun(keys, false).await?;
+        }
+        let number = found.len() as u64;
+        let marker = found.iter().position(|key| *key == owner).map(|at| found.swap_remove(at));
+        let (first, then): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == metadata);
+        self.delete(first).await?;
+        self.delete(then).await?;
+        Ok(Hidden { keys: number, owner: marker })
+    }
+
+    /// Removes the files of a restore; the number of keys that were there. Safe to repeat.
+    pub async fn delete_restore(&self, restore: &str) -> Result<u64, StoreError> {
+        let keys = self.layout().restore(restore)?;
+        let found = self.list(keys.folder()).await?;
+        let number = found.len() as u64;
+        self.delete(found).await?;
+        self.remove_folder(keys.folder()).await?;
+        Ok(number)
+    }
+
+    /// On a local disk a writer that crashed leaves staging files, which listings do not show, and so the folder.
+    pub(super) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
+        let Some(root) = &self.backend().folder else { return Ok(()) };
+        match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::io(&format!("remove {}", self.url_of(folder)), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what is deleted here may only be covered: the bucket keeps versions, as its location says, or it is not known.
+    pub fn may_keep_versions(&self, location: &BackupStorageLocation) -> bool {
+        let annotations = location.metadata.annotations.as_ref();
+        let annotation = annotations.and_then(|all| all.get(BUCKET_ANNOTATION));
+        let known = Facts::read(annotation.map(String::as_str)).and_then(|facts| facts.versions);
+        self.backend().bucket.is_some() && known != Some(Versions::Off)
+    }
+
+    /// Removes a backup as [`Self::delete_backup`] does, and every version of its keys, where the bucket keeps them.
+    ///
+    /// `hidden` is the uid that had claimed the folder, if this was begun before and all keys are hidden since. What can be
+    /// seen there now belongs to another backup, and nothing is touched. Safe to repeat.
+    ///
+    /// Errors: [`StoreError::Exists`] if it belongs to another backup.
+    pub async fn delete_backup_and_versions(
+        &self,
+        backup: &str,
+        hidden: Option<&str>,
+    ) -> Result<DeletedBackup, StoreError> {
+        let Some(bucket) = self.backend().bucket.clone() else {
+            let keys = self.delete_backup(backup).await?;
+            return Ok(DeletedBackup { keys, ..DeletedBackup::default() });
+        };
+        let keys = self.layout().backup(backup)?;
+        let owner = keys.owner();
+        let (found, claimed) = match hidden {
+            None => {
+                let hidden = self.hide_backup(&keys).await?;
+                (hidden.keys, hidden.owner.is_some())
+            }
+            Some(before) => {
+                let found = self.list(keys.folder()).await?;
+                let claimed = found.contains(&owner);
+                // A second look before anything more is destroyed: days may have passed.
+                if found.iter().any(|key| *key != owner) || claimed && self.owner(&keys).await? != before {
+                    return Err(self.exists(
+                        keys.folder(),
+                        "the name of the backup has been used again since its files were deleted; what is there now \
+                         stays, and so do the versions that were locked",
+                    ));
+                }
+                (0, claimed)
+            }
+        };
+        let removal = Removal::new(self, bucket.as_ref(), keys.folder());
+        let retained = removal.run(claimed.then_some(owner.as_ref())).await?;
+        // It is there yet if versions may not be removed. (A deletion of what is not there would leave a mark of its own.)
+        if retained.refused.is_some() && !retained.is_locked() && self.look_at(&owner).await?.is_some() {
+            self.delete(vec![owner]).await?;
+        }
+        Ok(DeletedBackup { keys: found, retained })
+    }
+
+    /// Removes the files of a restore as [`Self::delete_restore`] does, and every version of their keys; what stays. Safe to
+    /// repeat. With `hidden` what can be seen there now belongs to another restore, and nothing is touched.
+    pub async fn delete_restore_and_versions(
+        &self,
+        restore: &str,
+        hidden: bool,
+    ) -> Result<RetainedVersions, StoreError> {
+        let keys = self.layout().restore(restore)?;
+        let Some(bucket) = self.backend().bucket.clone() else {
+            self.delete_restore(restore).await?;
+            return Ok(RetainedVersions::default());
+        };
+        if !hidden {
+            self.delete_restore(restore).await?;
+        } else if !self.list(keys.folder()).await?.is_empty() {
+            return Ok(RetainedVersions::default());
+        }
+        Removal::new(self, bucket.as_ref(), keys.folder()).run(None).await
+    }
+}
+
+/// The removal of all versions under a folder of which nothing is seen any more.
+struct Removal<'a> {
+    location: &'a Location,
+    bucket: &'a dyn BucketApi,
+    folder: &'a str,
+    /// What stays, so far.
+    retained: RetainedVersions,
+}
+
+impl<'a> Removal<'a> {
+    fn new(location: &'a Location, bucket: &'a dyn BucketApi, folder: &'a Path) -> Self {
+        Self { location, bucket, folder: folder.as_ref(), retained: RetainedVersions::default() }
+    }
+
+    /// `owner` is a key that is still seen, and goes last.
+    async fn run(mut self, owner: Option<&str>) -> Result<RetainedVersions, StoreError> {
+        let is_owners = |version: &Version| Some(version.key.as_str()) == owner;
+        let mut of_owner = Vec::new();
+        let mut marks = false;
+        let mut after = None;
+        loop {
+            let Some(page) = self.page(after.as_ref()).await? else { return Ok(self.retained) };
+            let (own, mut covered): (Vec<_>, Vec<_>) = page.versions.into_iter().partition(is_owners);
+            of_owner.extend(own);
+            if let Some(seen) = covered.iter().find(|version| version.is_latest && !version.is_mark) {
+                return Err(self.was_written(&seen.key));
+            }
+            let before = covered.len();
+            covered.retain(|version| !version.is_latest);
+            marks |= covered.len() < before;
+            self.remove(&covered).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if self.retained.kept > 0 {
+            return Ok(self.retained);
+        }
+        // Nothing is left but what covered it.
+        while marks {
+            let Some(page) = self.page(after.as_ref()).await? else { return Ok(self.retained) };
+            let covers: Vec<_> = page.versions.into_iter().filter(|version| !is_owners(version)).collect();
+            if let Some(other) = covers.iter().find(|version| !version.is_mark) {
+                return Err(self.was_written(&other.key));
+            }
+            self.remove(&covers).await?;
+            after = page.next;
+            marks = after.is_some();
+        }
+        // Those that were seen before: a mark that another writer makes from now on stays.
+        let (last, first): (Vec<_>, Vec<_>) = of_owner.into_iter().partition(|version| version.is_latest);
+        for versions in [first, last] {
+            if self.retained.kept == 0 {
+                self.remove(&versions).await?;
+            }
+        }
+        Ok(self.retained)
+    }
+
+    /// None: they may not be listed, which is noted.
+    async fn page(&mut self, after: Option<&PageMarker>) -> Result<Option<Page>, StoreError> {
+        match self.bucket.page(&format!("{}/", self.folder), after).await {
+            Ok(page) => Ok(Some(page)),
+            Err(BucketError::Refused(why)) => {
+                self.retained.refused = Some(format!("how many there are is not known, {why}"));
+                Ok(None)
+            }
+            Err(BucketError::Retryable(why)) => Err(self.failed("list the versions under", why)),
+        }
+    }
+
+    /// Removes versions, and notes those that stay.
+    async fn remove(&mut self, versions: &[Version]) -> Result<(), StoreError> {
+        if versions.is_empty() {
+            return Ok(());
+        }
+        let undeleted = match self.bucket.remove(versions).await {
+            Ok(undeleted) => undeleted,
+            Err(BucketError::Refused(why)) => {
+                self.retained.kept += versions.len() as u64;
+                self.retained.refused = Some(why);
+                return Ok(());
+            }
+            Err(BucketError::Retryable(why)) => return Err(self.failed("remove versions under", why)),
+        };
+        let bucket = self.bucket;
+        let asking = stream::iter(undeleted).map(|one| one.why(bucket)).buffer_unordered(ASKED_AT_ONCE);
+        let reasons: Vec<RetentionReason> =
+            asking.try_collect().await.map_err(|why| self.failed("remove versions under", why))?;
+        for RetentionReason { lock, refusal } in reasons {
+            self.retained.kept += 1;
+            self.retained.held += u64::from(lock.held);
+            self.retained.until = self.retained.until.max(lock.until);
+            if lock.until.is_none() && !lock.held {
+                self.retained.refused = Some(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn was_written(&self, key: &str) -> StoreError {
+        self.failed("remove versions under", format!("{key} was written meanwhile; it is looked at again"))
+    }
+
+    fn failed(&self, action: &str, detail: String) -> StoreError {
+        let url = self.location.url_of(&self.folder.into());
+        StoreError::Unreachable { action: action.to_owned(), url, detail }
+    }
+}
+
+/// Why a version stays.
+struct RetentionReason {
+    lock: Lock,
+    /// What it is if nothing is locked.
+    refusal: String,
+}
+
+impl Undeleted {
+    /// Asks why a version was not removed. Errors: why that may be known later.
+    async fn why(self, bucket: &dyn BucketApi) -> Result<RetentionReason, String> {
+        let code = self.code;
+        if is_retryable(&code) {
+            return Err(code);
+        }
+        match bucket.lock_of(&self.version).await {
+            Ok(lock) => Ok(RetentionReason {
+                lock,
+                refusal: format!("{code}: s3:DeleteObjectVersion is not granted"),
+            }),
+            Err(BucketError::Refused(why)) => {
+                let refusal = format!("{code}: whether it is locked is not known, {why}");
+                Ok(RetentionReason { lock: Lock::default(), refusal })
+            }
+            Err(BucketError::Retryable(why)) => Err(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

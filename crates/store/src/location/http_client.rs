@@ -1,0 +1,183 @@
+//! The HTTP client of all object stores.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use http::{Method, StatusCode, Uri};
+use object_store::{
+    BackoffConfig, Certificate, ClientOptions, RetryConfig,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+        ReqwestConnector,
+    },
+};
+use serde::Deserialize;
+
+use crate::{StoreError, error::chain};
+
+/// How long one call to the store is retried; after that the error is shown, and the caller decides.
+const RETRY_BUDGET: Duration = Duration::from_secs(30);
+
+/// How long the server may be silent.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// Options of a client. `ca` is a PEM bundle that is trusted beside the system's; `insecure` trusts every certificate.
+pub(super) fn options(
+    ca: Option<&[u8]>,
+    allow_http: bool,
+    insecure: bool,
+) -> Result<ClientOptions, StoreError> {
+    // The HTTP client panics without a TLS provider.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        return Err(StoreError::Io {
+            action: "make an HTTP client".to_owned(),
+            detail: "no TLS provider is installed in this process; it is the task of main".to_owned(),
+        });
+    }
+    let mut client = ClientOptions::new()
+        .with_allow_http(allow_http)
+        .with_allow_invalid_certificates(insecure)
+        .with_connect_timeout(Duration::from_secs(10))
+        .with_read_timeout(SILENCE)
+        .with_timeout_disabled(); // a large tarball takes as long as it takes; silence is what ends a request
+    for certificate in certificates(ca)? {
+        client = client.with_root_certificate(certificate);
+    }
+    Ok(client)
+}
+
+/// How one call is retried.
+pub(super) fn retry() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        },
+        max_retries: 10,
+        retry_timeout: RETRY_BUDGET,
+    }
+}
+
+fn certificates(ca: Option<&[u8]>) -> Result<Vec<Certificate>, StoreError> {
+    let Some(pem) = ca else { return Ok(Vec::new()) };
+    let config = |message: String| StoreError::config("spec.objectStorage.caCert", message);
+    let bundle = Certificate::from_pem_bundle(pem)
+        .map_err(|error| config(format!("it is not a PEM bundle: {error}")))?;
+    if bundle.is_empty() {
+        return Err(config("it holds no certificate".to_owned()));
+    }
+    Ok(bundle)
+}
+
+/// Makes clients that report a failure as an [`HttpFailure`].
+///
+/// object_store (0.14) has the status and the body of an answer in an error of a private type, so that an outcome could only
+/// be read out of a text. What it gets from its connector it keeps as the cause of its own error, so the failure comes from
+/// here.
+#[derive(Debug)]
+pub(crate) struct Connector<C>(pub(crate) C);
+
+pub(super) fn connector() -> Connector<ReqwestConnector> {
+    Connector(ReqwestConnector::default())
+}
+
+impl<C: HttpConnector> HttpConnector for Connector<C> {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Client(self.0.connect(options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct Client(HttpClient);
+
+#[async_trait]
+impl HttpService for Client {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let answer = self.0.execute(request).await.map_err(|error| {
+            let failure = HttpFailure::new(&uri, None, "", &chain(&error));
+            HttpError::new(error.kind(), failure)
+        })?;
+        let status = answer.status();
+        // object_store goes on with other metadata of the instance if AWS refuses this token.
+        let is_metadata_token = method == Method::PUT && uri.path() == "/latest/api/token";
+        if status.is_success() || status == StatusCode::NOT_MODIFIED || is_metadata_token {
+            return Ok(answer);
+        }
+        let body = answer.into_body().bytes().await?;
+        // As object_store retries answers: an error of the kind Request always, one of the kind Unknown never.
+        let is_retried = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        let kind = if is_retried { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
+        Err(HttpError::new(kind, HttpFailure::answered(&uri, status, &String::from_utf8_lossy(&body))))
+    }
+}
+
+/// An answer of a store other than success, or none at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) struct HttpFailure {
+    /// Without the query, which may hold a signature.
+    url: String,
+    status: Option<StatusCode>,
+    /// The store's word for what is wrong; empty if there is none.
+    code: String,
+    message: String,
+}
+
+/// What S3, Google and Azure answer; the token service of AWS wraps it once more.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ErrorBody {
+    code: String,
+    message: String,
+    error: Option<Box<ErrorBody>>,
+}
+
+impl HttpFailure {
+    fn new(uri: &Uri, status: Option<StatusCode>, code: &str, message: &str) -> Self {
+        let url = uri.to_string();
+        let url = url.split('?').next().unwrap_or_default().to_owned();
+        Self { url, status, code: code.to_owned(), message: message.to_owned() }
+    }
+
+    pub(crate) fn answered(uri: &Uri, status: StatusCode, body: &str) -> Self {
+        let error: ErrorBody = quick_xml::de::from_str(body).unwrap_or_default();
+        let error = error.error.map_or(ErrorBody { error: None, ..error }, |inner| *inner);
+        if error.code.is_empty() {
+            return Self::new(uri, Some(status), "", body);
+        }
+        // Azure adds lines with an id and a time, which are others with every try.
+        let message = error.message.lines().next().unwrap_or_default();
+        Self::new(uri, Some(status), &error.code, message)
+    }
+
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.status.map(|status| status.as_u16())
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+}
+
+impl fmt::Display for HttpFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, status, code, message } = self;
+        match status {
+            Some(status) if !code.is_empty() => write!(f, "{} {code}: {message}", status.as_u16()),
+            Some(status) => write!(f, "no usable answer from {url}: {status} {message}"),
+            None => write!(f, "no usable answer from {url}: {message}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_without_a_certificate_is_refused_with_its_field() {
+        assert!(certificates(Some(b"nothing")).unwrap_err().to_string().contains("caCert"));
+    }
+}

@@ -1,0 +1,227 @@
+//! Folders under `backups/` that hold no finished backup, and the removal of those that are of no use.
+
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use object_store::path::Path;
+
+use super::Location;
+use crate::{StoreError, layout::BackupKeys};
+
+/// What a key in a backup's folder is, where there is no metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Remnant {
+    /// An owner marker, a note of an upload, a file beside the contents: worth nothing without the contents.
+    Scrap,
+    /// A record of something that was done outside of the bucket: a snapshot, a command.
+    Journal,
+    /// What the backup holds is decided, or was collected: the cluster that has the Backup finishes it.
+    Record,
+    /// The items, without metadata: a deletion was broken off, or the metadata was lost.
+    Contents,
+    /// Nothing that a backup of this name consists of.
+    Foreign,
+}
+
+/// A folder without metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncompleteBackup {
+    /// The most that is in it.
+    pub most: Remnant,
+    /// When something was last written into it; none where the store has no times.
+    pub newest: Option<Timestamp>,
+}
+
+impl IncompleteBackup {
+    /// Takes one more key into account.
+    pub(super) fn add(this: &mut Option<Self>, remnant: Remnant, modified: Option<Timestamp>) {
+        let Some(incomplete) = this else {
+            *this = Some(Self { most: remnant, newest: modified });
+            return;
+        };
+        incomplete.most = incomplete.most.max(remnant);
+        incomplete.newest = incomplete.newest.zip(modified).map(|(a, b)| a.max(b));
+    }
+}
+
+impl Location {
+    /// When an object was written; none where the store has no times.
+    pub(super) fn modified(&self, object: &object_store::ObjectMeta) -> Option<Timestamp> {
+        let time = Timestamp::from_second(object.last_modified.timestamp()).ok();
+        time.filter(|_| self.plugin().is_none())
+    }
+
+    /// The uid of the Backup that has claimed a folder; empty if none has.
+    pub async fn owner_of(&self, backup: &str) -> Result<String, StoreError> {
+        self.owner(&self.layout().backup(backup)?).await
+    }
+
+    /// Removes a folder that holds scrap only; the number of keys. It is listed again, and what is removed is what was
+    /// listed then, key by key: what another program writes into it meanwhile stays. The marker of its owner goes last, so
+    /// that no backup begins there before. None, and nothing is done, if it is not as it was `seen`, or holds more than scrap.
+    /// Safe to repeat.
+    pub async fn remove_incomplete(
+        &self,
+        backup: &str,
+        seen: &IncompleteBackup,
+    ) -> Result<Option<u64>, StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let mut now = None;
+        let mut found = Vec::new();
+        let failed = |error| self.failed("list", keys.folder(), &error);
+        let mut listed = self.store().list(Some(keys.folder()));
+        while let Some(object) = listed.try_next().await.map_err(failed)? {
+            // Another look at the metadata than that of the caller, which saw none.
+            match keys.classify(&object.location) {
+                Some(scrap @ Remnant::Scrap) => {
+                    IncompleteBackup::add(&mut now, scrap, self.modified(&object));
+                }
+                _ => return Ok(None),
+            }
+            found.push(object.location);
+        }
+        // A listing may be late.
+        if now.as_ref() != Some(seen)
+            || seen.newest.is_none()
+            || self.look_at(&keys.metadata()).await?.is_some()
+        {
+            return Ok(None);
+        }
+        let number = found.len() as u64;
+        if keys.upload_notes().has_any(&found) {
+            self.remove_begun(&keys, false).await?;
+        }
+        let owner = keys.owner();
+        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == owner);
+        self.delete(first).await?;
+        self.delete(last).await?;
+        if self.list(keys.folder()).await?.is_empty() {
+            self.remove_folder(keys.folder()).await?;
+        }
+        Ok(Some(number))
+    }
+}
+
+impl BackupKeys {
+    /// What a key of the folder is; none for the metadata.
+    pub(crate) fn classify(&self, key: &Path) -> Option<Remnant> {
+        if *key == self.metadata() {
+            return None;
+        }
+        if *key == self.contents() {
+            return Some(Remnant::Contents);
+        }
+        if self.is_private(key) {
+            return Some(self.classify_private(key));
+        }
+        let beside = [
+            self.log(),
+            self.results(),
+            self.resource_list(),
+            self.volume_info(),
+            self.item_operations(),
+            self.pod_volume_backups(),
+            self.csi_snapshot_classes(),
+            self.csi_snapshots(),
+        ];
+        // These name snapshots that exist.
+        let snapshots = [self.volume_snapshots(), self.csi_snapshot_contents()];
+        Some(if beside.contains(key) {
+            Remnant::Scrap
+        } else if snapshots.contains(key) {
+            Remnant::Journal
+        } else {
+            Remnant::Foreign
+        })
+    }
+
+    fn classify_private(&self, key: &Path) -> Remnant {
+        // Parts that a plugin has stored.
+        let is_part = key.filename().is_some_and(|name| name.starts_with("parts-"));
+        if *key == self.owner() || self.upload_notes().number(key).is_some() || is_part {
+            Remnant::Scrap
+        } else if self.journal().number(key).is_some() {
+            Remnant::Journal
+        } else if self.records().number(key).is_some() || self.operations().number(key).is_some() {
+            Remnant::Record
+        } else if self.is_snapshot(key) {
+            Remnant::Scrap
+        } else {
+            Remnant::Foreign
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{folder, get, keys, memory, put};
+
+    #[test]
+    fn each_key_of_a_folder_is_known_for_what_it_is() {
+        let keys = crate::layout::Layout::new("p").unwrap().backup("b").unwrap();
+        for (key, expected) in [
+            ("velero-backup.json", None),
+            ("b.tar.gz", Some(Remnant::Contents)),
+            ("b-logs.gz", Some(Remnant::Scrap)),
+            ("b-results.gz", Some(Remnant::Scrap)),
+            ("b-podvolumebackups.json.gz", Some(Remnant::Scrap)),
+            ("b-volumesnapshots.json.gz", Some(Remnant::Journal)),
+            ("b-csi-volumesnapshotcontents.json.gz", Some(Remnant::Journal)),
+            (".private/owner", Some(Remnant::Scrap)),
+            (".private/upload-17", Some(Remnant::Scrap)),
+            (".private/parts-00ff-0-8-aa", Some(Remnant::Scrap)),
+            (".private/so-far-1-2-b-logs.gz", Some(Remnant::Scrap)),
+            (".private/so-far-log-1700000000000", Some(Remnant::Scrap)),
+            (".private/journal-3", Some(Remnant::Journal)),
+            (".private/record-1", Some(Remnant::Record)),
+            (".private/operations-4", Some(Remnant::Record)),
+            (".private/record-x", Some(Remnant::Foreign)),
+            (".private/deep/owner", Some(Remnant::Foreign)),
+            (".private/later-1", Some(Remnant::Foreign)),
+            ("c.tar.gz", Some(Remnant::Foreign)),
+            ("b-logs.gz.bak", Some(Remnant::Foreign)),
+            ("deep/b-logs.gz", Some(Remnant::Foreign)),
+            ("1.jpg", Some(Remnant::Foreign)),
+        ] {
+            assert_eq!(keys.classify(&Path::from(format!("p/backups/b/{key}"))), expected, "{key}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_scrap_is_removed_and_only_as_it_was_seen() {
+        let (_dir, on_disk) = folder("p");
+        for location in [memory("p"), on_disk] {
+            put(&location, "p/backups/b/.private/owner", b"u1\n").await;
+            put(&location, "p/backups/b/b-logs.gz", b"x").await;
+            put(&location, "p/backups/bb/bb-logs.gz", b"x").await;
+            let seen = location.inspect_folder("b").await.unwrap().incomplete.unwrap();
+            assert!(seen.most == Remnant::Scrap && seen.newest.is_some(), "{seen:?}");
+            assert_eq!(location.owner_of("b").await.unwrap(), "u1");
+            for more in ["velero-backup.json", "b.tar.gz", ".private/record-1", ".private/journal-1", "1.jpg"]
+            {
+                let key = format!("p/backups/b/{more}");
+                put(&location, &key, b"x").await;
+                assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), None, "{more}");
+                location.delete(vec![Path::from(key)]).await.unwrap();
+                assert!(get(&location, "p/backups/b/b-logs.gz").await.is_some(), "{more}");
+            }
+            let newest =
+                seen.newest.and_then(|time| time.checked_sub(jiff::SignedDuration::from_secs(1)).ok());
+            for other in [
+                IncompleteBackup { newest, ..seen.clone() },
+                IncompleteBackup { newest: None, ..seen.clone() },
+            ] {
+                assert_eq!(
+                    location.remove_incomplete("b", &other).await.unwrap(),
+                    None,
+                    "it has changed since"
+                );
+            }
+            let seen = location.inspect_folder("b").await.unwrap().incomplete.unwrap();
+            assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), Some(2));
+            assert_eq!(keys(&location).await, ["p/backups/bb/bb-logs.gz"]);
+            assert_eq!(location.list_backups().await.unwrap(), ["bb"]);
+            assert_eq!(location.remove_incomplete("b", &seen).await.unwrap(), None);
+        }
+    }
+}

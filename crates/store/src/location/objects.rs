@@ -1,0 +1,337 @@
+//! Single objects: reading, writing once, listing, deleting, URLs.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Method;
+use object_store::{
+    GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, multipart::PartId,
+    path::Path,
+};
+
+use super::Location;
+use crate::{
+    StoreError,
+    error::{is_lost_upload, is_missing_key, is_taken, is_unsupported},
+    staging::{Staged, Uploaded},
+};
+
+/// How often a store is asked that gives an answer which may not be its last word, and how long after it. Whoever waits
+/// for longer does so outside.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// An object that is there.
+pub(crate) struct There {
+    /// Its size (bytes); none where that is known only once it was read.
+    pub size: Option<u64>,
+    /// Identifies these bytes, if the store has such a thing.
+    pub e_tag: Option<String>,
+}
+
+impl Location {
+    /// The object, to be streamed; none if the key is not there. A missing bucket or folder is an error.
+    pub(crate) async fn get(&self, key: &Path) -> Result<Option<GetResult>, StoreError> {
+        match self.store().get(key).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) => self.absent("read", key, &error),
+        }
+    }
+
+    /// A small object as a whole; none if the key is not there. Errors: it has more than `max` bytes.
+    pub(crate) async fn get_small(&self, key: &Path, max: u64) -> Result<Option<Bytes>, StoreError> {
+        let Some(object) = self.get(key).await? else { return Ok(None) };
+        let too_large = || {
+            self.corrupt(
+                key,
+                format!("it has more than {max} bytes; nothing of that size is ever written there"),
+            )
+        };
+        if object.meta.size > max {
+            return Err(too_large());
+        }
+        let mut stream = object.into_stream();
+        let mut all = BytesMut::new();
+        while let Some(chunk) = stream.next().await {
+            all.extend_from_slice(&chunk.map_err(|error| self.failed("read", key, &error))?);
+            if all.len() as u64 > max {
+                return Err(too_large());
+            }
+        }
+        Ok(Some(all.freeze()))
+    }
+
+    /// Looks at an object; none if the key is not there.
+    pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<There>, StoreError> {
+        match self.store().head(key).await {
+            Ok(meta) => {
+                let size = self.plugin().is_none().then_some(meta.size);
+                Ok(Some(There { size, e_tag: meta.e_tag }))
+            }
+            Err(error) => self.absent("look at", key, &error),
+        }
+    }
+
+    /// Writes an object that is not there yet (If-None-Match). Safe to repeat: if the key is there with these bytes, that is
+    /// success. Errors: [`StoreError::Exists`] for any other bytes.
+    pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        let ours = Staged::Inline(bytes.clone());
+        let payload = PutPayload::from_bytes(bytes);
+        let options = |mode| PutOptions { mode, tags: self.backend().tags.clone(), ..PutOptions::default() };
+        let mut tries = 0;
+        while !self.is_unconditional() {
+            tries += 1;
+            match self.store().put_opts(key, payload.clone(), options(PutMode::Create)).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_taken(&error) => {
+                    if self.holds(key, &ours).await? {
+                        return Ok(());
+                    }
+                    // S3 says so too when another request for the key is on its way, and asks to be asked again.
+                    if tries >= TRIES {
+                        return Err(self.says_it_exists(key));
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
+                Err(error) => return Err(self.failed("write", key, &error)),
+            }
+        }
+        if self.holds(key, &ours).await? {
+            return Ok(());
+        }
+        let put = self.store().put_opts(key, payload, options(PutMode::Overwrite)).await;
+        put.map(drop).map_err(|error| self.failed("write", key, &error))
+    }
+
+    /// Creates an object under a key, or gets the answer that it is there already, which a store only gives if it may be
+    /// written. (Some answer so for a key that was deleted where versions are kept.)
+    pub(crate) async fn may_create(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
+        if !self.is_unconditional() {
+            let tags = self.backend().tags.clone();
+            let options = PutOptions { mode: PutMode::Create, tags, ..PutOptions::default() };
+            match self.store().put_opts(key, PutPayload::from_bytes(bytes.clone()), options).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_taken(&error) => return Ok(()),
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
+                Err(error) => return Err(self.failed("write", key, &error)),
+            }
+        }
+        match self.put_new(key, bytes).await {
+            Err(StoreError::Exists { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The store refuses a key that is not there.
+    pub(crate) fn says_it_exists(&self, key: &Path) -> StoreError {
+        self.unreachable(
+            "write",
+            key,
+            "the store says that it exists, but it does not; another write or deletion may be under way",
+        )
+    }
+
+    fn knows_no_conditions(&self) {
+        tracing::warn!(store = %self.url(), "the store does not know conditional writes; looking before each write instead");
+        self.inner.unconditional.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins an upload; what the store calls it.
+    pub(crate) async fn begin_upload(&self, key: &Path) -> object_store::Result<String> {
+        let tags = self.backend().tags.clone();
+        if tags.encoded().is_empty() {
+            return self.uploads().create_multipart(key).await; // not every store takes options
+        }
+        let options = PutMultipartOptions { tags, ..PutMultipartOptions::default() };
+        self.uploads().create_multipart_opts(key, options).await
+    }
+
+    /// Uploads of a key that are not completed, where the store can list them.
+    pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
+        let Some(bucket) = &self.backend().bucket else { return Vec::new() };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match bucket.uploads(key).await {
+                Ok(uploads) => return uploads,
+                Err(reason) if tries >= TRIES => {
+                    // Not every account may ask, and not every store knows the question.
+                    tracing::debug!(%key, %reason, "uploads cannot be listed; those without a note are left to the bucket's lifecycle rule");
+                    return Vec::new();
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Completes an upload, on the condition that the key is not there where the store knows such a thing.
+    pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
+        let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();
+        if let Some(creating) = &self.backend().creating
+            && !self.is_unconditional()
+        {
+            match creating.complete_multipart(key, &parts.upload, ids()).await {
+                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
+                result => return result.map(|_| ()),
+            }
+        }
+        self.uploads().complete_multipart(key, &parts.upload, ids()).await.map(|_| ())
+    }
+
+    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays while they
+    /// are there.
+    pub(crate) async fn abort_upload(&self, key: &Path, upload: &str, note: Option<Path>) {
+        match self.uploads().abort_multipart(key, &upload.to_owned()).await {
+            Err(error) if !is_lost_upload(&error) => {
+                tracing::warn!(%key, %error, "could not abort an upload; its parts stay until it is tried again, or until the bucket's lifecycle rule removes them");
+                return;
+            }
+            _ => {}
+        }
+        if let Some(note) = note
+            && let Err(error) = self.delete(vec![note]).await
+        {
+            tracing::debug!(%key, %error, "the note of an aborted upload stays");
+        }
+    }
+
+    /// All keys under a folder, sorted; bounded by what one backup or restore consists of.
+    pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<Path>, StoreError> {
+        let listed =
+            self.store().list(Some(folder)).map_ok(|meta| meta.location).try_collect::<Vec<_>>().await;
+        match listed {
+            Ok(mut keys) => {
+                keys.sort_unstable();
+                Ok(keys)
+            }
+            Err(error) => Ok(self.absent("list", folder, &error)?.unwrap_or_default()),
+        }
+    }
+
+    /// Deletes keys; those that are gone already do not matter.
+    pub(crate) async fn delete(&self, keys: Vec<Path>) -> Result<(), StoreError> {
+        let Some(first) = keys.first().cloned() else { return Ok(()) };
+        let mut done = self.store().delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+        while let Some(result) = done.next().await {
+            if let Err(error) = result {
+                self.absent::<()>("delete", &first, &error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// "Not there" for an error that says so about the key; any other error, and a missing bucket or folder, is one.
+    fn absent<T>(
+        &self,
+        action: &str,
+        key: &Path,
+        error: &object_store::Error,
+    ) -> Result<Option<T>, StoreError> {
+        if is_missing_key(error) {
+            self.folder_exists()?;
+            return Ok(None);
+        }
+        Err(self.failed(action, key, error))
+    }
+
+    /// A folder that has gone (a volume that is not mounted) must not look like an empty store.
+    pub(super) fn folder_exists(&self) -> Result<(), StoreError> {
+        match &self.backend().folder {
+            Some(folder) if !folder.is_dir() => Err(StoreError::NotFound {
+                what: format!("the folder {}", folder.display()),
+                remedy:
+                    "mount or create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
+                        .to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn failed(&self, action: &str, key: &Path, error: &object_store::Error) -> StoreError {
+        StoreError::from_store(action, &self.url_of(key), error)
+    }
+
+    pub(crate) fn corrupt(&self, key: &Path, detail: impl Into<String>) -> StoreError {
+        StoreError::Corrupt { url: self.url_of(key), detail: detail.into() }
+    }
+
+    pub(crate) fn exists(&self, key: &Path, detail: impl Into<String>) -> StoreError {
+        StoreError::Exists { url: self.url_of(key), detail: detail.into() }
+    }
+
+    pub(crate) fn unreachable(&self, action: &str, key: &Path, detail: impl Into<String>) -> StoreError {
+        StoreError::Unreachable { action: action.to_owned(), url: self.url_of(key), detail: detail.into() }
+    }
+
+    /// Whether URLs can be made.
+    pub(crate) fn can_sign(&self) -> bool {
+        self.backend().signer.is_some() || self.plugin().is_some()
+    }
+
+    /// A URL by which all who have it can read this key until `ttl` has passed, also if nothing is there yet. It is as good as
+    /// a credential: it must not be logged. The store is not asked, unless it is the one to sign (plugins, Google without a
+    /// key).
+    ///
+    /// Errors: [`StoreError::Config`] where no URLs can be made.
+    pub(crate) async fn sign(&self, key: &Path, ttl: Duration) -> Result<String, StoreError> {
+        let signed = match (&self.backend().signer, self.plugin()) {
+            (Some(signer), _) => signer.signed_url(Method::GET, key, ttl).await.map(String::from),
+            (None, Some(plugin)) => plugin.0.sign(key.as_ref(), ttl).await.map_err(object_store::Error::from),
+            (None, None) => {
+                let message = format!(
+                    "there are no URLs for files in {}: read them there, or use a location in an object store",
+                    self.url()
+                );
+                return Err(StoreError::config("spec.provider", message));
+            }
+        };
+        signed.map_err(|error| self.failed("sign a URL of", key, &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::BackupStorageLocation;
+
+    use super::*;
+    use crate::testing::{memory, spec};
+
+    fn aws(config: &[(&str, &str)]) -> Location {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut bsl = BackupStorageLocation::new("default", spec("aws", "b", config));
+        bsl.spec.object_storage.prefix = Some("p".to_owned());
+        let secret = b"[default]\naws_access_key_id=AKID\naws_secret_access_key=TOPSECRET\n";
+        Location::open(&bsl, Some(secret), None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_url_is_for_where_its_reader_reaches_the_store_and_ends() {
+        let inside = ("s3Url", "http://minio.minio.svc:9000");
+        for (config, begin) in [
+            (vec![], "https://b.s3.us-east-1.amazonaws.com/p/k?"),
+            (vec![inside, ("s3ForcePathStyle", "true")], "http://minio.minio.svc:9000/b/p/k?"),
+            (
+                vec![inside, ("s3ForcePathStyle", "true"), ("publicUrl", "https://s3.example.com")],
+                "https://s3.example.com/b/p/k?",
+            ),
+            (vec![inside, ("publicUrl", "https://s3.example.com/")], "https://b.s3.example.com/p/k?"),
+        ] {
+            let location = aws(&config);
+            assert!(location.can_sign());
+            let key = location.layout().prefix().clone().join("k");
+            let url = location.sign(&key, Duration::from_mins(10)).await.unwrap();
+            assert!(url.starts_with(begin), "{url}");
+            assert!(url.contains("X-Amz-Expires=600") && !url.contains("TOPSECRET"), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_urls_can_be_made_that_is_said() {
+        let location = memory("p");
+        assert!(!location.can_sign());
+        let error = location.sign(&Path::from("p/k"), Duration::from_mins(10)).await.unwrap_err();
+        assert_eq!(error.category(), "config");
+    }
+}

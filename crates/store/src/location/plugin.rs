@@ -1,0 +1,310 @@
+//! Providers that are served by a plugin of Velero's kind (`ObjectStore` in `pkg/plugin/velero/object_store.go`, v1.18).
+//!
+//! Such a plugin can write, read, list and delete whole objects. It knows no conditions, no sizes and no uploads in parts: a
+//! key is looked at before it is written, a size is known once the object was read, and parts are private objects
+//! (`plugin_uploads`).
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use backup_core::api::BackupStorageLocation;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use object_store::{
+    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, path::Path,
+};
+
+use super::{Backend, Location, plugin_uploads::PluginUploads, settings};
+use crate::StoreError;
+
+/// Providers that need no plugin.
+pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
+
+/// What Velero puts before the name of a provider that has no domain.
+const DOMAIN: &str = "velero.io/";
+
+/// Keys that are deleted at a time.
+const DELETED_AT_ONCE: usize = 8;
+
+/// The bytes of an object, one after the other. An error ends them.
+pub type Body = BoxStream<'static, Result<Bytes, PluginFault>>;
+
+/// Why a plugin failed: words only, as Velero's framework has one code for all errors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct PluginFault {
+    /// A sentence that names the plugin.
+    pub text: String,
+    /// What kind of fault it is.
+    pub fault: Fault,
+}
+
+/// Whether a plugin may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It may.
+    Retryable,
+    /// The plugin will fail the same way again.
+    Permanent,
+    /// What was uploaded is not there any more, or not as it was.
+    Lost,
+}
+
+impl From<PluginFault> for object_store::Error {
+    fn from(fault: PluginFault) -> Self {
+        match fault.fault {
+            Fault::Lost => Self::NotFound { path: String::new(), source: fault.into() },
+            _ => Self::Generic { store: "plugin", source: fault.into() },
+        }
+    }
+}
+
+/// What stands before the status of a store's answer, in the words of the clients of AWS, Google and Azure.
+const STATUS: [&str; 3] = ["StatusCode: ", "googleapi: Error ", "RESPONSE "];
+
+/// What is different in each answer: it would change the status of what waits for the store with every try.
+const VARIABLE: [&str; 2] = ["RequestID: ", "HostID: "];
+
+impl PluginFault {
+    /// The status of the store's answer, where its words are known.
+    pub(crate) fn status(&self) -> Option<u16> {
+        let after = STATUS.iter().find_map(|words| Some(self.text.split_once(words)?.1))?;
+        after.get(..3)?.parse().ok()
+    }
+
+    /// The same words each time.
+    pub(crate) fn steady(&self) -> String {
+        let mut text = self.text.clone();
+        for words in VARIABLE {
+            if let Some((before, after)) = text.split_once(words) {
+                let rest = after.split_once(", ").map_or("", |(_, rest)| rest);
+                text = format!("{before}{rest}");
+            }
+        }
+        text
+    }
+}
+
+/// One bucket, as a plugin serves it.
+#[async_trait]
+pub trait ObjectPlugin: fmt::Debug + Send + Sync {
+    /// Makes these bytes the object of a key, whatever was there. If `body` ends in an error, the plugin must not take what
+    /// came before it for the object.
+    async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault>;
+    /// Whether there is an object.
+    async fn exists(&self, key: &str) -> Result<bool, PluginFault>;
+    /// The object.
+    async fn get(&self, key: &str) -> Result<Body, PluginFault>;
+    /// What lies in a folder (which ends with a slash, or is empty): folders only, each from the top and with a slash at
+    /// its end.
+    async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
+    /// All keys that begin so.
+    async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
+    /// Deletes an object.
+    async fn delete(&self, key: &str) -> Result<(), PluginFault>;
+    /// A URL that opens a key to all who have it, for that long.
+    async fn sign(&self, key: &str, ttl: Duration) -> Result<String, PluginFault>;
+}
+
+/// The name of the plugin that serves a provider (Velero `pkg/plugin/clientmgmt/manager.go`, v1.18).
+pub fn plugin_of(provider: &str) -> String {
+    if provider.contains('/') { provider.to_owned() } else { format!("{DOMAIN}{provider}") }
+}
+
+/// Whether a provider needs no plugin.
+pub fn is_built_in(provider: &str) -> bool {
+    BUILT_IN.contains(&provider.strip_prefix(DOMAIN).unwrap_or(provider))
+}
+
+/// The bucket and the prefix of a location that a plugin serves, as Velero gives them to the plugin.
+///
+/// Errors: [`StoreError::Config`] for a bucket that is no plain name.
+pub fn bucket_and_prefix(bsl: &BackupStorageLocation) -> Result<(String, String), StoreError> {
+    let storage = &bsl.spec.object_storage;
+    let bucket = settings::bucket(storage.bucket.trim_matches('/'), "bucket")?;
+    Ok((bucket, storage.prefix.as_deref().unwrap_or_default().trim_matches('/').to_owned()))
+}
+
+impl Location {
+    /// A location whose bucket is served by a plugin; does not talk to it yet. Errors: [`StoreError::Config`].
+    pub fn through_plugin(
+        bsl: &BackupStorageLocation,
+        plugin: Arc<dyn ObjectPlugin>,
+    ) -> Result<Self, StoreError> {
+        let (bucket, prefix) = bucket_and_prefix(bsl)?;
+        let url = format!("{}://{bucket}", plugin_of(&bsl.spec.provider));
+        let uploads = Arc::new(PluginUploads(Arc::clone(&plugin)));
+        let store = Arc::new(PluginStore(plugin));
+        let backend =
+            Backend { plugin: Some(Arc::clone(&uploads)), ..Backend::with_uploads(store, uploads, url) };
+        Self::new(backend, &prefix)
+    }
+}
+
+/// The bucket of a plugin, as this crate talks to every store.
+#[derive(Debug)]
+struct PluginStore(Arc<dyn ObjectPlugin>);
+
+impl fmt::Display for PluginStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plugin's bucket")
+    }
+}
+
+fn cannot<T>(what: &str) -> Result<T> {
+    Err(Error::NotImplemented { operation: what.to_owned(), implementer: "a plugin".to_owned() })
+}
+
+/// An object of which only the key is known.
+#[allow(clippy::default_trait_access)] // the type of a time is not exported
+fn meta(location: Path) -> ObjectMeta {
+    ObjectMeta { location, last_modified: Default::default(), size: 0, e_tag: None, version: None }
+}
+
+/// A folder, as plugins are asked for it.
+fn folder(prefix: Option<&Path>) -> String {
+    prefix
+        .filter(|prefix| !prefix.as_ref().is_empty())
+        .map_or_else(String::new, |prefix| format!("{prefix}/"))
+}
+
+/// Keys in an answer. One that was not asked for is an error; one that we would never write is another program's.
+pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
+    let mut paths = Vec::with_capacity(keys.len());
+    for key in keys {
+        if !key.starts_with(prefix) {
+            let text = format!("the plugin that was asked for keys in {prefix:?} answers with {key:?}");
+            return Err(PluginFault { text, fault: Fault::Retryable }.into());
+        }
+        match Path::parse(&key) {
+            Ok(path) => paths.push(path),
+            Err(error) => tracing::debug!(key, %error, "a key that is none of a backup store"),
+        }
+    }
+    Ok(paths)
+}
+
+/// Deletes an object. One that is not there is no error, whatever the plugin says to that.
+pub(super) async fn delete(plugin: &dyn ObjectPlugin, key: &str) -> Result<()> {
+    let Err(fault) = plugin.delete(key).await else { return Ok(()) };
+    match plugin.exists(key).await {
+        Ok(false) => Ok(()),
+        _ => Err(fault.into()),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for PluginStore {
+    async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if opts.mode != PutMode::Overwrite {
+            return cannot("a condition");
+        }
+        let pieces: Vec<_> = payload.iter().cloned().map(Ok).collect();
+        self.0.put(key.as_ref(), stream::iter(pieces).boxed()).await?;
+        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        cannot("an upload in parts")
+    }
+
+    async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.range.is_some() {
+            return cannot("a range");
+        }
+        // A plugin that is asked for what is not there says so in words of its own.
+        if !self.0.exists(key.as_ref()).await? {
+            return Err(Error::NotFound {
+                path: key.to_string(),
+                source: "the plugin does not have it".into(),
+            });
+        }
+        let body = if options.head { stream::empty().boxed() } else { self.0.get(key.as_ref()).await? };
+        Ok(GetResult {
+            payload: GetResultPayload::Stream(body.map_err(Error::from).boxed()),
+            meta: meta(key.clone()),
+            range: 0..0,
+            attributes: Attributes::default(),
+            extensions: Extensions::default(),
+        })
+    }
+
+    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let plugin = Arc::clone(&self.0);
+        keys.map(move |key| {
+            let plugin = Arc::clone(&plugin);
+            async move {
+                let key = key?;
+                delete(plugin.as_ref(), key.as_ref()).await?;
+                Ok(key)
+            }
+        })
+        .buffered(DELETED_AT_ONCE)
+        .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (plugin, prefix) = (Arc::clone(&self.0), folder(prefix));
+        let listed = async move {
+            let keys = paths(&prefix, plugin.keys(&prefix).await?)?;
+            Ok::<_, Error>(stream::iter(keys.into_iter().map(meta).map(Ok)))
+        };
+        stream::once(listed).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let prefix = folder(prefix);
+        let folders = self.0.folders(&prefix).await?;
+        // Some answer with the folder itself.
+        let folders = folders.into_iter().filter(|folder| *folder != prefix).collect();
+        let common_prefixes = paths(&prefix, folders)?;
+        Ok(ListResult { common_prefixes, objects: Vec::new(), extensions: Extensions::default() })
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        cannot("a copy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::cause;
+
+    const AWS: &str = "the plugin says: operation error S3: PutObject, https response error StatusCode: 403, RequestID: \
+                       17A2B3, HostID: 88, api error AccessDenied: Access Denied.";
+
+    fn fault(text: &str) -> PluginFault {
+        PluginFault { text: text.to_owned(), fault: Fault::Retryable }
+    }
+
+    #[test]
+    fn the_status_of_an_answer_is_found() {
+        for (text, status) in [
+            (AWS, Some(403)),
+            ("googleapi: Error 404: No such object: b/k, notFound", Some(404)),
+            ("PUT https://a/b\n---\nRESPONSE 409: 409 Conflict\nERROR CODE: X", Some(409)),
+            ("no space left on device", None),
+            ("StatusCode: 4", None),
+            ("StatusCode: äöü", None),
+        ] {
+            assert_eq!(fault(text).status(), status, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_words_are_the_same_each_time() {
+        let first = fault(AWS).steady();
+        assert_eq!(first, fault(&AWS.replace("17A2B3", "99").replace("HostID: 88", "HostID: 7=/x")).steady());
+        assert!(first.ends_with("StatusCode: 403, api error AccessDenied: Access Denied."), "{first}");
+    }
+
+    #[test]
+    fn a_fault_is_found_in_an_error_of_the_store() {
+        let error = Error::from(fault("x"));
+        assert_eq!(cause(&error), Some(&fault("x")));
+        assert_eq!(cause::<PluginFault>(&Error::Generic { store: "S3", source: "x".into() }), None);
+    }
+}

@@ -1,0 +1,352 @@
+//! Provider `aws`: S3 and whatever speaks its protocol.
+//!
+//! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
+
+use std::{net::IpAddr, sync::Arc};
+
+use backup_core::api::BackupStorageLocationSpec;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::header::IF_NONE_MATCH;
+use object_store::{
+    HeaderMap, HeaderValue, StaticCredentialProvider, TagSet,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
+    client::HttpConnector as _,
+};
+use url::Url;
+
+use super::{
+    Backend, credentials, http_client,
+    s3_bucket::S3Bucket,
+    settings::{self, invalid},
+};
+use crate::StoreError;
+
+pub(super) fn open(
+    spec: &BackupStorageLocationSpec,
+    secret: Option<&[u8]>,
+    ca: Option<&[u8]>,
+) -> Result<Backend, StoreError> {
+    let settings = Settings::of(spec)?;
+    let plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
+    let options = http_client::options(ca, plain, settings.insecure)?;
+    let from_file = if secret.is_none() { credentials_file()? } else { None };
+    let secret = secret.or(from_file.as_deref());
+    // Without a Secret: what the environment offers (web identity, container or instance role).
+    let builder = if secret.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
+    let mut builder = builder
+        .with_bucket_name(&settings.bucket)
+        .with_region(&settings.region)
+        .with_virtual_hosted_style_request(settings.virtual_hosted)
+        .with_retry(http_client::retry())
+        .with_client_options(options.clone())
+        .with_http_connector(http_client::connector());
+    if let Some(endpoint) = settings.request_endpoint() {
+        builder = builder.with_endpoint(endpoint);
+    }
+    if let Some(checksum) = settings.checksum {
+        builder = builder.with_checksum_algorithm(checksum);
+    }
+    if let Some(key) = &settings.kms_key {
+        builder = builder.with_sse_kms_encryption(key);
+    } else if let Some(encryption) = &settings.encryption {
+        let key: AmazonS3ConfigKey = "aws_server_side_encryption"
+            .parse()
+            .map_err(|error| StoreError::from_store("open", &settings.url(), &error))?;
+        builder = builder.with_config(key, encryption);
+    }
+    if let Some(file) = &settings.customer_key {
+        builder = builder.with_ssec_encryption(customer_key(file)?);
+    }
+    if let Some(secret) = secret {
+        let credential = credentials::parse(secret, &settings.profile)?;
+        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
+    }
+    let url = settings.url();
+    let build = |builder: AmazonS3Builder| {
+        let built = builder.build().map_err(|error| {
+            StoreError::config("spec", format!("no S3 client can be made for {url}: {error}"))
+        });
+        built.map(Arc::new)
+    };
+    // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
+    // upload is all that it is used for. A policy that denies overwriting asks for it.
+    let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+    let creating =
+        build(builder.clone().with_client_options(options.clone().with_default_headers(only_new)))?;
+    let public = settings.public.as_ref().and_then(|public| settings.at(public));
+    let public = public.map(|public| build(builder.clone().with_endpoint(public))).transpose()?;
+    let store = build(builder)?;
+    let bucket = S3Bucket {
+        client: http_client::connector()
+            .connect(&options)
+            .map_err(|error| StoreError::from_store("open", &url, &error))?,
+        credentials: store.credentials().clone(),
+        region: settings.region.clone(),
+        url: settings.bucket_url()?,
+    };
+    let mut backend = Backend::new(Arc::clone(&store), url);
+    backend.creating = Some(creating);
+    backend.bucket = Some(Arc::new(bucket));
+    backend.tags = settings.tags;
+    backend.signer = Some(public.unwrap_or(store));
+    backend.endpoint = settings.endpoint.as_ref().map(ToString::to_string);
+    Ok(backend)
+}
+
+/// The credentials file that the environment names, as Velero's deployments do, if it is there.
+fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else { return Ok(None) };
+    match std::fs::read(&file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io(&format!("read {}", file.display()), &error)),
+    }
+}
+
+/// A key of 32 bytes in a file, in base64 as the client wants it.
+fn customer_key(file: &str) -> Result<String, StoreError> {
+    let wrong = |message: String| StoreError::config("spec.config[customerKeyEncryptionFile]", message);
+    let key = std::fs::read(file).map_err(|error| wrong(format!("{file:?} cannot be read: {error}")))?;
+    if key.len() != 32 {
+        return Err(wrong(format!("{file:?} has {} bytes, a key has 32", key.len())));
+    }
+    Ok(BASE64_STANDARD.encode(key))
+}
+
+/// The settings that we honour. Others are tolerated: plugins of other versions know more.
+/// `credentialsFile` is dropped as Velero drops it, and a credentials file is always read with shared profiles
+/// (`enableSharedConfig`).
+#[derive(Debug, PartialEq)]
+struct Settings {
+    bucket: String,
+    endpoint: Option<Url>,
+    /// Where readers of signed URLs reach it.
+    public: Option<Url>,
+    region: String,
+    virtual_hosted: bool,
+    insecure: bool,
+    profile: String,
+    checksum: Option<Checksum>,
+    encryption: Option<String>,
+    kms_key: Option<String>,
+    /// A file.
+    customer_key: Option<String>,
+    tags: TagSet,
+}
+
+impl Settings {
+    fn of(spec: &BackupStorageLocationSpec) -> Result<Self, StoreError> {
+        let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
+        let config = &spec.config;
+        let set = |key: &str| settings::get(config, key).map(ToOwned::to_owned);
+        let endpoint = settings::endpoint(config, "s3Url")?;
+        let path_style = settings::flag(config, "s3ForcePathStyle")?;
+        settings::flag(config, "enableSharedConfig")?;
+        settings::refuse(
+            config,
+            "customerKeyEncryptionSecret",
+            "mount the key and name it in customerKeyEncryptionFile",
+        )?;
+        if let Some(version) = set("signatureVersion").filter(|version| version != "4") {
+            return Err(invalid("signatureVersion", &version, "4"));
+        }
+        let (kms_key, customer_key) = (set("kmsKeyId"), set("customerKeyEncryptionFile"));
+        if customer_key.is_some() && (kms_key.is_some() || set("serverSideEncryption").is_some()) {
+            return Err(StoreError::config(
+                "spec.config[customerKeyEncryptionFile]",
+                "it goes neither with kmsKeyId nor with serverSideEncryption: set one of them",
+            ));
+        }
+        let numeric = endpoint
+            .as_ref()
+            .and_then(Url::host_str)
+            .is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
+        Ok(Self {
+            // A bucket with dots matches no wildcard certificate, and an address has no subdomains.
+            virtual_hosted: !path_style && !numeric && !bucket.contains('.'),
+            endpoint,
+            public: settings::endpoint(config, "publicUrl")?,
+            bucket,
+            region: set("region").unwrap_or_else(|| "us-east-1".to_owned()),
+            insecure: settings::flag(config, "insecureSkipTLSVerify")?,
+            profile: set("profile").unwrap_or_else(|| "default".to_owned()),
+            checksum: checksum(config.get("checksumAlgorithm").map(String::as_str))?,
+            encryption: set("serverSideEncryption"),
+            kms_key,
+            customer_key,
+            tags: tags(set("tagging").as_deref().unwrap_or_default())?,
+        })
+    }
+
+    fn url(&self) -> String {
+        format!("s3://{}", self.bucket)
+    }
+
+    /// Where the bucket is.
+    fn bucket_url(&self) -> Result<Url, StoreError> {
+        let aws = || {
+            let host = format!("s3.{}.amazonaws.com", self.region);
+            if self.virtual_hosted {
+                format!("https://{}.{host}", self.bucket)
+            } else {
+                format!("https://{host}")
+            }
+        };
+        let mut url = self.request_endpoint().unwrap_or_else(aws);
+        if !self.virtual_hosted {
+            url = format!("{url}/{}", self.bucket);
+        }
+        Url::parse(&url).map_err(|_| invalid("s3Url", &url, "an http:// or https:// URL"))
+    }
+
+    /// The endpoint as object_store wants it.
+    fn request_endpoint(&self) -> Option<String> {
+        self.at(self.endpoint.as_ref()?)
+    }
+
+    /// An endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
+    fn at(&self, endpoint: &Url) -> Option<String> {
+        let mut url = endpoint.clone();
+        if self.virtual_hosted
+            && let Some(host) = endpoint.host_str()
+        {
+            url.set_host(Some(&format!("{}.{host}", self.bucket))).ok()?;
+        }
+        Some(url.as_str().trim_end_matches('/').to_owned())
+    }
+}
+
+/// Tags as a query: `key=value&key=value`.
+fn tags(query: &str) -> Result<TagSet, StoreError> {
+    let mut tags = TagSet::default();
+    for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        if key.is_empty() {
+            return Err(invalid("tagging", query, "key=value&key=value"));
+        }
+        tags.push(&key, &value);
+    }
+    Ok(tags)
+}
+
+/// On unless it is set to the empty string: buckets with object lock refuse a PUT without one. The client has SHA-256
+/// and CRC-64; the plugin's other algorithms are served by SHA-256, which every bucket that checks at all accepts.
+fn checksum(setting: Option<&str>) -> Result<Option<Checksum>, StoreError> {
+    match setting {
+        Some("") => Ok(None),
+        None | Some("SHA256" | "SHA1" | "CRC32" | "CRC32C") => Ok(Some(Checksum::SHA256)),
+        Some("CRC64NVME") => Ok(Some(Checksum::CRC64NVME)),
+        Some(other) => Err(invalid(
+            "checksumAlgorithm",
+            other,
+            "SHA256, CRC64NVME, CRC32, CRC32C, SHA1, or \"\" for none",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Refused, assert_refused, spec};
+
+    #[test]
+    fn requests_go_where_the_settings_say() {
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, Option<&'a str>);
+        let table: [Row<'_>; 7] = [
+            ("b", &[], true, None),
+            ("b", &[("s3ForcePathStyle", "true"), ("newKey", "x")], false, None),
+            ("b", &[("s3Url", "https://s3.example.com/")], true, Some("https://b.s3.example.com")),
+            (
+                "b",
+                &[("s3Url", "https://minio:9000"), ("s3ForcePathStyle", "true")],
+                false,
+                Some("https://minio:9000"),
+            ),
+            ("b", &[("s3Url", "http://127.0.0.1:9000")], false, Some("http://127.0.0.1:9000")),
+            ("b", &[("s3Url", "http://[::1]:9000")], false, Some("http://[::1]:9000")),
+            ("b.c", &[("s3Url", "https://s3.example.com")], false, Some("https://s3.example.com")),
+        ];
+        for (bucket, config, virtual_hosted, endpoint) in table {
+            let settings = Settings::of(&spec("aws", bucket, config)).unwrap();
+            assert_eq!(settings.virtual_hosted, virtual_hosted, "{config:?}");
+            assert_eq!(settings.request_endpoint().as_deref(), endpoint, "{config:?}");
+            let url = settings.bucket_url().unwrap();
+            assert!(
+                url.path() == format!("/{bucket}")
+                    || virtual_hosted && url.host_str().unwrap().starts_with("b.")
+            );
+            assert_eq!((settings.region.as_str(), settings.profile.as_str()), ("us-east-1", "default"));
+        }
+    }
+
+    #[test]
+    fn checksums_are_on_unless_switched_off() {
+        for (setting, expected) in [
+            (None, Some(Checksum::SHA256)),
+            (Some(""), None),
+            (Some("CRC32"), Some(Checksum::SHA256)),
+            (Some("CRC64NVME"), Some(Checksum::CRC64NVME)),
+        ] {
+            assert_eq!(checksum(setting).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn tags_are_read_as_a_query() {
+        let mut expected = TagSet::default();
+        expected.push("team", "a&b");
+        expected.push("env", "");
+        assert_eq!(tags("team=a%26b&env").unwrap(), expected);
+        assert_eq!(BASE64_STANDARD.encode([0xfb, 0xff, 1]), "+/8B");
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        let table: &[Refused<'_>] = &[
+            ("", &[], "", "spec.objectStorage.bucket"),
+            ("b", &[("tagging", "=x")], "", "spec.config[tagging]"),
+            ("b", &[("signatureVersion", "1")], "", "spec.config[signatureVersion]"),
+            ("b", &[("customerKeyEncryptionSecret", "s/k")], "", "spec.config[customerKeyEncryptionSecret]"),
+            ("b", &[("customerKeyEncryptionFile", "/nowhere")], "", "spec.config[customerKeyEncryptionFile]"),
+            (
+                "b",
+                &[("customerKeyEncryptionFile", "/nowhere"), ("kmsKeyId", "k")],
+                "",
+                "spec.config[customerKeyEncryptionFile]",
+            ),
+            ("a/b", &[], "", "spec.objectStorage.bucket"),
+            ("b", &[("s3Url", "minio:9000")], "", "spec.config[s3Url]"),
+            ("b", &[("s3ForcePathStyle", "yes")], "", "spec.config[s3ForcePathStyle]"),
+            ("b", &[("insecureSkipTLSVerify", "si")], "", "spec.config[insecureSkipTLSVerify]"),
+            ("b", &[("checksumAlgorithm", "MD5")], "", "spec.config[checksumAlgorithm]"),
+        ];
+        assert_refused("aws", table);
+    }
+
+    #[test]
+    fn every_honoured_setting_makes_a_client() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secret: Option<&[u8]> = Some(b"[p]\naws_access_key_id=a\naws_secret_access_key=b\n");
+        let all = [
+            ("s3Url", "https://minio:9000"),
+            ("publicUrl", "https://elsewhere"),
+            ("region", "eu-west-1"),
+            ("s3ForcePathStyle", "true"),
+            ("insecureSkipTLSVerify", "true"),
+            ("profile", "p"),
+            ("credentialsFile", "/etc/passwd"),
+            ("checksumAlgorithm", ""),
+            ("serverSideEncryption", "AES256"),
+            ("tagging", "team=a%26b&env=prod"),
+            ("enableSharedConfig", "true"),
+            ("signatureVersion", "4"),
+        ];
+        let key = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(key.path(), [7; 32]).unwrap();
+        let own = [("customerKeyEncryptionFile", key.path().to_str().unwrap()), ("profile", "p")];
+        open(&spec("aws", "b", &own), secret, None).unwrap();
+        open(&spec("aws", "b", &all), secret, None).unwrap();
+        open(&spec("aws", "b", &[("profile", "p"), ("kmsKeyId", "k")]), secret, None).unwrap();
+        open(&spec("aws", "b", &[("serverSideEncryption", "aws:kms"), ("profile", "p")]), secret, None)
+            .unwrap();
+    }
+}

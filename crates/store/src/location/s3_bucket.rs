@@ -1,0 +1,348 @@
+//! What an S3 bucket is asked beyond its objects: uploads that are not completed, versions, object lock. object_store (0.14)
+//! has no words for it, so this signs the few requests itself, with the credentials of its client.
+
+use async_trait::async_trait;
+use backup_core::bucket::{ObjectLock, Versions};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{Method, Request};
+use jiff::Timestamp;
+use md5::{Digest as _, Md5};
+use object_store::{
+    aws::{AwsAuthorizer, AwsCredentialProvider},
+    client::{HttpClient, HttpRequestBody},
+    path::Path,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{
+    BucketApi, BucketError,
+    deletion::{Lock, Page, PageMarker, Undeleted, Version},
+    http_client::HttpFailure,
+};
+use crate::error::{cause, is_final};
+
+/// What a signature is made of: all but these is encoded in the path of a URL.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+pub(super) struct S3Bucket {
+    pub client: HttpClient,
+    pub credentials: AwsCredentialProvider,
+    pub region: String,
+    /// The bucket.
+    pub url: Url,
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The answer of a store to a request, if that is why it failed.
+fn failure(error: &AnyError) -> Option<&HttpFailure> {
+    cause(error.as_ref())
+}
+
+/// Why a request failed, with the permission that may be missing.
+fn refusal(error: &AnyError, permission: &str) -> BucketError {
+    let Some((status, code)) = failure(error).and_then(|failure| Some((failure.status()?, failure.code())))
+    else {
+        return BucketError::Retryable(error.to_string());
+    };
+    match status {
+        401 | 403 => BucketError::Refused(format!("{status} {code}: {permission} is not granted")),
+        status if is_final(status) || status == 501 => BucketError::Refused(format!("{status} {code}")),
+        status => BucketError::Retryable(format!("{status} {code}")),
+    }
+}
+
+impl S3Bucket {
+    /// Asks about the bucket, which needs a permission.
+    async fn ask(&self, query: &[(&str, &str)], permission: &str) -> Result<Answer, BucketError> {
+        self.send("", query, None).await.map_err(|error| refusal(&error, permission))
+    }
+
+    /// Asks what is set for a version; nothing if it has none, or its bucket cannot have any.
+    async fn ask_about(
+        &self,
+        version: &Version,
+        what: &str,
+        permission: &str,
+    ) -> Result<Answer, BucketError> {
+        match self.send(&version.key, &[(what, ""), ("versionId", &version.id)], None).await {
+            Err(error) if matches!(failure(&error).and_then(HttpFailure::status), Some(400 | 404 | 405)) => {
+                Ok(Answer::default())
+            }
+            answer => answer.map_err(|error| refusal(&error, permission)),
+        }
+    }
+
+    /// Asks about a key, or the bucket if that is empty; with a body to change something.
+    async fn send(
+        &self,
+        key: &str,
+        query: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Result<Answer, AnyError> {
+        let mut url = self.url.clone();
+        url.query_pairs_mut().extend_pairs(query);
+        if !key.is_empty() {
+            let bucket = url.path().trim_end_matches('/');
+            url.set_path(&format!("{bucket}/{}", utf8_percent_encode(key, IN_PATH)));
+        }
+        // Form encoding says plus for a space, which a signature does not.
+        let mut request = Request::builder().uri(url.as_str().replace('+', "%20"));
+        if let Some(body) = &body {
+            let digest = BASE64_STANDARD.encode(Md5::digest(body));
+            request = request.method(Method::POST).header("content-md5", digest);
+        }
+        let mut request = request.body(body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from))?;
+        let credential = self.credentials.get_credential().await?;
+        AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
+        let answer = self.client.execute(request).await?.into_body().bytes().await?;
+        Ok(quick_xml::de::from_reader(&answer[..])?)
+    }
+}
+
+#[async_trait]
+impl BucketApi for S3Bucket {
+    async fn uploads(&self, key: &Path) -> Result<Vec<String>, BucketError> {
+        let query = [("prefix", key.as_ref()), ("uploads", "")];
+        Ok(self.ask(&query, "s3:ListBucketMultipartUploads").await?.uploads_of(key))
+    }
+
+    async fn versions(&self) -> Result<Versions, BucketError> {
+        Ok(self.ask(&[("versioning", "")], "s3:GetBucketVersioning").await?.versioning())
+    }
+
+    async fn lock(&self) -> Result<ObjectLock, BucketError> {
+        const NONE: &str = "ObjectLockConfigurationNotFoundError";
+        match self.send("", &[("object-lock", "")], None).await {
+            Ok(answer) => Ok(answer.lock()),
+            Err(error) if failure(&error).is_some_and(|failure| failure.code() == NONE) => {
+                Ok(ObjectLock::default())
+            }
+            Err(error) => Err(refusal(&error, "s3:GetBucketObjectLockConfiguration")),
+        }
+    }
+
+    async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError> {
+        let mut query = vec![("prefix", start), ("versions", "")];
+        if let Some(after) = after {
+            query.push(("key-marker", &after.key));
+            query.push(("version-id-marker", &after.version));
+        }
+        Ok(self.ask(&query, "s3:ListBucketVersions").await?.page())
+    }
+
+    async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError> {
+        let answer = match delete_request(versions) {
+            Ok(request) => self.send("", &[("delete", "")], Some(request)).await,
+            Err(error) => Err(error.into()),
+        };
+        let answer = answer.map_err(|error| refusal(&error, "s3:DeleteObjectVersion"))?;
+        Ok(answer.undeleted(versions))
+    }
+
+    async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError> {
+        let retention = self.ask_about(version, "retention", "s3:GetObjectRetention").await?;
+        let hold = self.ask_about(version, "legal-hold", "s3:GetObjectLegalHold").await?;
+        Ok(Lock { until: retention.retain_until_date, held: hold.status.as_deref() == Some("ON") })
+    }
+}
+
+fn delete_request(objects: &[Version]) -> Result<String, quick_xml::SeError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Delete<'a> {
+        #[serde(rename = "@xmlns")]
+        namespace: &'static str,
+        quiet: bool,
+        object: &'a [Version],
+    }
+    let namespace = "http://s3.amazonaws.com/doc/2006-03-01/";
+    quick_xml::se::to_string(&Delete { namespace, quiet: true, object: objects })
+}
+
+/// What S3 answers: each answer has some of these elements.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Answer {
+    /// Of versioning (none in a bucket that never kept versions), or of a legal hold.
+    status: Option<String>,
+    object_lock_enabled: String,
+    rule: LockRule,
+    retain_until_date: Option<Timestamp>,
+    /// Of uploads that are not completed. One page of them is more than any backup leaves behind.
+    upload: Vec<Upload>,
+    version: Vec<Version>,
+    delete_marker: Vec<Version>,
+    is_truncated: bool,
+    next_key_marker: Option<String>,
+    next_version_id_marker: Option<String>,
+    /// Of a deletion of many.
+    error: Vec<DeleteError>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Upload {
+    key: String,
+    upload_id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct LockRule {
+    default_retention: DefaultRetention,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct DefaultRetention {
+    mode: String,
+    days: u64,
+    years: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DeleteError {
+    key: String,
+    version_id: Option<String>,
+    #[serde(default)]
+    code: String,
+}
+
+impl Answer {
+    /// Uploads of this very key: the prefix of the request matches longer keys, too.
+    fn uploads_of(self, key: &Path) -> Vec<String> {
+        let own = self.upload.into_iter().filter(|upload| upload.key == key.as_ref());
+        own.map(|upload| upload.upload_id).collect()
+    }
+
+    fn versioning(&self) -> Versions {
+        match self.status.as_deref() {
+            Some("Enabled") => Versions::Enabled,
+            Some(_) => Versions::Suspended,
+            None => Versions::Off,
+        }
+    }
+
+    fn lock(self) -> ObjectLock {
+        let DefaultRetention { mode, days, years } = self.rule.default_retention;
+        ObjectLock {
+            enabled: self.object_lock_enabled == "Enabled",
+            mode: Some(mode).filter(|mode| !mode.is_empty()),
+            days: Some(days).filter(|days| *days > 0),
+            years: Some(years).filter(|years| *years > 0),
+        }
+    }
+
+    fn page(self) -> Page {
+        let marks = self.delete_marker.into_iter().map(|mark| Version { is_mark: true, ..mark });
+        let next = self.next_key_marker.zip(self.next_version_id_marker).filter(|_| self.is_truncated);
+        Page {
+            versions: self.version.into_iter().chain(marks).collect(),
+            next: next.map(|(key, version)| PageMarker { key, version }),
+        }
+    }
+
+    /// Those of the versions that S3 has not removed.
+    fn undeleted(self, versions: &[Version]) -> Vec<Undeleted> {
+        let find = |DeleteError { key, version_id, code }| {
+            let is_same =
+                |one: &&Version| one.key == key && version_id.as_ref().is_none_or(|id| *id == one.id);
+            Some(Undeleted { version: versions.iter().find(is_same)?.clone(), code })
+        };
+        self.error.into_iter().filter_map(find).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{StatusCode, Uri};
+
+    use super::*;
+
+    fn read(text: &str) -> Answer {
+        quick_xml::de::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn only_uploads_of_the_key_are_listed() {
+        let text = "<ListMultipartUploadsResult><Bucket>b</Bucket><Upload><Key>p/b.tar.gz</Key><UploadId>1</UploadId>\
+                    </Upload><Upload><UploadId>2</UploadId><Key>p/b.tar.gz.old</Key></Upload><Upload>\
+                    <UploadId>3</UploadId><Key>p/b.tar.gz</Key></Upload></ListMultipartUploadsResult>";
+        assert_eq!(read(text).uploads_of(&Path::from("p/b.tar.gz")), ["1", "3"]);
+        assert!(read("<Error/>").uploads_of(&Path::from("k")).is_empty());
+    }
+
+    #[test]
+    fn settings_of_a_bucket_are_read_as_aws_writes_them() {
+        let versioning = |inner: &str| {
+            format!(
+                "<?xml version=\"1.0\"?>\n<VersioningConfiguration xmlns=\"x\">{inner}</VersioningConfiguration>"
+            )
+        };
+        for (inner, expected) in [
+            ("", Versions::Off),
+            ("<Status>Enabled</Status><MfaDelete>Disabled</MfaDelete>", Versions::Enabled),
+            ("<Status>Suspended</Status>", Versions::Suspended),
+        ] {
+            assert_eq!(read(&versioning(inner)).versioning(), expected, "{inner}");
+        }
+        let table = [
+            ("<ObjectLockEnabled>Enabled</ObjectLockEnabled>", "on, no retention by default"),
+            (
+                "<ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>GOVERNANCE</Mode>\
+                 <Days>7</Days></DefaultRetention></Rule>",
+                "on, GOVERNANCE for 7 days by default",
+            ),
+            ("", "off"),
+        ];
+        for (text, expected) in table {
+            let text = format!("<ObjectLockConfiguration>{text}</ObjectLockConfiguration>");
+            assert_eq!(read(&text).lock().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_is_named() {
+        let told = |status: u16, code: &str| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            let status = StatusCode::from_u16(status).unwrap();
+            let failure = HttpFailure::answered(&Uri::from_static("http://s3/b"), status, &body);
+            refusal(&AnyError::from(failure), "s3:GetBucketVersioning").to_string()
+        };
+        let expected = "403 AccessDenied: s3:GetBucketVersioning is not granted";
+        assert_eq!(told(403, "AccessDenied"), expected);
+        assert_eq!(told(501, "NotImplemented"), "501 NotImplemented");
+    }
+
+    #[test]
+    fn answers_are_read_and_requests_written_as_s3_has_them() {
+        let text = "<?xml version=\"1.0\"?><ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a&amp;b</NextKeyMarker>\
+                    <NextVersionIdMarker>v1</NextVersionIdMarker><Version><Key>a&amp;b</Key><VersionId>v1</VersionId>\
+                    <IsLatest>false</IsLatest><ETag>&quot;x&quot;</ETag></Version><DeleteMarker><Key>a&amp;b</Key>\
+                    <VersionId>v2</VersionId><IsLatest>true</IsLatest></DeleteMarker></ListVersionsResult>";
+        let page = read(text).page();
+        let version = |id: &str, is_mark| Version {
+            key: "a&b".to_owned(),
+            id: id.to_owned(),
+            is_latest: is_mark,
+            is_mark,
+        };
+        assert_eq!(page.versions, [version("v1", false), version("v2", true)]);
+        assert_eq!(page.next, Some(PageMarker { key: "a&b".to_owned(), version: "v1".to_owned() }));
+        let last = text.replace("true</IsTruncated", "false</IsTruncated");
+        assert_eq!(read(&last).page().next, None);
+        let asked = delete_request(&page.versions).unwrap();
+        assert!(
+            asked.contains("<Object><Key>a&amp;b</Key><VersionId>v2</VersionId></Object></Delete>"),
+            "{asked}"
+        );
+        let answer = "<DeleteResult><Deleted><Key>a&amp;b</Key><VersionId>v2</VersionId></Deleted><Error><Key>a&amp;b</Key>\
+                      <VersionId>v1</VersionId><Code>AccessDenied</Code><Message>m</Message></Error></DeleteResult>";
+        let undeleted = Undeleted { version: version("v1", false), code: "AccessDenied".to_owned() };
+        assert_eq!(read(answer).undeleted(&page.versions), [undeleted]);
+    }
+}

@@ -1,0 +1,175 @@
+//! The log of one backup or restore, in logrus' text format, compressed, on local disk.
+//!
+//! Each full buffer becomes a gzip member of its own, so that the file can be read at any moment without being closed
+//! (joined members are one gzip stream) and memory stays flat.
+
+use std::{
+    fs::File,
+    io::{self, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use object_store::path::Path;
+
+use crate::{Location, StoreError, gzip};
+
+mod format;
+mod snapshot;
+
+/// Lines are compressed when this much text has gathered (bytes).
+const BUFFER: usize = 256 * 1024;
+
+/// A log that is uploaded when the work is done. Lives in an unlinked temporary file, so nothing is left after a crash.
+///
+/// Clones are the same log, so that it can be read while lines are added.
+#[derive(Clone, Debug)]
+pub struct LogFile(Arc<Mutex<Spool>>);
+
+#[derive(Debug)]
+struct Spool {
+    file: File,
+    text: Vec<u8>,
+    /// Lines in `text`.
+    lines: u64,
+    /// Lines that could not be written to disk.
+    lost: u64,
+}
+
+impl LogFile {
+    /// An empty log. Errors: no temporary file can be made.
+    pub fn new() -> io::Result<Self> {
+        let file = tempfile::tempfile()?;
+        Ok(Self(Arc::new(Mutex::new(Spool { file, text: Vec::new(), lines: 0, lost: 0 }))))
+    }
+
+    /// Adds a line. `level` is logrus' word: `info`, `warning`, `error`, `debug`.
+    ///
+    /// Never fails: when the disk is full, lines are counted, and the log says in the end how many are missing.
+    pub fn line(&mut self, level: &str, message: &str, fields: &[(&str, &str)], at: jiff::Timestamp) {
+        let mut spool = self.spool();
+        format::line(&mut spool.text, level, message, fields, at);
+        spool.lines += 1;
+        if spool.text.len() >= BUFFER && spool.flush().is_err() {
+            spool.lost += spool.lines;
+            spool.forget();
+        }
+    }
+
+    fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log as it is now, as gzip. The same bytes each time, as long as no line is added.
+    pub(crate) fn bytes(&self) -> io::Result<Bytes> {
+        let (file, end, mut tail, lost) = {
+            let mut spool = self.spool();
+            let end = spool.file.seek(SeekFrom::End(0))?;
+            (spool.file.try_clone()?, end, spool.text.clone(), spool.lost)
+        };
+        if lost > 0 {
+            tail.extend_from_slice(format!("level=warning msg=\"{lost} lines lost\"\n").as_bytes());
+        }
+        // What is added meanwhile comes after `end`.
+        let mut all = vec![0; usize::try_from(end).map_err(io::Error::other)?];
+        file.read_exact_at(&mut all, 0)?;
+        all.append(&mut gzip::member(&tail)?);
+        Ok(all.into())
+    }
+
+    /// Continues a log that was kept under this key. Errors: it is missing, or the local disk fails.
+    pub(crate) fn read(key: &Path, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self, String> {
+        let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
+        Self::resume(&bytes).map_err(|error| format!("the log: {error}"))
+    }
+
+    fn resume(compressed: &[u8]) -> io::Result<Self> {
+        let log = Self::new()?;
+        log.spool().file.write_all(compressed)?;
+        Ok(log)
+    }
+}
+
+impl Spool {
+    fn flush(&mut self) -> io::Result<()> {
+        let member = gzip::member(&self.text)?;
+        let end = self.file.seek(SeekFrom::End(0))?;
+        if let Err(error) = self.file.write_all(&member) {
+            self.file.set_len(end)?; // half a member would spoil what comes after it
+            return Err(error);
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.text.clear();
+        self.lines = 0;
+    }
+}
+
+impl Location {
+    /// A log, written once.
+    pub(crate) async fn put_log(&self, key: &Path, log: &LogFile) -> Result<(), StoreError> {
+        let bytes = log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+        self.put_new(key, bytes).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: &str = "2026-01-02T03:04:05Z";
+
+    fn add(log: &mut LogFile, lines: usize) {
+        for n in 0..lines {
+            log.line("info", "working on it", &[("n", &n.to_string())], AT.parse().unwrap());
+        }
+    }
+
+    fn text(bytes: &Bytes) -> String {
+        io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref())).unwrap()
+    }
+
+    #[test]
+    fn a_log_that_was_kept_is_continued() {
+        let mut log = LogFile::new().unwrap();
+        log.line("info", "before", &[], AT.parse().unwrap());
+        let mut log = LogFile::resume(&log.bytes().unwrap()).unwrap();
+        log.line("info", "after", &[], AT.parse().unwrap());
+        let text = text(&log.bytes().unwrap());
+        let messages: Vec<_> = text.lines().map(|line| line.rsplit_once('=').unwrap().1).collect();
+        assert_eq!(messages, ["before", "after"]);
+    }
+
+    #[test]
+    fn what_is_read_is_the_log_of_that_moment() {
+        let log = LogFile::new().unwrap();
+        let (mut writer, reader) = (log.clone(), log.clone());
+        add(&mut writer, 10_000);
+        let before = log.bytes().unwrap();
+        let writing = std::thread::spawn(move || add(&mut writer, 10_000));
+        while !writing.is_finished() {
+            let meanwhile = text(&reader.bytes().unwrap());
+            assert!(meanwhile.starts_with(&text(&before)) && meanwhile.ends_with('\n'));
+        }
+        assert_eq!(text(&reader.bytes().unwrap()).lines().count(), 20_000);
+    }
+
+    #[test]
+    fn every_line_is_in_the_log_and_reading_changes_nothing() {
+        for lines in [0_usize, 1, 50_000] {
+            let mut log = LogFile::new().unwrap();
+            add(&mut log, lines);
+            let all = log.bytes().unwrap();
+            assert_eq!(all, log.bytes().unwrap());
+            let text = text(&all);
+            assert_eq!(text.lines().count(), lines);
+            for (n, line) in text.lines().enumerate() {
+                assert!(line.ends_with(&format!(" n={n}")), "{line}");
+            }
+        }
+    }
+}

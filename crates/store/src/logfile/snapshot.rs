@@ -1,0 +1,120 @@
+//! The log of work that goes on, for people who look at it before its end: kept when it is asked for.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use object_store::path::Path;
+
+use super::LogFile;
+use crate::{Location, StoreError, download::FileOwner, layout::Numbered};
+
+/// How long one is kept at least: longer than a URL of it is good for.
+const LIFE: Duration = Duration::from_mins(15);
+
+impl Location {
+    /// Keeps the log of a backup or restore as it is `now`, under a new private key (create-only), which goes with the others
+    /// when the end is published. Those whose URLs have ended are removed.
+    ///
+    /// Errors: those of reading and writing.
+    pub async fn keep_log_snapshot(
+        &self,
+        owner: FileOwner,
+        name: &str,
+        uid: &str,
+        log: &LogFile,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let keys = self.log_snapshots(owner, name, uid)?;
+        let bytes = log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+        let kept = self.numbers(&keys).await?;
+        let now = u64::try_from(now.as_millisecond()).unwrap_or_default();
+        // The clock of an earlier leader may have been ahead.
+        let number = kept.last().map_or(now, |last| now.max(last + 1));
+        self.put_new(&keys.key(number), bytes).await?;
+        let is_old = |kept: &u64| Duration::from_millis(now.saturating_sub(*kept)) > LIFE;
+        self.delete(kept.into_iter().filter(is_old).map(|number| keys.key(number)).collect()).await
+    }
+
+    /// Where the log that was kept last lies; none if there is none of this very backup or restore.
+    pub(crate) async fn log_snapshot(
+        &self,
+        owner: FileOwner,
+        name: &str,
+        uid: &str,
+    ) -> Result<Option<Path>, StoreError> {
+        // The folder of a backup goes by its name.
+        if owner == FileOwner::Backup && self.owner(&self.layout().backup(name)?).await? != uid {
+            return Ok(None);
+        }
+        let keys = self.log_snapshots(owner, name, uid)?;
+        Ok(self.numbers(&keys).await?.last().map(|number| keys.key(*number)))
+    }
+
+    fn log_snapshots(&self, owner: FileOwner, name: &str, uid: &str) -> Result<Numbered, StoreError> {
+        Ok(match owner {
+            FileOwner::Backup => self.layout().backup(name)?.log_snapshots(),
+            FileOwner::Restore => self.layout().restore(name)?.private(uid)?.log_snapshots(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+    use futures::TryStreamExt as _;
+
+    use super::*;
+    use crate::{
+        FileIdentity, LookupResult,
+        testing::{folder, keys, memory, put},
+    };
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    /// How many lines the log of this uid has.
+    async fn lines(location: &Location, kind: &Kind, uid: &str) -> Option<usize> {
+        let target = DownloadTarget { kind: kind.clone(), name: "b".to_owned(), ..DownloadTarget::default() };
+        let of = FileIdentity { uid, started: None, ended: false };
+        let LookupResult::Found(file) = location.look_up(&target, of).await.unwrap() else { return None };
+        let pieces: Vec<bytes::Bytes> = file.read(None).await.unwrap().try_collect().await.unwrap();
+        let mut text = String::new();
+        flate2::read::MultiGzDecoder::new(pieces.concat().as_slice()).read_to_string(&mut text).unwrap();
+        Some(text.lines().count())
+    }
+
+    #[tokio::test]
+    async fn the_last_snapshot_of_a_log_is_given_of_that_very_object() {
+        for (owner, kind) in [(FileOwner::Backup, Kind::BackupLog), (FileOwner::Restore, Kind::RestoreLog)] {
+            let (_dir, on_disk) = folder("p");
+            for location in [memory("p"), on_disk] {
+                put(&location, "p/backups/b/.private/owner", b"u\n").await;
+                assert_eq!(lines(&location, &kind, "u").await, None);
+                let mut log = LogFile::new().unwrap();
+                // The second by another leader, whose clock is an hour behind.
+                for (number, seconds) in [(1, 0), (2, -3600), (3, -3599)] {
+                    log.line("info", "working", &[], at(0));
+                    location.keep_log_snapshot(owner, "b", "u", &log, at(seconds)).await.unwrap();
+                    assert_eq!(lines(&location, &kind, "u").await, Some(number), "{owner:?}");
+                    assert_eq!(lines(&location, &kind, "v").await, None, "given for another's");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn logs_whose_urls_have_ended_are_removed_and_others_stay() {
+        let location = memory("p");
+        let log = LogFile::new().unwrap();
+        for seconds in [0, 600, 901, 902] {
+            location.keep_log_snapshot(FileOwner::Backup, "b", "u", &log, at(seconds)).await.unwrap();
+        }
+        let kept: Vec<String> = keys(&location).await.into_iter().collect();
+        let expected =
+            [600, 901, 902].map(|at| format!("p/backups/b/.private/so-far-log-{}000", 1_700_000_000 + at));
+        assert_eq!(kept, expected);
+    }
+}

@@ -1,0 +1,251 @@
+//! The files that DownloadRequests name, read by us for people who cannot reach the store.
+//!
+//! A folder goes by the name of its backup, so what lies there may belong to another one of that name: of another cluster that
+//! shares the bucket, or one that was deleted. A file is only given if it belongs to the very backup or restore that is meant.
+
+use std::ops::Range;
+
+use backup_core::{
+    api::{Backup, download_request::DownloadTarget},
+    digest::short_sha256,
+};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    stream::{self, BoxStream},
+};
+use jiff::Timestamp;
+use object_store::{GetOptions, GetRange, path::Path};
+
+use crate::{
+    Found, Location, StoreError,
+    download::{FileOwner, is_log},
+};
+
+/// The backup or restore that a file must belong to.
+#[derive(Clone, Copy, Debug)]
+pub struct FileIdentity<'a> {
+    /// Its uid in this cluster.
+    pub uid: &'a str,
+    /// When it began. A backup that came from another cluster has another uid here, but began when it began there.
+    pub started: Option<Timestamp>,
+    /// A restore's files are all in their place: its end was published.
+    pub ended: bool,
+}
+
+/// What is in the place of a file.
+#[derive(Debug)]
+pub enum LookupResult {
+    /// The file.
+    Found(StoredFile),
+    /// Nothing, as yet or for ever.
+    Nothing,
+    /// A file of another backup of that name.
+    OfAnother,
+}
+
+/// A file that can be read.
+#[derive(Debug)]
+pub struct StoredFile {
+    place: Place,
+    /// Its size (bytes); none where that is known only once it was read. Then it cannot be read in part.
+    pub size: Option<u64>,
+    /// The same for the same bytes; none where the store has nothing that identifies bytes.
+    pub version: Option<String>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A snapshot; the file is not in its place yet.
+    Memory(Bytes),
+    Store {
+        location: Location,
+        key: Path,
+        e_tag: Option<String>,
+    },
+}
+
+impl Location {
+    /// Looks for a file, of this backup or restore and no other of its name.
+    ///
+    /// Errors: [`StoreError::Config`] for a target that is none, and those of reading.
+    pub async fn look_up(
+        &self,
+        target: &DownloadTarget,
+        of: FileIdentity<'_>,
+    ) -> Result<LookupResult, StoreError> {
+        let key = self.layout().target(target)?;
+        let snapshot = match FileOwner::of(&target.kind) {
+            Some(FileOwner::Backup) => match self.find_backup(&target.name, of.uid).await? {
+                Found::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
+                Found::Stored(_) => return Ok(LookupResult::OfAnother),
+                Found::Waiting(waiting) => waiting.file(&key)?.map(|(_, bytes)| bytes),
+                Found::Decided(decided) => decided.file(&key),
+                Found::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
+            },
+            Some(FileOwner::Restore) => match self.find_restore(&target.name, of.uid).await? {
+                Some(waiting) => {
+                    waiting.file(&self.layout().restore(&target.name)?, &key)?.map(|(_, bytes)| bytes)
+                }
+                None if of.ended => return self.stored(key).await,
+                None => return self.look_up_log_snapshot(FileOwner::Restore, target, of).await,
+            },
+            None => None,
+        };
+        Ok(snapshot.map_or(LookupResult::Nothing, |bytes| LookupResult::Found(StoredFile::in_memory(bytes))))
+    }
+
+    /// While items are worked on, there is a log at most.
+    async fn look_up_log_snapshot(
+        &self,
+        owner: FileOwner,
+        target: &DownloadTarget,
+        of: FileIdentity<'_>,
+    ) -> Result<LookupResult, StoreError> {
+        if !is_log(&target.kind) {
+            return Ok(LookupResult::Nothing);
+        }
+        match self.log_snapshot(owner, &target.name, of.uid).await? {
+            Some(key) => self.stored(key).await,
+            None => Ok(LookupResult::Nothing),
+        }
+    }
+
+    async fn stored(&self, key: Path) -> Result<LookupResult, StoreError> {
+        let Some(there) = self.look_at(&key).await? else { return Ok(LookupResult::Nothing) };
+        let e_tag = there.e_tag;
+        let version = e_tag.as_ref().map(|tag| short_sha256(tag.as_bytes(), 12));
+        let place = Place::Store { location: self.clone(), key, e_tag };
+        Ok(LookupResult::Found(StoredFile { place, size: there.size, version }))
+    }
+}
+
+/// Whether what is stored is this backup.
+fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
+    let began = stored.status.start_timestamp.as_ref().map(|time| time.0.as_second());
+    stored.metadata.uid.as_deref().is_some_and(|uid| !uid.is_empty() && uid == of.uid)
+        || began.is_some() && began == of.started.map(Timestamp::as_second)
+}
+
+impl StoredFile {
+    /// A file of these bytes.
+    pub fn in_memory(bytes: Bytes) -> Self {
+        Self {
+            size: Some(bytes.len() as u64),
+            version: Some(short_sha256(&bytes, 12)),
+            place: Place::Memory(bytes),
+        }
+    }
+
+    /// Its bytes, or those in a range, which must lie in it; as the reader takes them.
+    ///
+    /// Errors: those of reading, also for a file that has changed since it was looked at.
+    pub async fn read(
+        self,
+        range: Option<Range<u64>>,
+    ) -> Result<BoxStream<'static, Result<Bytes, StoreError>>, StoreError> {
+        let (location, key, e_tag) = match self.place {
+            Place::Memory(bytes) => {
+                let len = bytes.len();
+                let at = |place: u64| usize::try_from(place).map_or(len, |place| place.min(len));
+                let part = range.map_or(bytes.clone(), |range| bytes.slice(at(range.start)..at(range.end)));
+                return Ok(stream::iter([Ok(part)]).boxed());
+            }
+            Place::Store { location, key, e_tag } => (location, key, e_tag),
+        };
+        let options =
+            GetOptions { range: range.map(GetRange::Bounded), if_match: e_tag, ..GetOptions::default() };
+        let object = location.store().get_opts(&key, options).await;
+        let object = object.map_err(|error| location.failed("read", &key, &error))?;
+        Ok(object.into_stream().map_err(move |error| location.failed("read", &key, &error)).boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::download_request::DownloadTargetKind as Kind;
+
+    use super::*;
+    use crate::testing::{folder, memory, put};
+
+    fn target(kind: Kind) -> DownloadTarget {
+        DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() }
+    }
+
+    async fn bytes(file: StoredFile, range: Option<Range<u64>>) -> Vec<u8> {
+        let pieces: Vec<Bytes> = file.read(range).await.unwrap().try_collect().await.unwrap();
+        pieces.concat()
+    }
+
+    async fn store(location: &Location, uid: &str, started: &str) {
+        let metadata = format!(
+            r#"{{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{{"name":"b","uid":"{uid}"}},"status":{{"startTimestamp":"{started}"}}}}"#
+        );
+        put(location, "p/backups/b/velero-backup.json", metadata.as_bytes()).await;
+        put(location, "p/backups/b/b-logs.gz", b"0123456789").await;
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_backup_of_the_name_is_not_given() {
+        let location = memory("p");
+        let began: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let of = |uid, started| FileIdentity { uid, started, ended: true };
+        let log = target(Kind::BackupLog);
+        assert!(matches!(location.look_up(&log, of("u", None)).await.unwrap(), LookupResult::Nothing));
+        store(&location, "u", "2026-01-01T00:00:00Z").await;
+        for (uid, started, ours) in [
+            ("u", None, true),
+            ("v", Some(began), true),
+            ("v", Some(began + jiff::SignedDuration::from_secs(1)), false),
+            ("v", None, false),
+            ("", None, false),
+        ] {
+            match location.look_up(&log, of(uid, started)).await.unwrap() {
+                LookupResult::Found(file) => {
+                    assert!(ours, "{uid} {started:?}");
+                    assert_eq!(bytes(file, None).await, b"0123456789");
+                }
+                LookupResult::OfAnother => assert!(!ours, "{uid} {started:?}"),
+                LookupResult::Nothing => panic!("{uid} {started:?}: nothing"),
+            }
+        }
+        let contents = location.look_up(&target(Kind::BackupContents), of("u", None)).await.unwrap();
+        assert!(matches!(contents, LookupResult::Nothing));
+    }
+
+    #[tokio::test]
+    async fn files_of_a_restore_are_given_when_its_end_is_published() {
+        let location = memory("p");
+        put(&location, "p/restores/b/restore-b-logs.gz", b"of an earlier one").await;
+        for ended in [true, false] {
+            let of = FileIdentity { uid: "u", started: None, ended };
+            let sought = location.look_up(&target(Kind::RestoreLog), of).await.unwrap();
+            assert_eq!(matches!(sought, LookupResult::Found(_)), ended);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_is_a_part_in_memory_and_in_a_store() {
+        let (_folder, location) = folder("p");
+        store(&location, "u", "2026-01-01T00:00:00Z").await;
+        let found = async || match location
+            .look_up(&target(Kind::BackupLog), FileIdentity { uid: "u", started: None, ended: true })
+            .await
+            .unwrap()
+        {
+            LookupResult::Found(file) => file,
+            other => panic!("{other:?}"),
+        };
+        let whole = StoredFile::in_memory(Bytes::from_static(b"0123456789"));
+        assert_eq!((whole.size, found().await.size), (Some(10), Some(10)));
+        assert!(found().await.version.is_some() && found().await.version == found().await.version);
+        for (range, expected) in [(None, "0123456789"), (Some(3..10), "3456789"), (Some(0..1), "0")] {
+            let file = StoredFile::in_memory(Bytes::from_static(b"0123456789"));
+            assert_eq!(bytes(file, range.clone()).await, expected.as_bytes());
+            assert_eq!(bytes(found().await, range).await, expected.as_bytes());
+        }
+        let before = found().await;
+        put(&location, "p/backups/b/b-logs.gz", b"other bytes").await;
+        assert!(before.read(None).await.is_err(), "a file that has changed was read as the same");
+    }
+}

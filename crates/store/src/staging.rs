@@ -1,0 +1,217 @@
+//! Bytes that are in the store, or in hand, before they are visible under their final key.
+
+use backup_core::digest::hex;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::{GetResult, path::Path};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Location, StoreError,
+    error::{brief, is_lost_upload, is_taken},
+};
+
+/// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
+pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
+
+/// A part of an upload that is not completed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// What the store calls it (an ETag on S3, the id of a block on Azure).
+    pub id: String,
+    /// SHA-256 of its bytes, in hex.
+    pub sha256: String,
+}
+
+/// An upload that is not completed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Uploaded {
+    /// What the store calls it.
+    pub upload: String,
+    /// In order; all of [`PART_SIZE`] but the last.
+    pub parts: Vec<Part>,
+    /// Size of all of them (bytes).
+    pub bytes: u64,
+}
+
+/// An object that is decided and not yet visible.
+#[derive(Clone, Debug)]
+pub(crate) enum Staged {
+    /// It is small, and its bytes are at hand.
+    Inline(Bytes),
+    /// Its bytes are in the store.
+    Upload(Uploaded),
+}
+
+/// What an object consists of.
+struct Digests {
+    /// Of its pieces of [`PART_SIZE`].
+    pieces: Vec<String>,
+    /// In bytes.
+    size: u64,
+}
+
+impl Staged {
+    /// Its size (bytes).
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Upload(parts) => parts.bytes,
+        }
+    }
+
+    /// Digests of its pieces of [`PART_SIZE`].
+    pub fn digests(&self) -> Vec<String> {
+        match self {
+            Self::Inline(bytes) => bytes.chunks(PART_SIZE).map(sha256).collect(),
+            Self::Upload(parts) => parts.parts.iter().map(|part| part.sha256.clone()).collect(),
+        }
+    }
+}
+
+/// SHA-256 in hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(Sha256::digest(bytes).as_slice())
+}
+
+impl Location {
+    /// Makes staged bytes the object of a key, create-only. Safe to repeat, by any process: bytes that are there already
+    /// are compared with those that were staged.
+    ///
+    /// Errors: [`StoreError::Exists`] for any other bytes, which are left alone; [`StoreError::Lost`] if the store does
+    /// not have the staged bytes any more and the key is not there.
+    pub(crate) async fn publish(&self, key: &Path, staged: &Staged) -> Result<(), StoreError> {
+        match staged {
+            Staged::Inline(bytes) => self.put_new(key, bytes.clone()).await,
+            Staged::Upload(parts) => self.complete(key, staged, parts).await,
+        }
+    }
+
+    async fn complete(&self, key: &Path, staged: &Staged, parts: &Uploaded) -> Result<(), StoreError> {
+        // The condition of the completion is not known to every store, so we look first.
+        if self.holds(key, staged).await? {
+            return Ok(());
+        }
+        let Err(error) = self.complete_upload(key, parts).await else { return Ok(()) };
+        // The answer may be lost though the object is there; or another replica was faster.
+        if self.holds(key, staged).await? {
+            return Ok(());
+        }
+        if is_lost_upload(&error) {
+            return Err(StoreError::Lost {
+                url: self.url_of(key),
+                detail: format!(
+                    "its parts were uploaded and are not in the store any more ({}); a lifecycle rule or a person may \
+                     have removed them",
+                    brief(&error)
+                ),
+            });
+        }
+        Err(if is_taken(&error) { self.says_it_exists(key) } else { self.failed("write", key, &error) })
+    }
+
+    /// Whether the key holds these very bytes, and not only the beginning of them. Errors: [`StoreError::Exists`] if it
+    /// holds others.
+    pub(crate) async fn holds(&self, key: &Path, staged: &Staged) -> Result<bool, StoreError> {
+        let Some(there) = self.look_at(key).await? else { return Ok(false) };
+        let foreign = |size: u64| {
+            let detail = format!(
+                "it holds {size} bytes that are not those being written ({} bytes); it is left alone. Choose another \
+                 name, or remove it",
+                staged.bytes()
+            );
+            self.exists(key, detail)
+        };
+        if let Some(size) = there.size.filter(|size| *size != staged.bytes()) {
+            return Err(foreign(size));
+        }
+        let Some(object) = self.get(key).await? else { return Ok(false) };
+        let found = self.digests_of(key, object).await?;
+        if found.pieces == staged.digests() {
+            return Ok(true);
+        }
+        if self.is_partial_write(key, &found, staged).await? {
+            tracing::warn!(%key, size = found.size, "a write was broken off in the middle; it is written again");
+            return Ok(false);
+        }
+        Err(foreign(found.size))
+    }
+
+    /// Holds one piece of the network at a time.
+    async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Digests, StoreError> {
+        let (mut pieces, mut hash, mut filled, mut size) = (Vec::new(), Sha256::new(), 0, 0);
+        let mut stream = object.into_stream();
+        while let Some(chunk) = stream.next().await {
+            let mut chunk = chunk.map_err(|error| self.failed("read", key, &error))?;
+            while !chunk.is_empty() {
+                let piece = chunk.split_to(chunk.len().min(PART_SIZE - filled));
+                hash.update(&piece);
+                filled += piece.len();
+                size += piece.len() as u64;
+                if filled == PART_SIZE {
+                    pieces.push(hex(hash.finalize_reset().as_slice()));
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            pieces.push(hex(hash.finalize().as_slice()));
+        }
+        Ok(Digests { pieces, size })
+    }
+
+    /// Whether an object is what a write left that was broken off in the middle: the first bytes of what is staged.
+    ///
+    /// Other stores make an object visible as a whole or not at all, but a plugin may write into a file, say, and be ended.
+    /// No other program writes the first bytes of what is decided, so the object is ours, and is written again.
+    async fn is_partial_write(
+        &self,
+        key: &Path,
+        found: &Digests,
+        staged: &Staged,
+    ) -> Result<bool, StoreError> {
+        if self.plugin().is_none() || found.size >= staged.bytes() {
+            return Ok(false);
+        }
+        let rest = usize::try_from(found.size % PART_SIZE as u64).unwrap_or_default();
+        let whole = found.pieces.len() - usize::from(rest > 0);
+        if found.pieces.get(..whole) != staged.digests().get(..whole) {
+            return Ok(false);
+        }
+        match found.pieces.get(whole) {
+            Some(digest) => Ok(self.digest_of_first(key, staged, whole, rest).await? == *digest),
+            None => Ok(true),
+        }
+    }
+
+    /// Digest of the first bytes of a piece of what is staged.
+    async fn digest_of_first(
+        &self,
+        key: &Path,
+        staged: &Staged,
+        piece: usize,
+        mut bytes: usize,
+    ) -> Result<String, StoreError> {
+        let (parts, plugin) = match (staged, self.plugin()) {
+            (Staged::Upload(parts), Some(plugin)) => (parts, plugin),
+            (Staged::Inline(all), _) => {
+                let from = piece * PART_SIZE;
+                return Ok(sha256(all.get(from..from + bytes).unwrap_or_default()));
+            }
+            (Staged::Upload(_), None) => return Ok(String::new()),
+        };
+        let Some(part) = parts.parts.get(piece) else { return Ok(String::new()) };
+        let failed = |error: object_store::Error| self.failed("read the parts of", key, &error);
+        let mut body = plugin.part(key, &parts.upload, &part.id).map_err(failed)?;
+        let mut hash = Sha256::new();
+        while bytes > 0
+            && let Some(chunk) = body.try_next().await.map_err(|fault| failed(fault.into()))?
+        {
+            let used = chunk.len().min(bytes);
+            hash.update(&chunk[..used]);
+            bytes -= used;
+        }
+        Ok(hex(hash.finalize().as_slice()))
+    }
+}

@@ -1,0 +1,185 @@
+//! Paths inside the tarball.
+
+use crate::StoreError;
+
+/// First entry of a tarball.
+pub(super) const VERSION: &str = "metadata/version";
+/// Stands behind the version in a path, if that is the group's preferred one.
+const PREFERRED: &str = "-preferredversion";
+
+/// Names an item, and says where it goes in the tarball.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemPath<'a> {
+    /// `pods`, `deployments.apps`.
+    pub group_resource: &'a str,
+    /// Version of the API that the item was read with: `v1`.
+    pub version: &'a str,
+    /// Whether that is the group's preferred version. Others have no unversioned path, and are not restored by default.
+    pub preferred: bool,
+    /// Namespace; none for cluster-scoped items.
+    pub namespace: Option<&'a str>,
+    /// Name of the item.
+    pub name: &'a str,
+}
+
+impl ItemPath<'_> {
+    /// The paths to write, in this order. Errors: a part that would leave its folder.
+    pub(super) fn paths(&self) -> Result<Vec<String>, StoreError> {
+        let tail = match self.namespace {
+            Some(namespace) => format!("namespaces/{namespace}/{}.json", self.name),
+            None => format!("cluster/{}.json", self.name),
+        };
+        let (resource, version) = (self.group_resource, self.version);
+        for part in [resource, version, self.namespace.unwrap_or("-"), self.name] {
+            if !is_part(part) {
+                return Err(StoreError::Item {
+                    path: format!("resources/{resource}/{tail}"),
+                    detail: format!("{part:?} cannot be part of a path"),
+                });
+            }
+        }
+        Ok(if self.preferred {
+            vec![
+                format!("resources/{resource}/{tail}"),
+                format!("resources/{resource}/{version}{PREFERRED}/{tail}"),
+            ]
+        } else {
+            vec![format!("resources/{resource}/{version}/{tail}")]
+        })
+    }
+}
+
+fn is_part(part: &str) -> bool {
+    !part.is_empty() && part != "." && part != ".." && !part.contains(['/', '\0'])
+}
+
+/// What an entry of a tarball is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// An item at its unversioned path.
+    Item {
+        /// `pods`, `deployments.apps`.
+        group_resource: &'a str,
+        /// Its namespace; none if it is cluster-scoped.
+        namespace: Option<&'a str>,
+        /// Its name.
+        name: &'a str,
+    },
+    /// An item at a path with the version that it was read with.
+    Versioned {
+        /// Whether the path says that this is the group's preferred version.
+        preferred: bool,
+        /// Its namespace; none if it is cluster-scoped.
+        namespace: Option<&'a str>,
+        /// Its name.
+        name: &'a str,
+    },
+    /// The version of the layout.
+    Version,
+    /// A file that this program does not know.
+    Other,
+}
+
+/// Reads a path. Errors: why the path must not be followed.
+pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
+    let path = std::str::from_utf8(path).map_err(|_| "its path is not UTF-8")?;
+    if path.starts_with('/') {
+        return Err("its path is absolute");
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.contains(&"..") {
+        return Err("its path leaves the archive");
+    }
+    Ok(match parts[..] {
+        ["metadata", "version"] => Entry::Version,
+        ["resources", group_resource, "cluster", file] => item(group_resource, None, None, file),
+        ["resources", group_resource, "namespaces", namespace, file] => {
+            item(group_resource, None, Some(namespace), file)
+        }
+        ["resources", group_resource, version, "cluster", file] => {
+            item(group_resource, Some(version), None, file)
+        }
+        ["resources", group_resource, version, "namespaces", namespace, file] => {
+            item(group_resource, Some(version), Some(namespace), file)
+        }
+        _ => Entry::Other,
+    })
+}
+
+fn item<'a>(
+    group_resource: &'a str,
+    version: Option<&str>,
+    namespace: Option<&'a str>,
+    file: &'a str,
+) -> Entry<'a> {
+    let Some(name) = file.strip_suffix(".json").filter(|name| !name.is_empty()) else { return Entry::Other };
+    match version {
+        None => Entry::Item { group_resource, namespace, name },
+        Some(version) => Entry::Versioned { preferred: version.ends_with(PREFERRED), namespace, name },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path<'a>(group_resource: &'a str, namespace: Option<&'a str>, name: &'a str) -> ItemPath<'a> {
+        ItemPath { group_resource, version: "v1", preferred: true, namespace, name }
+    }
+
+    #[test]
+    fn an_item_of_the_preferred_version_has_two_paths_the_plain_one_first() {
+        assert_eq!(
+            path("pods", Some("ns"), "p").paths().unwrap(),
+            [
+                "resources/pods/namespaces/ns/p.json",
+                "resources/pods/v1-preferredversion/namespaces/ns/p.json"
+            ]
+        );
+        assert_eq!(
+            path("clusterroles.rbac.authorization.k8s.io", None, "system:node").paths().unwrap(),
+            [
+                "resources/clusterroles.rbac.authorization.k8s.io/cluster/system:node.json",
+                "resources/clusterroles.rbac.authorization.k8s.io/v1-preferredversion/cluster/system:node.json"
+            ]
+        );
+        let other = ItemPath { preferred: false, version: "v1beta1", ..path("jobs.batch", Some("a"), "b") };
+        assert_eq!(other.paths().unwrap(), ["resources/jobs.batch/v1beta1/namespaces/a/b.json"]);
+    }
+
+    #[test]
+    fn a_part_that_would_leave_its_folder_is_refused() {
+        for bad in ["", ".", "..", "a/b", "../x", "a\0"] {
+            for item in [path(bad, None, "n"), path("pods", Some(bad), "n"), path("pods", None, bad)] {
+                assert!(item.paths().unwrap_err().is_item());
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_says_which_item_it_holds_and_in_which_version() {
+        let item = |group_resource, namespace, name| Ok(Entry::Item { group_resource, namespace, name });
+        let versioned = |preferred, namespace| Ok(Entry::Versioned { preferred, namespace, name: "p" });
+        let table = [
+            ("metadata/version", Ok(Entry::Version)),
+            ("resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
+            ("./resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
+            ("resources/nodes/cluster/n.json.json", item("nodes", None, "n.json")),
+            ("resources/pods/v1-preferredversion/namespaces/a/p.json", versioned(true, Some("a"))),
+            ("resources/pods/v1/namespaces/a/p.json", versioned(false, Some("a"))),
+            ("resources/pods/v1/cluster/p.json", versioned(false, None)),
+            ("resources/pods/v1/cluster/p", Ok(Entry::Other)),
+            ("resources/pods/cluster/.json", Ok(Entry::Other)),
+            ("resources/pods/cluster/p.yaml", Ok(Entry::Other)),
+            ("something/else", Ok(Entry::Other)),
+            ("", Ok(Entry::Other)),
+            ("/resources/pods/cluster/p.json", Err("its path is absolute")),
+            ("resources/../../etc/passwd", Err("its path leaves the archive")),
+            ("resources/pods/namespaces/../p.json", Err("its path leaves the archive")),
+        ];
+        for (path, expected) in table {
+            assert_eq!(parse(path.as_bytes()), expected, "{path}");
+        }
+        assert!(parse(b"resources/\xff").is_err());
+    }
+}

@@ -1,0 +1,255 @@
+//! Items in, a tarball in the store out: tar → chunks → gzip members → parts.
+//!
+//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory stays flat. All cores
+//! compress: each chunk becomes a member of its own, and members leave in the order of their chunks.
+
+use std::{
+    collections::VecDeque,
+    io,
+    num::NonZero,
+    thread,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use tar::{Builder, EntryType, Header};
+use tokio::task::JoinHandle;
+
+use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, paths::VERSION};
+use crate::{
+    StoreError, gzip,
+    staging::{Staged, Uploaded},
+    upload::Upload,
+};
+
+/// Size of the chunks that are compressed on their own (bytes).
+const CHUNK: usize = 1024 * 1024;
+
+/// Two zero blocks.
+const END: u64 = 1024;
+
+/// The time that tar tools show, in seconds since 1970; nothing decides by it.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A tarball being written.
+pub(crate) struct Writer {
+    tar: Builder<Vec<u8>>,
+    chunk: Vec<u8>,
+    compressor: Compressor,
+    upload: Upload,
+    mtime: u64,
+    total: u64,
+    /// Why nothing can be written any more. Set while a write is under way, so that one whose future was dropped half way
+    /// (a time-out around the call) is noticed: some of its bytes are in, some are not.
+    broken: Option<StoreError>,
+}
+
+impl Writer {
+    /// `mtime` is shown by tar tools, in seconds since 1970.
+    pub(crate) fn new(upload: Upload, mtime: u64) -> Result<Self, StoreError> {
+        let mut writer = Self::resume(upload, mtime, 0);
+        writer.entry(VERSION, format!("{FORMAT_VERSION}\n").as_bytes())?;
+        Ok(writer)
+    }
+
+    /// Continues an archive that was paused when it had `total` bytes, not compressed.
+    pub(crate) fn resume(upload: Upload, mtime: u64, total: u64) -> Self {
+        Self {
+            tar: Builder::new(Vec::new()),
+            chunk: Vec::with_capacity(CHUNK),
+            compressor: Compressor::new(),
+            upload,
+            mtime,
+            total,
+            broken: None,
+        }
+    }
+
+    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive as it was; any
+    /// other one ends it.
+    pub(crate) async fn item(&mut self, item: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let paths = item.paths()?;
+        self.fits(&paths, json.len() as u64)?;
+        self.broken = Some(StoreError::Io {
+            action: "write the tarball".to_owned(),
+            detail: "an earlier write was interrupted; the backup must be begun again".to_owned(),
+        });
+        let result = self.write(&paths, json).await;
+        self.broken = result.as_ref().err().cloned();
+        if self.broken.is_some() {
+            self.upload.abort().await;
+        }
+        result
+    }
+
+    /// Ends the archive; nothing of it is visible yet.
+    pub(crate) async fn finish(mut self) -> Result<Staged, StoreError> {
+        self.whole()?;
+        let result = self.end().await;
+        if result.is_err() {
+            self.upload.abort().await;
+        }
+        result
+    }
+
+    /// Stops between two items, to be continued by [`Self::resume`]: what is uploaded, the rest, and the archive's size so
+    /// far, not compressed.
+    pub(crate) async fn pause(mut self) -> Result<(Option<Uploaded>, Bytes, u64), StoreError> {
+        self.whole()?;
+        let result = match self.flush().await {
+            Ok(()) => self.upload.pause().await,
+            Err(error) => Err(error),
+        };
+        if result.is_err() {
+            self.upload.abort().await;
+        }
+        result.map(|(parts, tail)| (parts, tail, self.total))
+    }
+
+    pub(crate) async fn abort(mut self) {
+        self.upload.abort().await;
+    }
+
+    fn fits(&self, paths: &[String], size: u64) -> Result<(), StoreError> {
+        let refuse = |detail: String| {
+            Err(StoreError::Item { path: paths.first().cloned().unwrap_or_default(), detail })
+        };
+        if size > MAX_ITEM {
+            return refuse(format!(
+                "it has {size} bytes, at most {MAX_ITEM} are expected of a Kubernetes object"
+            ));
+        }
+        // Header, long name and padding take less than 4 KiB an entry.
+        if self.total + paths.len() as u64 * (size + 4096) + END > MAX_TOTAL {
+            return refuse(format!(
+                "the tarball would unpack to more than {MAX_TOTAL} bytes, which no reader accepts; split the backup"
+            ));
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, paths: &[String], json: &[u8]) -> Result<(), StoreError> {
+        // Parts fail in the background; reported now, not when the next part is full.
+        self.upload.failed_part()?;
+        for path in paths {
+            self.entry(path, json)?;
+            self.cut(false).await?;
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self) -> Result<(), StoreError> {
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    async fn end(&mut self) -> Result<Staged, StoreError> {
+        self.tar.finish().map_err(|error| StoreError::io("write the tarball", &error))?;
+        self.flush().await?;
+        self.upload.finish().await
+    }
+
+    /// Everything so far to the upload.
+    async fn flush(&mut self) -> Result<(), StoreError> {
+        self.cut(true).await?;
+        while let Some(member) = self.compressor.next().await {
+            self.upload.write(member?).await?;
+        }
+        Ok(())
+    }
+
+    /// One entry into the tar buffer.
+    fn entry(&mut self, path: &str, data: &[u8]) -> Result<(), StoreError> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o755);
+        header.set_mtime(self.mtime);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(data.len() as u64);
+        self.tar
+            .append_data(&mut header, path, data)
+            .map_err(|error| StoreError::io(&format!("write {path} into the tarball"), &error))
+    }
+
+    /// Cuts full chunks off the tar buffer and hands them on; with `all`, the rest as well.
+    async fn cut(&mut self, all: bool) -> Result<(), StoreError> {
+        let mut bytes = std::mem::take(self.tar.get_mut());
+        self.total += bytes.len() as u64;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.len().min(CHUNK - self.chunk.len()));
+            self.chunk.extend_from_slice(piece);
+            rest = after;
+            if self.chunk.len() == CHUNK {
+                self.send_chunk().await?;
+            }
+        }
+        if all && !self.chunk.is_empty() {
+            self.send_chunk().await?;
+        }
+        if bytes.capacity() <= CHUNK {
+            bytes.clear();
+            *self.tar.get_mut() = bytes; // keeps the buffer, unless an odd item made it large
+        }
+        Ok(())
+    }
+
+    async fn send_chunk(&mut self) -> Result<(), StoreError> {
+        while self.compressor.is_full() {
+            if let Some(member) = self.compressor.next().await {
+                let member: Bytes = member?;
+                self.upload.write(member).await?;
+            }
+        }
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+        self.compressor.push(chunk);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("total", &self.total)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Chunks being compressed on the blocking pool, oldest first; as many as there are cores.
+#[derive(Debug)]
+struct Compressor {
+    running: VecDeque<JoinHandle<io::Result<Vec<u8>>>>,
+    limit: usize,
+}
+
+impl Compressor {
+    fn new() -> Self {
+        Self { running: VecDeque::new(), limit: thread::available_parallelism().map_or(1, NonZero::get) }
+    }
+
+    /// Whether the oldest chunk must be taken out before another one is put in.
+    fn is_full(&self) -> bool {
+        self.running.len() >= self.limit
+    }
+
+    /// Starts to compress a chunk.
+    fn push(&mut self, chunk: Vec<u8>) {
+        self.running.push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
+    }
+
+    /// Waits for the oldest chunk; none if there are no chunks.
+    async fn next(&mut self) -> Option<Result<Bytes, StoreError>> {
+        let oldest = self.running.pop_front()?;
+        Some(match oldest.await {
+            Ok(Ok(member)) => Ok(Bytes::from(member)),
+            Ok(Err(error)) => Err(StoreError::io("compress", &error)),
+            Err(error) => Err(StoreError::io("compress", &error)),
+        })
+    }
+}

@@ -1,0 +1,386 @@
+//! Stores for tests: in memory, in a folder, and one that records and fails.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use http::{StatusCode, Uri};
+use object_store::{
+    ClientOptions, CopyOptions, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder},
+    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
+    memory::InMemory,
+    multipart::{MultipartStore, PartId},
+    path::Path,
+};
+
+use crate::{
+    BackupFiles, BackupWriter, Collected, ItemPath, Location, LogFile, ResourceList, RestoreFiles, Results,
+    StoreError,
+    location::{Connector, HttpFailure},
+};
+
+/// A connection over which every request gets the same answer, or none without a status.
+#[derive(Clone, Debug)]
+pub(crate) struct CannedAnswer {
+    pub(crate) status: Option<u16>,
+    pub(crate) body: &'static str,
+}
+
+impl CannedAnswer {
+    /// The errors of a client of S3 that gets this answer: as it lists, reads and creates.
+    pub(crate) async fn errors(self) -> [object_store::Error; 3] {
+        let (s3, key) = (self.s3(), Path::from("k"));
+        [
+            s3.list_with_delimiter(None).await.unwrap_err(),
+            s3.get(&key).await.unwrap_err(),
+            s3.put_opts(&key, "x".into(), PutMode::Create.into()).await.unwrap_err(),
+        ]
+    }
+
+    /// The error of a client of S3 that gets this answer as it deletes.
+    pub(crate) async fn delete_error(self) -> object_store::Error {
+        let key = stream::once(async { Ok(Path::from("k")) }).boxed();
+        self.s3().delete_stream(key).next().await.unwrap().unwrap_err()
+    }
+
+    fn s3(self) -> AmazonS3 {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        AmazonS3Builder::new()
+            .with_http_connector(Connector(self))
+            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_endpoint("http://minio:9000")
+            .with_allow_http(true)
+            .with_region("r")
+            .with_bucket_name("b")
+            .with_access_key_id("AKIA")
+            .with_secret_access_key("TOPSECRET")
+            .build()
+            .unwrap()
+    }
+}
+
+impl HttpConnector for CannedAnswer {
+    fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for CannedAnswer {
+    async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let refused = || HttpError::new(HttpErrorKind::Connect, io::Error::other("Connection refused"));
+        let status = self.status.ok_or_else(refused)?;
+        let answer = http::Response::builder().status(status).body(self.body.to_owned().into());
+        Ok(answer.unwrap())
+    }
+}
+
+/// An empty store in memory.
+pub(crate) fn memory(prefix: &str) -> Location {
+    Location::from_store(Arc::new(InMemory::new()), prefix, "s3://bucket")
+}
+
+/// An empty store in the folder `store` of a temporary folder, opened as a user would.
+pub(crate) fn folder(prefix: &str) -> (tempfile::TempDir, Location) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spec = spec("local", dir.path().join("store").to_str().unwrap(), &[]);
+    spec.object_storage.prefix = Some(prefix.to_owned());
+    let bsl = BackupStorageLocation::new("default", spec);
+    let location = Location::open(&bsl, None, None).unwrap();
+    (dir, location)
+}
+
+/// The spec of a location with these settings.
+pub(crate) fn spec(provider: &str, bucket: &str, config: &[(&str, &str)]) -> BackupStorageLocationSpec {
+    let mut spec = BackupStorageLocationSpec { provider: provider.to_owned(), ..Default::default() };
+    bucket.clone_into(&mut spec.object_storage.bucket);
+    spec.config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    spec
+}
+
+/// A bucket, settings, a secret, and the field that the error about one of them begins with.
+pub(crate) type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+
+/// Opens a location with each: what is wrong is named, and no secret is shown.
+pub(crate) fn assert_refused(provider: &str, table: &[Refused<'_>]) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    for (bucket, config, secret, field) in table {
+        let bsl = BackupStorageLocation::new("default", spec(provider, bucket, config));
+        let error = Location::open(&bsl, Some(secret.as_bytes()), None).unwrap_err();
+        assert_eq!(error.category(), "config");
+        let text = error.to_string();
+        assert!(text.starts_with(field), "{text}");
+        assert!(!text.contains("TOPSECRET") && !text.contains("TOP SECRET"), "{text}");
+    }
+}
+
+/// Writes an object behind the location's back.
+pub(crate) async fn put(location: &Location, key: &str, bytes: &[u8]) {
+    location.store().put(&Path::parse(key).unwrap(), bytes.to_vec().into()).await.unwrap();
+}
+
+/// An object, if it is there.
+pub(crate) async fn get(location: &Location, key: &str) -> Option<Vec<u8>> {
+    let object = location.store().get(&Path::parse(key).unwrap()).await.ok()?;
+    Some(object.bytes().await.unwrap().to_vec())
+}
+
+/// All keys.
+pub(crate) async fn keys(location: &Location) -> Vec<String> {
+    location.list(&Path::default()).await.unwrap().iter().map(ToString::to_string).collect()
+}
+
+/// An item at `pods` in namespace `ns`.
+pub(crate) fn pod(name: &str) -> ItemPath<'_> {
+    ItemPath { group_resource: "pods", version: "v1", preferred: true, namespace: Some("ns"), name }
+}
+
+/// Backup `b`.
+pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some(uid.to_owned());
+    backup.status.phase = Some(phase);
+    backup
+}
+
+pub(crate) fn backup_files() -> BackupFiles {
+    BackupFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        volume_info: vec![],
+        item_operations: vec![],
+        volume_snapshots: vec![],
+        pod_volume_backups: vec![],
+    }
+}
+
+pub(crate) fn restore_files() -> RestoreFiles {
+    RestoreFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        item_operations: vec![],
+        volume_info: vec![],
+    }
+}
+
+/// Items of [`noise`] that make contents of more than one part.
+pub(crate) const NOISE: u32 = 2;
+
+/// Data that does not compress, 4 MiB.
+pub(crate) fn noise() -> &'static [u8] {
+    static DATA: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+        let mut state = 1_u64;
+        (0..4 << 20)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state.to_le_bytes()[4]
+            })
+            .collect()
+    });
+    &DATA
+}
+
+pub(crate) async fn add_noise(writer: &mut BackupWriter, items: u32) -> Result<(), StoreError> {
+    for n in 0..items {
+        writer.item(&pod(&format!("p{n}")), noise()).await?;
+    }
+    Ok(())
+}
+
+/// Backup `b`, with contents of several parts, or of less than one.
+pub(crate) async fn collected(location: &Location, uid: &str, large: bool) -> Result<Collected, StoreError> {
+    let mut writer = location.open_backup("b", uid).await?;
+    add_noise(&mut writer, if large { NOISE } else { 0 }).await?;
+    writer.item(&pod("one"), br#"{"kind":"Pod"}"#).await?;
+    writer.finish().await
+}
+
+/// What a store does instead of an operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// Nothing, and answers with a passing error.
+    Fail,
+    /// The operation, but the answer is lost.
+    LoseAnswer,
+    /// Nothing, and says that it does not know how (conditional writes on some S3 servers).
+    Unsupported,
+}
+
+/// Records operations, and fails those that a test asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) store: Arc<InMemory>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    operations: Vec<String>,
+    faults: Vec<(String, Fault)>,
+    uploads: Vec<MultipartId>,
+}
+
+impl Recorder {
+    pub(crate) fn location(&self, prefix: &str) -> Location {
+        Location::from_store(Arc::new(self.clone()), prefix, "s3://bucket")
+    }
+
+    /// `create <key>`, `begin <key>`, `part <key>`, `complete <key>`, `abort <key>`, `delete <key>`, … so far.
+    pub(crate) fn operations(&self) -> Vec<String> {
+        self.state.lock().unwrap().operations.clone()
+    }
+
+    /// Uploads that are neither completed nor aborted.
+    pub(crate) fn uploads(&self) -> Vec<MultipartId> {
+        self.state.lock().unwrap().uploads.clone()
+    }
+
+    /// What a lifecycle rule does.
+    pub(crate) async fn expire_uploads(&self) {
+        for id in self.uploads() {
+            self.store.abort_multipart(&Path::default(), &id).await.unwrap();
+        }
+        self.state.lock().unwrap().uploads.clear();
+    }
+
+    /// The next operation with this text gets a fault.
+    pub(crate) fn fault(&self, operation: &str, fault: Fault) {
+        self.state.lock().unwrap().faults.push((operation.to_owned(), fault));
+    }
+
+    fn record(&self, operation: &str, key: &Path) -> Option<Fault> {
+        let mut state = self.state.lock().unwrap();
+        let text = format!("{operation} {key}");
+        let fault = state.faults.iter().position(|(wanted, _)| *wanted == text);
+        let fault = fault.map(|at| state.faults.remove(at).1);
+        state.operations.push(text);
+        fault
+    }
+}
+
+fn lost() -> object_store::Error {
+    object_store::Error::Generic { store: "test", source: "connection reset".into() }
+}
+
+impl fmt::Display for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recorder")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Recorder {
+    async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let operation = if opts.mode == PutMode::Create { "create" } else { "overwrite" };
+        match self.record(operation, key) {
+            Some(Fault::Fail) => Err(lost()),
+            Some(Fault::Unsupported) => {
+                let uri = Uri::from_static("http://test");
+                let source = HttpFailure::answered(&uri, StatusCode::NOT_IMPLEMENTED, "").into();
+                Err(object_store::Error::Generic { store: "test", source })
+            }
+            Some(Fault::LoseAnswer) => self.store.put_opts(key, payload, opts).await.and(Err(lost())),
+            None => self.store.put_opts(key, payload, opts).await,
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        key: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(key, opts).await
+    }
+
+    async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
+        match self.record(if options.head { "head" } else { "get" }, key) {
+            Some(_) => Err(lost()),
+            None => self.store.get_opts(key, options).await,
+        }
+    }
+
+    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let recorder = self.clone();
+        let keys = keys.map(move |key| {
+            let key = key?;
+            match recorder.record("delete", &key) {
+                Some(_) => Err(lost()),
+                None => Ok(key),
+            }
+        });
+        self.store.delete_stream(keys.boxed())
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.record("copy", to);
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[async_trait]
+impl MultipartStore for Recorder {
+    async fn create_multipart(&self, key: &Path) -> Result<MultipartId> {
+        if self.record("begin", key).is_some() {
+            return Err(lost());
+        }
+        let id = self.store.create_multipart(key).await?;
+        self.state.lock().unwrap().uploads.push(id.clone());
+        Ok(id)
+    }
+
+    async fn put_part(&self, key: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+        match self.record("part", key) {
+            Some(_) => Err(lost()),
+            None => self.store.put_part(key, id, index, data).await,
+        }
+    }
+
+    async fn complete_multipart(
+        &self,
+        key: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        let fault = self.record("complete", key);
+        if matches!(fault, Some(Fault::Fail | Fault::Unsupported)) {
+            return Err(lost());
+        }
+        if !self.uploads().contains(id) {
+            return Err(object_store::Error::NotFound {
+                path: key.to_string(),
+                source: "no such upload".into(),
+            });
+        }
+        let done = self.store.complete_multipart(key, id, parts).await;
+        self.state.lock().unwrap().uploads.retain(|other| other != id);
+        if fault.is_some() { done.and(Err(lost())) } else { done }
+    }
+
+    async fn abort_multipart(&self, key: &Path, id: &MultipartId) -> Result<()> {
+        if self.record("abort", key).is_some() {
+            return Err(lost());
+        }
+        self.state.lock().unwrap().uploads.retain(|other| other != id);
+        self.store.abort_multipart(key, id).await
+    }
+}

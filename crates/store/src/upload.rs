@@ -1,0 +1,223 @@
+//! One object on its way into the store: parts if it is large, bytes in hand if it is not. Nothing of it is visible before
+//! [`Location::publish`].
+//!
+//! Memory: one part being filled and [`IN_FLIGHT`] on the wire, whatever the size of the object.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use object_store::{multipart::PartId, path::Path};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::{
+    Location, StoreError,
+    error::{brief, is_lost_upload, is_taken},
+    staging::{PART_SIZE, Part, Staged, Uploaded, sha256},
+};
+
+/// Parts on the wire at a time.
+const IN_FLIGHT: usize = 2;
+
+/// An object being written.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    location: Location,
+    key: Path,
+    /// Where the upload is noted once it has begun, so that its parts can be removed after a crash.
+    note: Option<Path>,
+    /// Less than a part.
+    pending: BytesMut,
+    begun: Option<Arc<str>>,
+    /// A record counts on what was uploaded: it is not removed when this fails.
+    recorded: bool,
+    /// Those that have landed, by their place.
+    parts: BTreeMap<usize, Part>,
+    /// How many were sent.
+    sent: usize,
+    wire: JoinSet<SentPart>,
+    /// In the parts that were sent, and those that are pending.
+    bytes: u64,
+}
+
+/// A part that the store has answered for.
+#[derive(Debug)]
+struct SentPart {
+    place: usize,
+    sha256: String,
+    answer: object_store::Result<PartId>,
+}
+
+/// What a note holds.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Note {
+    /// The key that the upload is for.
+    pub key: String,
+    /// What the store calls the upload.
+    pub upload: String,
+}
+
+impl Upload {
+    /// Nothing is sent before there is a full part.
+    pub(crate) fn new(location: Location, key: Path, note: Option<Path>) -> Self {
+        Self {
+            location,
+            key,
+            note,
+            pending: BytesMut::new(),
+            begun: None,
+            recorded: false,
+            parts: BTreeMap::new(),
+            sent: 0,
+            wire: JoinSet::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Resumes an upload: `parts` are full ones, `tail` is less than one.
+    pub(crate) fn resume(location: Location, key: Path, parts: Option<Uploaded>, tail: &[u8]) -> Self {
+        let mut upload = Self::new(location, key, None);
+        upload.bytes = tail.len() as u64;
+        upload.pending.extend_from_slice(tail);
+        if let Some(parts) = parts {
+            upload.bytes += parts.bytes;
+            upload.begun = Some(parts.upload.into());
+            upload.recorded = true;
+            upload.sent = parts.parts.len();
+            upload.parts = parts.parts.into_iter().enumerate().collect();
+        }
+        upload
+    }
+
+    /// Where the upload is noted when it begins.
+    pub(crate) fn note_at(&mut self, note: Path) {
+        self.note = Some(note);
+    }
+
+    /// Reports a part that has failed meanwhile, without waiting.
+    pub(crate) fn failed_part(&mut self) -> Result<(), StoreError> {
+        while let Some(joined) = self.wire.try_join_next() {
+            self.joined(joined)?;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes. Waits while [`IN_FLIGHT`] parts are on the wire. After an error: [`Self::abort`].
+    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
+        self.failed_part()?;
+        self.bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = PART_SIZE - self.pending.len();
+            self.pending.reserve(room); // exactly one part, not twice what it had
+            self.pending.extend_from_slice(&bytes.split_to(bytes.len().min(room)));
+            if self.pending.len() == PART_SIZE {
+                self.send_part().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole object, staged: less than a part stays in hand. From here on nothing is removed by itself.
+    pub(crate) async fn finish(&mut self) -> Result<Staged, StoreError> {
+        if self.begun.is_some() && !self.pending.is_empty() {
+            self.send_part().await?;
+        }
+        let (parts, tail) = self.pause().await?;
+        Ok(parts.map_or(Staged::Inline(tail), Staged::Upload))
+    }
+
+    /// What has been sent, and the rest that is less than a part. From here on nothing is removed by itself.
+    pub(crate) async fn pause(&mut self) -> Result<(Option<Uploaded>, Bytes), StoreError> {
+        while let Some(joined) = self.wire.join_next().await {
+            self.joined(joined)?;
+        }
+        if self.parts.len() != self.sent {
+            return Err(StoreError::Io {
+                action: format!("write {}", self.location.url_of(&self.key)),
+                detail: "a part is missing although none has failed; it is begun again".to_owned(),
+            });
+        }
+        let tail = self.pending.split().freeze();
+        let uploaded = self.begun.take().map(|upload| Uploaded {
+            upload: upload.to_string(),
+            parts: std::mem::take(&mut self.parts).into_values().collect(),
+            bytes: self.bytes - tail.len() as u64,
+        });
+        Ok((uploaded, tail))
+    }
+
+    /// Waits for nothing, removes the parts that were sent. Best effort: the note stays if they cannot be removed, and the
+    /// store's lifecycle rules do the rest.
+    pub(crate) async fn abort(&mut self) {
+        self.wire.shutdown().await;
+        self.pending.clear();
+        if let Some(upload) = self.begun.take().filter(|_| !self.recorded) {
+            self.location.abort_upload(&self.key, &upload, self.note.take()).await;
+        }
+    }
+
+    async fn send_part(&mut self) -> Result<(), StoreError> {
+        while self.wire.len() >= IN_FLIGHT {
+            if let Some(joined) = self.wire.join_next().await {
+                self.joined(joined)?;
+            }
+        }
+        let upload = match &self.begun {
+            Some(upload) => Arc::clone(upload),
+            None => self.begin().await?,
+        };
+        let (location, key, place) = (self.location.clone(), self.key.clone(), self.sent);
+        let bytes = self.pending.split().freeze();
+        self.sent += 1;
+        self.wire.spawn(async move {
+            let sha256 = sha256(&bytes);
+            let answer = location.uploads().put_part(&key, &upload.to_string(), place, bytes.into()).await;
+            SentPart { place, sha256, answer }
+        });
+        Ok(())
+    }
+
+    async fn begin(&mut self) -> Result<Arc<str>, StoreError> {
+        let begun = self.location.begin_upload(&self.key).await;
+        let upload: Arc<str> = begun.map_err(|error| self.failed(&error))?.into();
+        self.begun = Some(Arc::clone(&upload));
+        if let Some(note) = &self.note {
+            let text = Note { key: self.key.to_string(), upload: upload.to_string() };
+            let text = serde_json::to_vec(&text).map_err(|error| StoreError::io("encode a note", &error))?;
+            self.location.put_new(note, text.into()).await?;
+        }
+        Ok(upload)
+    }
+
+    fn joined(&mut self, joined: Result<SentPart, JoinError>) -> Result<(), StoreError> {
+        let SentPart { place, sha256, answer } =
+            joined.map_err(|error| StoreError::io("run an upload", &error))?;
+        let id = answer.map_err(|error| self.failed(&error))?.content_id;
+        self.parts.insert(place, Part { id, sha256 });
+        Ok(())
+    }
+
+    /// Nothing can be in the way of a part: what sounds like it (409, 412, an upload that another replica has removed) is
+    /// over when it is begun again.
+    fn failed(&self, error: &object_store::Error) -> StoreError {
+        if is_taken(error) || is_lost_upload(error) {
+            return self.location.unreachable("write", &self.key, brief(error));
+        }
+        self.location.failed("write", &self.key, error)
+    }
+}
+
+/// A writer that is dropped half way (its task was cancelled) removes its parts in the background.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(upload) = self.begun.take().filter(|_| !self.recorded)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (location, key, note) = (self.location.clone(), self.key.clone(), self.note.take());
+            let mut wire = std::mem::take(&mut self.wire);
+            runtime.spawn(async move {
+                wire.shutdown().await;
+                location.abort_upload(&key, &upload, note).await;
+            });
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The server as tests see it: what is stored, what was requested, and what fails.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use axum::{Router, http::StatusCode, response::IntoResponse as _};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::{
+    Fault, Request, serve,
+    watch::{Change, Event},
+};
+
+/// Decides about every request before it is served.
+type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
+/// Something that is done once, just before a request is served.
+type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
+
+/// A small API server in memory: get, list (in pages, by labels), watch, create, replace, merge and delete of any resource
+/// by its path, with resource versions, uids, preconditions and finalizers, and 404, 409 and 422 as the real one gives them.
+/// What a test stores at a path is what a GET of exactly this path answers, so discovery is a matter of a few objects.
+///
+/// Clones share its objects.
+#[derive(Clone, Default)]
+pub struct FakeApi {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) state: Mutex<State>,
+    requests: Mutex<Vec<Request>>,
+    hooks: Mutex<Vec<(String, String, Hook)>>,
+    fault: Mutex<Option<Arc<FaultFn>>>,
+    writes: AtomicU64,
+    conflicts: AtomicU64,
+    crashed: Arc<AtomicBool>,
+    pub(crate) changed: tokio::sync::Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// By path: `/apis/velero.io/v1/namespaces/velero/backups/b1`.
+    pub(crate) objects: BTreeMap<String, Value>,
+    /// The version of the last change.
+    pub(crate) version: u64,
+    /// Everything that was ever changed, for watches.
+    pub(crate) events: Vec<Event>,
+}
+
+impl State {
+    /// The version of the next change.
+    pub(crate) fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Stores an object with a new version, and gives it back.
+    pub(crate) fn store(&mut self, path: &str, mut object: Value) -> Value {
+        let version = self.next_version();
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let known = self.objects.insert(path.to_owned(), object.clone()).is_some();
+        let change = if known { Change::Modified } else { Change::Added };
+        self.events.push(Event { version, change, path: path.to_owned(), object: object.clone() });
+        object
+    }
+
+    pub(crate) fn remove(&mut self, path: &str) -> Option<Value> {
+        let object = self.objects.remove(path)?;
+        let version = self.next_version();
+        self.events.push(Event {
+            version,
+            change: Change::Deleted,
+            path: path.to_owned(),
+            object: object.clone(),
+        });
+        Some(object)
+    }
+}
+
+/// How the last write before a crash ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastWrite {
+    /// It never arrives.
+    Lost,
+    /// It is done, and its answer is lost.
+    Unanswered,
+}
+
+impl FakeApi {
+    /// An empty server.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A client of this server, with namespace `velero`.
+    pub fn client(&self) -> Client {
+        Client::new(self.router(), "velero")
+    }
+
+    /// The server as a service, for tests that serve it on a port.
+    pub fn router(&self) -> Router {
+        Router::new().fallback(serve::serve).with_state(self.clone())
+    }
+
+    /// Stores an object as it is given, at this path, with a new resource version.
+    pub fn put(&self, path: &str, object: Value) {
+        self.state().store(path, object);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// The object at this path.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        self.state().objects.get(path).cloned()
+    }
+
+    /// The objects whose paths begin so, by path.
+    pub fn under(&self, path: &str) -> BTreeMap<String, Value> {
+        let state = self.state();
+        let inside = state.objects.iter().filter(|(at, _)| at.starts_with(path));
+        inside.map(|(at, object)| (at.clone(), object.clone())).collect()
+    }
+
+    /// Edits the object at this path, if there is one; it gets a new resource version.
+    pub fn edit(&self, path: &str, edit: impl FnOnce(&mut Value)) {
+        if let Some(mut object) = self.get(path) {
+            edit(&mut object);
+            self.put(path, object);
+        }
+    }
+
+    /// Removes the object at this path, whatever its finalizers.
+    pub fn delete(&self, path: &str) {
+        self.state().remove(path);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// Every request meets what this function says, and is served as it should be if that is `None`. It takes the place of
+    /// the one before.
+    pub fn fault(&self, fault: impl Fn(&Self, &Request) -> Option<Fault> + Send + Sync + 'static) {
+        *lock(&self.inner.fault) = Some(Arc::new(fault));
+    }
+
+    /// Every request of this kind fails with 503.
+    pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
+        self.fault(move |_, request| when(request).then(Fault::unavailable));
+    }
+
+    /// Paths with this in it are not served, as those of a group whose definitions are not installed.
+    pub fn unserve(&self, part: &'static str) {
+        self.fault(move |_, request| {
+            let page = || (StatusCode::NOT_FOUND, "404 page not found").into_response();
+            request.path.contains(part).then(|| Fault::Answer(page()))
+        });
+    }
+
+    /// After so many more writes comes the last; every request after it fails, as if the caller had crashed, until
+    /// [`FakeApi::recover`].
+    pub fn crash_after(&self, writes: u64, last: LastWrite) {
+        let crashed = Arc::clone(&self.inner.crashed);
+        crashed.store(false, Ordering::SeqCst);
+        let begun = AtomicU64::new(0);
+        self.fault(move |_, request| {
+            if crashed.load(Ordering::SeqCst) {
+                return Some(Fault::unavailable());
+            }
+            if !request.is_write() || begun.fetch_add(1, Ordering::SeqCst) < writes {
+                return None;
+            }
+            crashed.store(true, Ordering::SeqCst);
+            Some(match last {
+                LastWrite::Lost => Fault::unavailable(),
+                LastWrite::Unanswered => Fault::lose_answer(),
+            })
+        });
+    }
+
+    /// Ends all faults. Whether there was a crash.
+    pub fn recover(&self) -> bool {
+        *lock(&self.inner.fault) = None;
+        self.inner.crashed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Does this once, just before the next request with this method for exactly this path: what someone else did while
+    /// the request was on its way.
+    pub fn before(&self, method: &str, path: &str, act: impl FnOnce(&Self) + Send + 'static) {
+        lock(&self.inner.hooks).push((method.to_owned(), path.to_owned(), Box::new(act)));
+    }
+
+    /// Every request so far.
+    pub fn requests(&self) -> Vec<Request> {
+        lock(&self.inner.requests).clone()
+    }
+
+    /// Method and path of every request so far: `POST /api/v1/namespaces`.
+    pub fn log(&self) -> Vec<String> {
+        lock(&self.inner.requests).iter().map(Request::line).collect()
+    }
+
+    /// How many requests there were with this method and path.
+    pub fn count(&self, line: &str) -> usize {
+        lock(&self.inner.requests).iter().filter(|request| request.line() == line).count()
+    }
+
+    /// Writes that succeeded.
+    pub fn writes(&self) -> u64 {
+        self.inner.writes.load(Ordering::SeqCst)
+    }
+
+    /// Writes that were refused because of what is stored.
+    pub fn conflicts(&self) -> u64 {
+        self.inner.conflicts.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.inner.state)
+    }
+
+    /// Notes a request, and decides what it meets.
+    pub(crate) fn meet(&self, request: &mut Request) -> Option<Fault> {
+        {
+            let mut requests = lock(&self.inner.requests);
+            request.earlier =
+                requests.iter().filter(|other| other.is(request.method.as_str(), &request.path)).count();
+            requests.push(request.clone());
+        }
+        let hook = {
+            let mut hooks = lock(&self.inner.hooks);
+            let at = hooks.iter().position(|(method, path, _)| request.is(method, path));
+            at.map(|at| hooks.remove(at).2)
+        };
+        if let Some(hook) = hook {
+            hook(self);
+        }
+        let fault = lock(&self.inner.fault).clone();
+        fault.and_then(|fault| fault(self, request))
+    }
+
+    pub(crate) fn count_write(&self, code: u16) {
+        match code {
+            200..300 => {
+                self.inner.writes.fetch_add(1, Ordering::SeqCst);
+                self.inner.changed.notify_waiters();
+            }
+            409 => {
+                self.inner.conflicts.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,24 @@
+//! For tests without a cluster: an API server in memory that can be told to fail, and the objects that tests begin with.
+//!
+//! A dev-dependency of the other crates, and part of no program.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::needless_pass_by_value,
+    reason = "only tests use this crate"
+)]
+
+mod fake_api;
+mod objects;
+mod request;
+mod serve;
+mod watch;
+
+pub use fake_api::{FakeApi, LastWrite};
+pub use objects::{LEDGER_PATH, MARKER_PATH, ledger_path, marker_path, velero_path};
+pub use request::{Fault, Request, failure, status};
+
+#[cfg(test)]
+mod tests;

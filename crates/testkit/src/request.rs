@@ -1,0 +1,106 @@
+//! A request to the API server in memory, and the faults that it may meet.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    http::{HeaderMap, Method, StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use serde_json::{Value, json};
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// GET, POST, PUT, PATCH or DELETE.
+    pub method: Method,
+    /// Without the query.
+    pub path: String,
+    /// The parameters behind the path, decoded.
+    pub query: BTreeMap<String, String>,
+    /// As they were sent.
+    pub headers: HeaderMap,
+    /// What was sent; null if that was nothing, or no JSON.
+    pub body: Value,
+    /// How many requests with this method and path came before.
+    pub earlier: usize,
+}
+
+impl Request {
+    pub(crate) fn new(method: Method, uri: &Uri, headers: HeaderMap, body: &[u8], earlier: usize) -> Self {
+        let query = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        Self {
+            method,
+            path: uri.path().to_owned(),
+            query: query.into_owned().collect(),
+            headers,
+            body: serde_json::from_slice(body).unwrap_or_default(),
+            earlier,
+        }
+    }
+
+    /// Method and path: `GET /api/v1/namespaces/a`.
+    pub fn line(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Whether it has this method and path.
+    pub fn is(&self, method: &str, path: &str) -> bool {
+        self.method == method && self.path == path
+    }
+
+    /// A parameter of the query; empty if it is not there.
+    pub fn parameter(&self, key: &str) -> &str {
+        self.query.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Whether it changes something.
+    pub fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+}
+
+/// What happens to a request instead of what should.
+#[derive(Debug)]
+pub enum Fault {
+    /// It is not carried out, and answered so.
+    Answer(Response),
+    /// It is carried out, but answered so.
+    DoneBut(Response),
+    /// It is never answered.
+    Hang,
+}
+
+impl Fault {
+    /// Refused with a Status.
+    pub fn refuse(code: u16, reason: &str, message: &str) -> Self {
+        Self::Answer(status(code, failure(code, reason, message, json!({}))))
+    }
+
+    /// Refused with 503.
+    pub fn unavailable() -> Self {
+        Self::Answer(unavailable())
+    }
+
+    /// Carried out, and the answer is lost.
+    pub fn lose_answer() -> Self {
+        Self::DoneBut(unavailable())
+    }
+}
+
+/// A JSON answer.
+pub fn status(code: u16, body: Value) -> Response {
+    (StatusCode::from_u16(code).unwrap(), Json(body)).into_response()
+}
+
+/// The Status that a real server sends with a refusal.
+pub fn failure(code: u16, reason: &str, message: &str, details: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": details, "code": code,
+    })
+}
+
+fn unavailable() -> Response {
+    status(503, failure(503, "ServiceUnavailable", "the server is not available", json!({})))
+}

@@ -1,0 +1,313 @@
+//! What the API server in memory does with a request.
+
+use axum::{
+    body::Bytes,
+    extract,
+    http::{HeaderMap, Method, Uri},
+    response::Response,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    FakeApi, Fault, Request,
+    fake_api::State,
+    request::{failure, status},
+    watch::watch,
+};
+
+/// When everything is created and deleted.
+const NOW: &str = "2026-01-02T00:00:00Z";
+
+/// What a path is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Without the subresource.
+    path: String,
+    group: String,
+    namespace: Option<String>,
+    plural: String,
+    /// `None`: all of them.
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+impl Target {
+    /// `/api/<version>/…` or `/apis/<group>/<version>/…`, then
+    /// `[namespaces/<namespace>/]<plural>[/<name>[/<subresource>]]`.
+    fn of(path: &str) -> Self {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, rest) = match parts.as_slice() {
+            ["apis", group, _, rest @ ..] => (*group, rest),
+            ["api", _, rest @ ..] => ("", rest),
+            other => ("", other),
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+            rest => (None, rest),
+        };
+        let at = |n: usize| rest.get(n).map(|part| (*part).to_owned());
+        let subresource = at(2);
+        let path = match &subresource {
+            Some(subresource) => {
+                path.strip_suffix(subresource.as_str()).unwrap_or(path).trim_end_matches('/')
+            }
+            None => path,
+        };
+        Self {
+            path: path.to_owned(),
+            group: group.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            plural: at(0).unwrap_or_default(),
+            name: at(1),
+            subresource,
+        }
+    }
+
+    /// Whether the object at this path is in this list. `/apis/velero.io/v1/backups` lists every namespace.
+    pub(crate) fn lists(&self, path: &str) -> bool {
+        let other = Self::of(path);
+        self.group == other.group
+            && self.plural == other.plural
+            && other.name.is_some()
+            && (self.namespace.is_none() || self.namespace == other.namespace)
+    }
+
+    /// A refusal in the words of the real server.
+    fn refuse(&self, code: u16, reason: &str, name: &str) -> Answer {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        let (kind, group) = (&self.plural, &self.group);
+        let of = format!("{kind}{dot}{group} \"{name}\"");
+        let message = match reason {
+            "NotFound" => format!("{of} not found"),
+            "AlreadyExists" => format!("{of} already exists"),
+            "Conflict" => format!(
+                "Operation cannot be fulfilled on {of}: the object has been modified; please apply your changes to the \
+                 latest version and try again"
+            ),
+            "Precondition" => format!(
+                "Operation cannot be fulfilled on {of}: Precondition failed: it is not the object that was meant"
+            ),
+            _ => format!("{of}: {reason}"),
+        };
+        let reason = if reason == "Precondition" { "Conflict" } else { reason };
+        Answer(code, failure(code, reason, &message, json!({"name": name, "group": group, "kind": kind})))
+    }
+}
+
+/// What a list or a watch selects: by name, and by equality, inequality and existence of labels.
+#[derive(Clone)]
+pub(crate) struct Selection {
+    name: Option<String>,
+    labels: String,
+}
+
+impl Selection {
+    fn of(request: &Request) -> Self {
+        let name = request.parameter("fieldSelector").strip_prefix("metadata.name=");
+        Self { name: name.map(str::to_owned), labels: request.parameter("labelSelector").to_owned() }
+    }
+
+    pub(crate) fn selects(&self, object: &Value) -> bool {
+        let label = |key: &str| object["metadata"]["labels"][key].as_str();
+        let named = self.name.as_deref().is_none_or(|name| object["metadata"]["name"] == name);
+        named
+            && self.labels.split(',').filter(|one| !one.is_empty()).all(|one| {
+                if let Some((key, value)) = one.split_once("!=") {
+                    label(key) != Some(value)
+                } else if let Some((key, value)) = one.split_once('=') {
+                    label(key) == Some(value.trim_start_matches('='))
+                } else if let Some(key) = one.strip_prefix('!') {
+                    label(key).is_none()
+                } else {
+                    label(one).is_some()
+                }
+            })
+    }
+}
+
+/// A code and a body.
+struct Answer(u16, Value);
+
+pub(crate) async fn serve(
+    extract::State(api): extract::State<FakeApi>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    // Lets requests of others come in between, as they would on a network.
+    tokio::task::yield_now().await;
+    let mut request = Request::new(method, &uri, headers, &body, 0);
+    match api.meet(&mut request) {
+        Some(Fault::Answer(response)) => response,
+        Some(Fault::DoneBut(response)) => {
+            api.answer(&request);
+            response
+        }
+        Some(Fault::Hang) => std::future::pending().await,
+        None => api.answer(&request),
+    }
+}
+
+impl FakeApi {
+    fn answer(&self, request: &Request) -> Response {
+        let target = Target::of(&request.path);
+        let selection = Selection::of(request);
+        if matches!(request.parameter("watch"), "true" | "1") {
+            let since = request.parameter("resourceVersion").parse().unwrap_or(0);
+            return watch(self.clone(), target, selection, since);
+        }
+        let Answer(code, body) = {
+            let mut state = self.state();
+            match (request.method.as_str(), &target.name) {
+                ("GET", _) if state.objects.contains_key(&request.path) => {
+                    Answer(200, state.objects[&request.path].clone())
+                }
+                ("GET", None) => state.list(&target, request),
+                ("GET", Some(name)) => match state.objects.get(&target.path) {
+                    Some(object) => Answer(200, object.clone()),
+                    None => target.refuse(404, "NotFound", name),
+                },
+                ("POST", None) => state.create(&target, &request.body, request.parameter("dryRun") == "All"),
+                ("PUT", Some(name)) => state.replace(&target, name, &request.body),
+                ("PATCH", Some(name)) => state.merge(&target, name, &request.body),
+                ("DELETE", Some(name)) => state.delete(&target, name, &request.body),
+                (_, name) => target.refuse(405, "MethodNotAllowed", name.as_deref().unwrap_or_default()),
+            }
+        };
+        if request.is_write() {
+            self.count_write(code);
+        }
+        status(code, body)
+    }
+}
+
+impl State {
+    /// A page of a list; what comes after it is an offset.
+    fn list(&self, target: &Target, request: &Request) -> Answer {
+        let selection = Selection::of(request);
+        let matches = |(path, object): &(&String, &Value)| target.lists(path) && selection.selects(object);
+        let all: Vec<&Value> = self.objects.iter().filter(matches).map(|(_, object)| object).collect();
+        let from: usize = request.parameter("continue").parse().unwrap_or(0);
+        let to = request
+            .parameter("limit")
+            .parse()
+            .ok()
+            .filter(|limit| *limit > 0)
+            .map_or(all.len(), |limit: usize| from.saturating_add(limit).min(all.len()));
+        let mut metadata = json!({"resourceVersion": self.version.to_string()});
+        if to < all.len() {
+            metadata["continue"] = json!(to.to_string());
+            metadata["remainingItemCount"] = json!(all.len() - to);
+        }
+        let items = all.get(from..to).unwrap_or_default();
+        Answer(200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
+    }
+
+    fn create(&mut self, target: &Target, object: &Value, dry_run: bool) -> Answer {
+        let mut object = object.clone();
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let next = self.version + 1;
+        let mut name = text("/metadata/name");
+        if name.is_empty() {
+            name = format!("{}{next}", text("/metadata/generateName"));
+        }
+        let path = format!("{}/{name}", target.path);
+        if self.objects.contains_key(&path) {
+            return target.refuse(409, "AlreadyExists", &name);
+        }
+        let metadata = &mut object["metadata"];
+        metadata["name"] = json!(name);
+        if let Some(namespace) = &target.namespace {
+            metadata["namespace"] = json!(namespace);
+        }
+        metadata["uid"] = json!(format!("uid-{next}"));
+        metadata["creationTimestamp"] = json!(NOW);
+        if target.plural == "customresourcedefinitions" {
+            object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        }
+        Answer(201, if dry_run { object } else { self.store(&path, object) })
+    }
+
+    fn replace(&mut self, target: &Target, name: &str, object: &Value) -> Answer {
+        let Some(old) = self.objects.get(&target.path) else {
+            // A PUT can create a Lease, so one that names the uid of a lost one is a conflict; nothing else can be created so.
+            return match target.plural.as_str() {
+                "leases" => target.refuse(409, "Conflict", name),
+                _ => target.refuse(404, "NotFound", name),
+            };
+        };
+        let same = |field: &str| old["metadata"][field] == object["metadata"][field];
+        if !same("resourceVersion") || !same("uid") {
+            return target.refuse(409, "Conflict", name);
+        }
+        let new = if target.subresource.is_some() {
+            let mut new = old.clone();
+            new["status"] = object["status"].clone();
+            new
+        } else {
+            object.clone()
+        };
+        Answer(200, self.write(target, new))
+    }
+
+    /// A JSON merge patch (RFC 7386); a `resourceVersion` and a `uid` in it are conditions.
+    fn merge(&mut self, target: &Target, name: &str, patch: &Value) -> Answer {
+        let Some(old) = self.objects.get(&target.path) else {
+            return target.refuse(404, "NotFound", name);
+        };
+        if !meets(old, &patch["metadata"]) {
+            return target.refuse(409, "Conflict", name);
+        }
+        let mut new = old.clone();
+        if target.subresource.is_some() {
+            json_patch::merge(&mut new, &json!({"status": patch["status"]}));
+        } else {
+            json_patch::merge(&mut new, patch);
+        }
+        Answer(200, self.write(target, new))
+    }
+
+    /// Stores what was written; an object that is being deleted goes with its last finalizer.
+    fn write(&mut self, target: &Target, object: Value) -> Value {
+        let ends = !object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&object);
+        let object = self.store(&target.path, object);
+        if ends {
+            self.remove(&target.path);
+        }
+        object
+    }
+
+    /// Deletes an object that is as the preconditions say; one with finalizers is only marked.
+    fn delete(&mut self, target: &Target, name: &str, options: &Value) -> Answer {
+        let Some(old) = self.objects.get(&target.path) else {
+            return target.refuse(404, "NotFound", name);
+        };
+        if !meets(old, &options["preconditions"]) {
+            return target.refuse(409, "Precondition", name);
+        }
+        if has_finalizers(old) {
+            let mut marked = old.clone();
+            if marked["metadata"]["deletionTimestamp"].is_null() {
+                marked["metadata"]["deletionTimestamp"] = json!(NOW);
+            }
+            return Answer(200, self.store(&target.path, marked));
+        }
+        self.remove(&target.path);
+        let done = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": name, "kind": target.plural},
+        });
+        Answer(200, done)
+    }
+}
+
+/// Whether an object has the uid and the version that are asked for, if any are.
+fn meets(object: &Value, wanted: &Value) -> bool {
+    let fields = ["uid", "resourceVersion"];
+    fields.iter().all(|field| wanted[field].is_null() || wanted[field] == object["metadata"][field])
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+}

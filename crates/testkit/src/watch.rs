@@ -1,0 +1,66 @@
+//! Watches: what has changed since a version, and what changes from then on.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse as _, Response},
+};
+use futures::stream;
+use serde_json::{Value, json};
+
+use crate::{
+    FakeApi,
+    serve::{Selection, Target},
+};
+
+/// What happened to an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// A change of one object.
+#[derive(Clone)]
+pub(crate) struct Event {
+    pub(crate) version: u64,
+    pub(crate) change: Change,
+    pub(crate) path: String,
+    pub(crate) object: Value,
+}
+
+impl Event {
+    fn line(&self) -> String {
+        let kind = match self.change {
+            Change::Added => "ADDED",
+            Change::Modified => "MODIFIED",
+            Change::Deleted => "DELETED",
+        };
+        format!("{}\n", json!({"type": kind, "object": self.object}))
+    }
+}
+
+/// The events of a list after a version, for as long as the client reads.
+pub(crate) fn watch(api: FakeApi, target: Target, selection: Selection, since: u64) -> Response {
+    let events = stream::unfold(since, move |seen| {
+        let (api, target, selection) = (api.clone(), target.clone(), selection.clone());
+        async move {
+            loop {
+                // Registered before the look, so that no change is missed between the two.
+                let changed = api.inner.changed.notified();
+                let mut changed = std::pin::pin!(changed);
+                changed.as_mut().enable();
+                let next = api.state().events.iter().find(|event| event.version > seen).cloned();
+                match next {
+                    None => changed.await,
+                    Some(event) => {
+                        let wanted = target.lists(&event.path) && selection.selects(&event.object);
+                        let line = if wanted { event.line() } else { String::new() };
+                        return Some((Ok::<_, std::io::Error>(line), event.version));
+                    }
+                }
+            }
+        }
+    });
+    ([("content-type", "application/json")], Body::from_stream(events)).into_response()
+}

@@ -1,0 +1,103 @@
+//! Looks again and again until something is there, whatever happens to the API server meanwhile.
+//!
+//! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs alike, where a watch
+//! needs a fallback for each.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    Terminal,
+    backoff::backoff,
+    client::Session,
+    error::{Exit, Problem},
+};
+
+/// The longest pause between two looks.
+const SLOWEST: Duration = Duration::from_secs(2);
+/// The first pause, and the one after a change.
+const FASTEST: Duration = Duration::from_millis(200);
+/// For so long an API server may answer as one that has just started.
+pub(super) const STARTING: Duration = Duration::from_secs(30);
+
+/// Where a person sets no time.
+pub(super) const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+pub(super) enum Polled<T> {
+    Found(T),
+    TimedOut,
+    Interrupted,
+}
+
+pub(super) enum Look<T> {
+    Found(T),
+    Changed,
+    Same,
+}
+
+impl<T> Polled<T> {
+    /// The exit code, where what was found has one.
+    pub(super) fn exit(self, found: impl FnOnce(T) -> Exit) -> Exit {
+        match self {
+            Self::Found(value) => found(value),
+            Self::TimedOut => Exit::TimedOut,
+            Self::Interrupted => Exit::Interrupted,
+        }
+    }
+}
+
+/// Looks until `look` finds something, time runs out or a person interrupts. A look that fails is repeated while the API
+/// server is away.
+pub(super) async fn poll<T, F>(
+    session: &Session,
+    terminal: &mut Terminal,
+    timeout: Duration,
+    mut look: F,
+) -> Result<Polled<T>, Problem>
+where
+    F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
+{
+    let deadline = Instant::now() + timeout;
+    let mut away: Option<Instant> = None;
+    let mut pauses = backoff(FASTEST, SLOWEST);
+    // One listener for the whole time: an interrupt between two awaits is not lost.
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    loop {
+        let looked = tokio::select! {
+            looked = tokio::time::timeout_at(deadline, look(terminal)) => looked,
+            _ = &mut interrupted => return Ok(Polled::Interrupted),
+        };
+        match looked {
+            Err(_) => return Ok(Polled::TimedOut),
+            Ok(Ok(Look::Found(value))) => return Ok(Polled::Found(value)),
+            Ok(Ok(look)) => {
+                if away.take().is_some() {
+                    terminal.say(&format!("{} answers again", session.server));
+                }
+                if matches!(look, Look::Changed) {
+                    pauses = backoff(FASTEST, SLOWEST);
+                }
+            }
+            Ok(Err(problem)) => {
+                let since = away.unwrap_or_else(Instant::now);
+                let may_pass = problem.is_transient() || problem.is_of_start() && since.elapsed() < STARTING;
+                if !may_pass {
+                    return Err(problem);
+                }
+                if away.replace(since).is_none() {
+                    terminal.say(&format!("{problem}; still waiting"));
+                }
+            }
+        }
+        let next = Instant::now() + pauses.next().unwrap_or(SLOWEST);
+        tokio::select! {
+            () = tokio::time::sleep_until(next.min(deadline)) => {}
+            _ = &mut interrupted => return Ok(Polled::Interrupted),
+        }
+        if next >= deadline {
+            return Ok(Polled::TimedOut);
+        }
+    }
+}

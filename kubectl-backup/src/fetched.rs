@@ -1,0 +1,71 @@
+//! What is fetched for itself, and may be missing without failing the whole.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{error::Problem, print::plain};
+
+/// How long a person waits for a part of what is shown.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Something that was fetched, or why it could not be. Never an error of the whole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Fetched<T> {
+    Known(T),
+    Missing {
+        /// Why it is not there, in one sentence.
+        unavailable: String,
+    },
+}
+
+impl<T> Fetched<T> {
+    pub(crate) fn missing(why: impl Into<String>) -> Self {
+        Self::Missing { unavailable: why.into() }
+    }
+
+    pub(crate) fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Missing { .. } => None,
+        }
+    }
+
+    pub(crate) fn why_missing(&self) -> Option<&str> {
+        match self {
+            Self::Known(_) => None,
+            Self::Missing { unavailable } => Some(unavailable),
+        }
+    }
+
+    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U) -> Fetched<U> {
+        match self {
+            Self::Known(value) => Fetched::Known(make(value)),
+            Self::Missing { unavailable } => Fetched::Missing { unavailable },
+        }
+    }
+}
+
+impl<T> Fetched<Option<T>> {
+    /// The value, if it was fetched and exists.
+    pub(crate) fn value(&self) -> Option<&T> {
+        self.known().and_then(Option::as_ref)
+    }
+}
+
+/// Fetches within two seconds.
+pub(crate) async fn fetched<T>(fetch: impl Future<Output = Result<T, Problem>>) -> Fetched<T> {
+    within(PATIENCE, fetch).await
+}
+
+pub(crate) async fn within<T>(
+    limit: Duration,
+    fetch: impl Future<Output = Result<T, Problem>>,
+) -> Fetched<T> {
+    match tokio::time::timeout(limit, fetch).await {
+        Ok(Ok(value)) => Fetched::Known(value),
+        Ok(Err(problem)) => Fetched::missing(plain(&problem.to_string())),
+        Err(_) => Fetched::missing(format!("no answer within {limit:?}")),
+    }
+}

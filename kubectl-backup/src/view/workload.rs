@@ -1,0 +1,405 @@
+//! What Backups and Restores have in common: work that begins, goes through the same stages, and ends.
+
+use backup_core::{
+    api::{Backup, BackupSpec, download_request::DownloadTargetKind},
+    operation::Operation,
+    phase::Stage,
+};
+use backup_lock::{Footprint, ObjectKey};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use serde::de::DeserializeOwned;
+
+use super::{
+    API_VERSION, Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView,
+    Moment, RunView, Stored, TableKind, Verdict, counted,
+    related::{self},
+    stored::operations::OperationView,
+    table_kind::{age, dash},
+    troubles,
+};
+use crate::{
+    cli::selector,
+    fetched::Fetched,
+    print::{Style, Tone, human, plain, seconds, took},
+};
+
+/// After this long without a sign of a controller, describe says so. Seconds.
+const NOT_PICKED_UP: i64 = 30;
+
+/// A kind of work that the commands are about: a Backup or a Restore.
+pub(crate) trait Workload: TableKind + Sync {
+    /// What the commands about it begin with.
+    const COMMAND: &'static str;
+    const WORDS: Words;
+    const FILES: Files;
+    /// One of its asynchronous operations, as it is stored.
+    type Operation: Operation + DeserializeOwned;
+
+    fn status(&self) -> WorkStatus<'_>;
+
+    /// The verdict where it is that of this kind alone.
+    fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
+
+    /// The object's key in the lock.
+    fn key(namespace: &str, name: &str) -> ObjectKey;
+
+    /// What it touches; that of a restore depends on the backup that it reads.
+    fn footprint(&self, source: Option<&BackupSpec>) -> Footprint;
+
+    /// The backup that it is; none for a restore.
+    fn as_backup(&self) -> Option<&Backup>;
+
+    /// Name of the backup that it reads; none for a backup.
+    fn source(&self) -> Option<&str>;
+
+    /// Facts that differ from the defaults.
+    fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact>;
+
+    /// Adds what only this kind has to a description.
+    fn complete(&self, description: &mut Description, source: &Fetched<Option<Backup>>);
+
+    /// Commands that make sense next for this kind alone, the most likely first.
+    fn own_next(&self, description: &Description) -> Vec<String>;
+}
+
+/// How a kind speaks of its work.
+pub(crate) struct Words {
+    /// What is done with items: "collected".
+    pub(crate) processed: &'static str,
+    /// What was done with everything in the end: "saved".
+    pub(crate) done: &'static str,
+    /// What stands behind what was not done.
+    pub(crate) rest: &'static str,
+    /// The sentence while results are stored.
+    pub(crate) storing: &'static str,
+    /// Why it can no longer be cancelled while results are stored.
+    pub(crate) too_late: &'static str,
+    /// The sentence after a fatal error.
+    pub(crate) failed: &'static str,
+}
+
+/// The files of a workload, as DownloadRequests call them.
+pub(crate) struct Files {
+    pub(crate) log: DownloadTargetKind,
+    pub(crate) results: DownloadTargetKind,
+    pub(crate) operations: DownloadTargetKind,
+    pub(crate) resources: DownloadTargetKind,
+    pub(crate) volumes: DownloadTargetKind,
+    /// Whether results are stored after a fatal error.
+    pub(crate) has_results_of_failed: bool,
+}
+
+/// What the status of a workload says.
+pub(crate) struct WorkStatus<'a> {
+    pub(crate) stage: Stage,
+    /// The phase as the server wrote it, harmless to a terminal.
+    pub(crate) phase: String,
+    pub(crate) is_cancelled: bool,
+    /// Place in the queue; 0 if it has none.
+    pub(crate) queue_position: i64,
+    pub(crate) errors: i64,
+    pub(crate) warnings: i64,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) completed: Option<Timestamp>,
+    pub(crate) items: Option<Count>,
+    pub(crate) operations: Attempts,
+    pub(crate) hooks: Option<Attempts>,
+    pub(crate) failure_reason: Option<&'a str>,
+    pub(crate) validation_errors: &'a [String],
+}
+
+impl WorkStatus<'_> {
+    /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
+    pub(crate) fn ended(&self) -> Option<bool> {
+        self.stage.is_terminal().then_some(self.stage == Stage::Completed)
+    }
+
+    pub(crate) fn is_storing(&self) -> bool {
+        matches!(self.stage, Stage::Finalizing { .. })
+    }
+
+    /// Whether all that will be stored is stored, and something can be restored from it.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.stage, Stage::Completed | Stage::PartiallyFailed)
+    }
+
+    pub(crate) fn with_troubles(&self, sentence: &str) -> String {
+        match troubles(self.errors, self.warnings) {
+            none if none.is_empty() => format!("{sentence}."),
+            troubles => format!("{sentence}, with {troubles} so far."),
+        }
+    }
+}
+
+/// How a workload stands, from itself alone.
+pub(crate) fn verdict<W: Workload>(work: &W, now: Timestamp) -> Verdict {
+    let status = work.status();
+    if let Some(own) = work.own_verdict(&status) {
+        return own;
+    }
+    let Words { processed, done, rest, storing, failed, .. } = W::WORDS;
+    let busy = |sentence: &str| Verdict::new(Tone::Busy, status.with_troubles(sentence));
+    if status.is_cancelled && !status.stage.is_terminal() && !status.is_storing() {
+        return busy("It was cancelled, and is coming to its end");
+    }
+    match status.stage {
+        Stage::New => waiting_for_controller(work.meta().creation_timestamp.as_ref().map(|at| at.0), now),
+        Stage::Queued if status.queue_position > 0 => {
+            Verdict::new(Tone::Busy, format!("It is number {} in the queue.", status.queue_position))
+        }
+        Stage::Queued => Verdict::new(Tone::Busy, "It is in the queue."),
+        Stage::ReadyToStart => Verdict::new(Tone::Busy, "It is about to start."),
+        Stage::InProgress => {
+            let progress = status.items.map(|Count { done, total }| format!(": {done} of {total} items"));
+            busy(&format!("Items are being {processed}{}", progress.unwrap_or_default()))
+        }
+        Stage::WaitingForOperations { .. } => {
+            let all = counted(status.operations.attempted, "operation");
+            let ended = status.operations.ended();
+            busy(&format!("All items are {processed}; {ended} of {all} have ended"))
+        }
+        Stage::Finalizing { .. } => busy(storing),
+        Stage::Completed => Verdict::new(
+            Tone::Good,
+            match status.warnings {
+                ..=0 => format!("Everything was {done}."),
+                warnings => format!("Everything was {done}, with {}.", counted(warnings, "warning")),
+            },
+        ),
+        Stage::PartiallyFailed => {
+            let troubles = troubles(status.errors, status.warnings);
+            let troubles = if troubles.is_empty() { troubles } else { format!(" ({troubles})") };
+            let cancelled = if status.is_cancelled { "It was cancelled. " } else { "" };
+            Verdict::new(Tone::Bad, format!("{cancelled}Something was not {done}{troubles}{rest}."))
+                .because(status.failure_reason.map(plain))
+        }
+        Stage::Failed => {
+            let reason = status.failure_reason.map_or_else(|| "The server gave no reason.".to_owned(), plain);
+            Verdict::new(Tone::Bad, failed).because([reason])
+        }
+        Stage::FailedValidation => Verdict::new(Tone::Bad, "It never ran: what it asks for is not possible.")
+            .because(status.validation_errors.iter().map(|error| plain(error))),
+        Stage::Deleting | Stage::Unknown => Verdict::new(
+            Tone::Unknown,
+            "This phase is not known to this version of kubectl backup: it is shown, not judged.",
+        ),
+    }
+}
+
+fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict {
+    let waited = created.map_or(0, |created| seconds(created, now));
+    let verdict = Verdict::new(Tone::Busy, "It waits for the controller.");
+    if waited < NOT_PICKED_UP {
+        return verdict;
+    }
+    Verdict { tone: Tone::Warn, ..verdict }
+        .because(Some(format!("Nobody has picked it up for {}: is the controller running?", human(waited))))
+}
+
+/// Everything that was fetched about a workload.
+pub(crate) struct WorkloadFacts<'a, W> {
+    pub(crate) work: &'a W,
+    /// The backup that a restore reads; nothing if it names none, or there is none of that name.
+    pub(crate) source: Fetched<Option<Backup>>,
+    /// Where the backup is stored; nothing if it names no location yet.
+    pub(crate) location: Fetched<Option<LocationSummary>>,
+    pub(crate) deletions: Fetched<Vec<DeletionView>>,
+    pub(crate) previous: Fetched<Option<RunView>>,
+    pub(crate) events: Fetched<Vec<Event>>,
+    /// The scope's ledger; nothing if there is none yet.
+    pub(crate) ledger: Fetched<Option<backup_lock::Ledger>>,
+    pub(crate) stored: Stored,
+}
+
+pub(crate) fn describe<W: Workload>(facts: WorkloadFacts<'_, W>, now: Timestamp) -> Description {
+    let WorkloadFacts { work, source, location, deletions, previous, events, ledger, stored } = facts;
+    let (meta, status) = (work.meta(), work.status());
+    let name = meta.name.clone().unwrap_or_default();
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let uid = meta.uid.clone().unwrap_or_default();
+    let created = meta.creation_timestamp.as_ref().map(|at| at.0);
+    let lock = ledger.map(|ledger| {
+        let footprint = work.footprint(source.value().map(|backup| &backup.spec));
+        related::lock(ledger.as_ref(), &W::key(&namespace, &name), &uid, &footprint)
+    });
+    let mut verdict = verdict(work, now);
+    if !status.stage.is_terminal() {
+        verdict = waits_for_turn(&lock, status.stage == Stage::New).unwrap_or(verdict);
+        verdict.causes.extend(in_the_way(&lock));
+    }
+    let mut description = Description {
+        api_version: API_VERSION,
+        kind: if work.as_backup().is_some() { "BackupDescription" } else { "RestoreDescription" },
+        name,
+        namespace,
+        uid,
+        tone: verdict.tone,
+        verdict: verdict.sentence,
+        causes: verdict.causes,
+        restorable: None,
+        created,
+        started: status.started,
+        completed: status.completed,
+        expires: None,
+        errors: status.errors,
+        warnings: status.warnings,
+        items: status.items,
+        operations: Some(status.operations).filter(|operations| operations.attempted > 0),
+        hooks: status.hooks.filter(|hooks| hooks.attempted > 0),
+        snapshots: None,
+        facts: work.facts(&source),
+        timeline: timeline(created, &status, &stored),
+        phase: status.phase,
+        previous,
+        stored,
+        location,
+        lock,
+        deletions,
+        events: events.map(|events| related::events(&events)),
+        next: Vec::new(),
+    };
+    work.complete(&mut description, &source);
+    description.next = next(work, status.stage, &description);
+    description
+}
+
+/// The verdict on an object that no controller has touched because its turn has not come.
+fn waits_for_turn(lock: &Fetched<LockView>, untouched: bool) -> Option<Verdict> {
+    let lock = lock.known().filter(|lock| untouched && lock.is_waiting())?;
+    let named = |other: &HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
+    let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
+    let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
+    Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
+}
+
+/// One sentence for each claim that it cannot stand beside.
+fn in_the_way(lock: &Fetched<LockView>) -> Vec<String> {
+    let Some(lock) = lock.known().filter(|lock| !lock.is_active()) else { return Vec::new() };
+    let sentence = |HolderView { kind, namespace, name, state, since }: &HolderView| {
+        format!("{kind} {namespace}/{name} is in the way ({state} since {since}).")
+    };
+    lock.in_the_way.iter().map(sentence).collect()
+}
+
+/// Created, started, operations over, ended; the last two as far as they are known.
+fn timeline(created: Option<Timestamp>, status: &WorkStatus<'_>, stored: &Stored) -> Vec<Moment> {
+    let operations = stored.item_operations.value();
+    let over = operations
+        .filter(|all| all.iter().all(OperationView::has_ended))
+        .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
+    let (started, ended) = (status.started, status.completed);
+    // One that came from a bucket was created here long after it ran.
+    let created = created.filter(|at| started.is_none_or(|started| *at <= started));
+    let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
+    let mut moments: Vec<Moment> =
+        moments.into_iter().filter_map(|(at, what)| Some(Moment { at: at?, what })).collect();
+    moments.sort_by_key(|moment| moment.at);
+    moments
+}
+
+/// Commands that make sense in this state, the most likely first.
+fn next<W: Workload>(work: &W, stage: Stage, description: &Description) -> Vec<String> {
+    let Description { name, namespace, tone, .. } = description;
+    let mut next = work.own_next(description);
+    match stage {
+        Stage::Failed => next.push(controller_log(namespace, name)),
+        Stage::New if *tone == Tone::Warn => {
+            next.push(format!("kubectl -n {namespace} get deployments,pods"));
+        }
+        _ => {}
+    }
+    if !stage.is_terminal() {
+        next.extend(blockers(description));
+    }
+    next
+}
+
+pub(super) fn controller_log(namespace: &str, name: &str) -> String {
+    format!("kubectl -n {namespace} logs deployment/backup-controller | grep {name}")
+}
+
+fn blockers(description: &Description) -> Vec<String> {
+    let waits = |lock: &&LockView| !lock.is_active();
+    let Some(lock) = description.lock.known().filter(waits) else { return Vec::new() };
+    let command = |other: &HolderView| match other.kind.as_str() {
+        "Restore" => format!("kubectl backup restore describe {}", other.name),
+        "Backup" => format!("kubectl backup describe {}", other.name),
+        _ => "kubectl backup locks".to_owned(),
+    };
+    let mut all: Vec<String> = lock.in_the_way.iter().take(2).map(command).collect();
+    all.dedup();
+    all
+}
+
+/// Cells of a row that both kinds have.
+pub(super) struct Cells {
+    pub(super) status: String,
+    pub(super) errors: String,
+    pub(super) warnings: String,
+    pub(super) age: String,
+    pub(super) took: String,
+    pub(super) items: String,
+}
+
+/// The cells; `remark` stands behind the phase.
+pub(super) fn cells<W: Workload>(work: &W, remark: &str, now: Timestamp, style: Style) -> Cells {
+    let (meta, status) = (work.meta(), work.status());
+    let (tone, phase) = match &meta.deletion_timestamp {
+        Some(_) => (Tone::Busy, "Deleting"),
+        None => (verdict(work, now).tone, status.phase.as_str()),
+    };
+    let WorkStatus { started, completed, .. } = status;
+    Cells {
+        status: style.tone(tone, &format!("{phase}{remark}")),
+        errors: status.errors.to_string(),
+        warnings: status.warnings.to_string(),
+        age: age(started.or(meta.creation_timestamp.as_ref().map(|at| at.0)), now),
+        took: started.zip(completed).map_or_else(dash, |(start, end)| took(seconds(start, end))),
+        items: status.items.map_or_else(dash, |Count { done, total }| {
+            if done == total { done.to_string() } else { format!("{done}/{total}") }
+        }),
+    }
+}
+
+/// "all namespaces except kube-system".
+pub(super) fn namespaces(included: &[String], excluded: &[String]) -> String {
+    let base = if is_everything(included) {
+        "all namespaces".to_owned()
+    } else if let [one] = included {
+        format!("namespace {}", plain(one))
+    } else {
+        format!("namespaces {}", list(included))
+    };
+    if excluded.is_empty() { base } else { format!("{base} except {}", list(excluded)) }
+}
+
+pub(super) fn is_everything(included: &[String]) -> bool {
+    included.is_empty() || included.iter().any(|one| one == "*")
+}
+
+/// What stands at the end of a scope: cluster-scoped resources and labels.
+pub(super) fn filters(
+    cluster_resources: Option<bool>,
+    selector: Option<&LabelSelector>,
+    or: Option<&[LabelSelector]>,
+) -> impl Iterator<Item = String> {
+    let cluster = cluster_resources
+        .map(|with| format!("{} cluster-scoped resources", if with { "with" } else { "without" }));
+    let labels = selectors(selector, or).map(|labels| format!("labels {labels}"));
+    cluster.into_iter().chain(labels)
+}
+
+/// "app=shop", "app=shop or app=db"; nothing where every label will do.
+pub(super) fn selectors(selector: Option<&LabelSelector>, or: Option<&[LabelSelector]>) -> Option<String> {
+    let all = selector.into_iter().chain(or.into_iter().flatten()).map(selector::show);
+    let all: Vec<String> = all.filter(|text| !text.is_empty()).collect();
+    (!all.is_empty()).then(|| plain(&all.join(" or ")))
+}
+
+/// The first names, and how many more, so that a screen stays a screen.
+pub(super) fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}

@@ -1,0 +1,22 @@
+//! What every transcript needs.
+
+pub use axum::http::Method;
+pub use insta::assert_snapshot;
+pub use serde_json::{Value, json};
+
+pub use crate::{
+    fake_api::{FakeApi, Fault, packed},
+    person::Person,
+    samples::*,
+};
+
+/// What a person sees who types a line is as it is in the snapshot.
+macro_rules! transcript {
+    ($person:expr, $line:expr) => {
+        insta::assert_snapshot!($person.types($line).await)
+    };
+    ($name:expr, $person:expr, $line:expr) => {
+        insta::assert_snapshot!($name, $person.types($line).await)
+    };
+}
+pub(crate) use transcript;

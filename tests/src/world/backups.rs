@@ -1,0 +1,209 @@
+//! Backups and restores as a test makes them, and their ends.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::ensure;
+use backup_core::{
+    api::{
+        Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, Restore, RestorePhase,
+        RestoreSpec, VeleroKind, delete_backup_request::DeleteBackupRequestSpec,
+    },
+    labels::BLOCKED_ANNOTATION,
+};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Resource, ResourceExt as _, api::PostParams};
+use serde::de::DeserializeOwned;
+
+use super::World;
+use crate::{
+    install::NAMESPACE,
+    wait::{Probe, eventually, gone},
+};
+
+const ENDED: Duration = Duration::from_mins(5);
+const SOON: Duration = Duration::from_mins(2);
+
+/// A backup of these namespaces.
+pub fn of_namespaces(names: &[&str]) -> BackupSpec {
+    BackupSpec {
+        included_namespaces: names.iter().map(ToString::to_string).collect(),
+        ..BackupSpec::default()
+    }
+}
+
+/// A backup of a namespace into the location of the same name.
+pub fn of_place(name: &str) -> BackupSpec {
+    BackupSpec { storage_location: Some(name.to_owned()), ..of_namespaces(&[name]) }
+}
+
+/// A restore of everything in a backup.
+pub fn from_backup(name: &str) -> RestoreSpec {
+    RestoreSpec { backup_name: Some(name.to_owned()), ..RestoreSpec::default() }
+}
+
+/// A restore of the namespace and backup of this name into another namespace.
+pub fn into_namespace(name: &str, other: &str) -> RestoreSpec {
+    RestoreSpec { namespace_mapping: [(name.to_owned(), other.to_owned())].into(), ..from_backup(name) }
+}
+
+/// A restore that claims a namespace, from a backup that does not exist.
+pub fn claiming(namespace: &str) -> RestoreSpec {
+    RestoreSpec { included_namespaces: vec![namespace.to_owned()], ..from_backup("there-is-none") }
+}
+
+/// Why a backup does not go on; empty if it does.
+pub fn blocked_reason(backup: &Backup) -> &str {
+    backup.annotations().get(BLOCKED_ANNOTATION).map_or("", String::as_str)
+}
+
+impl World {
+    /// Objects of a kind in the namespace of the installation.
+    pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Backups in the namespace of the installation.
+    pub fn backups(&self) -> Api<Backup> {
+        self.api()
+    }
+
+    /// Restores in the namespace of the installation.
+    pub fn restores(&self) -> Api<Restore> {
+        self.api()
+    }
+
+    /// Storage locations in the namespace of the installation.
+    pub fn locations(&self) -> Api<BackupStorageLocation> {
+        self.api()
+    }
+
+    /// Creates a Backup.
+    pub async fn create_backup(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
+        Ok(self.backups().create(&PostParams::default(), &Backup::new(name, spec)).await?)
+    }
+
+    /// Creates a Restore.
+    pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
+        Ok(self.restores().create(&PostParams::default(), &Restore::new(name, spec)).await?)
+    }
+
+    /// Creates a Restore that claims a namespace, from a backup that does not exist.
+    pub async fn create_claiming_restore(&self, name: &str, namespace: &str) -> anyhow::Result<Restore> {
+        self.create_restore(name, claiming(namespace)).await
+    }
+
+    /// Creates a Backup and waits until it is Completed. Errors: it ends otherwise.
+    pub async fn back_up(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
+        self.create_backup(name, spec).await?;
+        self.backup_ends(name, BackupPhase::Completed).await
+    }
+
+    /// Creates a Restore and waits until it is Completed. Errors: it ends otherwise.
+    pub async fn restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
+        self.create_restore(name, spec).await?;
+        self.restore_ends(name, RestorePhase::Completed).await
+    }
+
+    /// Waits until a backup has ended, one way or another.
+    pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
+        self.reached(name, "ended", ENDED, |backup: &Backup| {
+            (backup.phase().is_terminal(), backup.phase().to_string())
+        })
+        .await
+    }
+
+    /// Waits until a restore has ended, one way or another.
+    pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
+        self.reached(name, "ended", ENDED, |restore: &Restore| {
+            (restore.phase().is_terminal(), restore.phase().to_string())
+        })
+        .await
+    }
+
+    /// Waits until a backup has ended. Errors: it ends in another phase.
+    pub async fn backup_ends(&self, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
+        let backup = self.backup_ended(name).await?;
+        ensure!(backup.phase() == phase, "{name}: {:?}", backup.status);
+        Ok(backup)
+    }
+
+    /// Waits until a restore has ended. Errors: it ends in another phase.
+    pub async fn restore_ends(&self, name: &str, phase: RestorePhase) -> anyhow::Result<Restore> {
+        let restore = self.restore_ended(name).await?;
+        let results = self.restore_file(name, "results.gz").await.unwrap_or_default();
+        ensure!(restore.phase() == phase, "{name}: {:?}, {results}", restore.status);
+        Ok(restore)
+    }
+
+    /// Waits until a backup is in this phase.
+    pub async fn backup_reaches(&self, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
+        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| {
+            (backup.phase() == phase, format!("{} {:?}", backup.phase(), blocked_reason(backup)))
+        })
+        .await
+    }
+
+    /// Waits until a restore is in this phase.
+    pub async fn restore_reaches(&self, name: &str, phase: RestorePhase) -> anyhow::Result<Restore> {
+        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| {
+            (restore.phase() == phase, restore.phase().to_string())
+        })
+        .await
+    }
+
+    /// Waits until a backup waits for operations.
+    pub async fn backup_waits(&self, name: &str) -> anyhow::Result<Backup> {
+        self.backup_reaches(name, BackupPhase::WaitingForPluginOperations).await
+    }
+
+    /// Waits until a backup says in this phase why it does not go on; what it says.
+    pub async fn backup_blocked(&self, name: &str, phase: &BackupPhase) -> anyhow::Result<String> {
+        let backup = self
+            .reached(name, &format!("is blocked in {phase}"), SOON, |backup: &Backup| {
+                let reason = blocked_reason(backup);
+                let blocked = !reason.is_empty() && backup.phase() == *phase;
+                (blocked, format!("{} {reason:?}", backup.phase()))
+            })
+            .await?;
+        ensure!(backup.status.completion_timestamp.is_none(), "completed before it is stored");
+        Ok(blocked_reason(&backup).to_owned())
+    }
+
+    async fn reached<K>(
+        &self,
+        name: &str,
+        what: &str,
+        deadline: Duration,
+        state: impl Fn(&K) -> (bool, String),
+    ) -> anyhow::Result<K>
+    where
+        K: VeleroKind + Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), NAMESPACE);
+        eventually(&format!("{} {name} {what}", K::kind(&())), deadline, async || {
+            let object = api.get(name).await?;
+            let (reached, seen) = state(&object);
+            Ok::<_, kube::Error>(if reached { Probe::Ready(object) } else { Probe::NotYet(seen) })
+        })
+        .await
+        .map_err(|error| error.context(self.logs(15)))
+    }
+
+    /// Creates a DeleteBackupRequest of the name of the backup.
+    pub async fn request_deletion(&self, backup: &str) -> anyhow::Result<()> {
+        self.request_deletion_as(backup, backup).await
+    }
+
+    /// Creates a DeleteBackupRequest.
+    pub async fn request_deletion_as(&self, request: &str, backup: &str) -> anyhow::Result<()> {
+        let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
+        let requests: Api<DeleteBackupRequest> = self.api();
+        requests.create(&PostParams::default(), &DeleteBackupRequest::new(request, spec)).await?;
+        Ok(())
+    }
+
+    /// Waits until a backup is not in the cluster any more.
+    pub async fn backup_gone(&self, name: &str) -> anyhow::Result<()> {
+        gone(&self.backups(), name).await
+    }
+}

@@ -1,0 +1,169 @@
+//! What a world is made of, and how it starts.
+
+use super::World;
+use crate::{
+    binaries::{Programs, s3_available},
+    control_plane::ControlPlane,
+    install,
+    object_store::S3,
+    plugins::Plugins,
+};
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct WorldBuilder {
+    pub(super) api_servers: usize,
+    pub(super) api_server_args: Vec<String>,
+    pub(super) webhooks: usize,
+    pub(super) controllers: usize,
+    pub(super) naive: bool,
+    pub(super) profile: String,
+    pub(super) controller_args: Vec<String>,
+    pub(super) webhook_args: Vec<String>,
+    pub(super) peers: bool,
+    pub(super) plugins: bool,
+    pub(super) files: bool,
+}
+
+impl Default for WorldBuilder {
+    fn default() -> Self {
+        Self {
+            api_servers: 1,
+            api_server_args: Vec::new(),
+            webhooks: 2,
+            controllers: 1,
+            naive: false,
+            profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
+            controller_args: Vec::new(),
+            webhook_args: Vec::new(),
+            peers: false,
+            plugins: false,
+            files: false,
+        }
+    }
+}
+
+impl WorldBuilder {
+    /// How many API servers share the one etcd.
+    #[must_use]
+    pub fn api_servers(mut self, count: usize) -> Self {
+        self.api_servers = count;
+        self
+    }
+
+    /// Flags added to the API servers'.
+    #[must_use]
+    pub fn api_server_args(mut self, args: &[&str]) -> Self {
+        self.api_server_args = args.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// How many webhook replicas run; with none, the webhook is not registered.
+    #[must_use]
+    pub fn webhooks(mut self, count: usize) -> Self {
+        self.webhooks = count;
+        self
+    }
+
+    /// How many controller replicas run.
+    #[must_use]
+    pub fn controllers(mut self, count: usize) -> Self {
+        self.controllers = count;
+        self
+    }
+
+    /// Flags added to the controller's.
+    #[must_use]
+    pub fn controller_args(mut self, args: &[&str]) -> Self {
+        self.controller_args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Flags added to the webhook's.
+    #[must_use]
+    pub fn webhook_args(mut self, args: &[&str]) -> Self {
+        self.webhook_args = args.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Webhook replicas know one another, so that one of them does all the writing of one ledger. Without, they get in
+    /// each other's way, which is what most tests want.
+    #[must_use]
+    pub fn peers(mut self) -> Self {
+        self.peers = true;
+        self
+    }
+
+    /// Puts plugins of Velero's kind into the controllers' plugin folder, where there is a Go to build them.
+    #[must_use]
+    pub fn plugins(mut self) -> Self {
+        self.plugins = true;
+        self
+    }
+
+    /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
+    /// ([`crate::network`]).
+    #[must_use]
+    pub fn files(mut self) -> Self {
+        self.files = true;
+        self
+    }
+
+    /// Whether it can only start in a network of its own.
+    pub fn needs_network(&self) -> bool {
+        self.files
+    }
+
+    /// The control: a webhook that looks and then allows takes the place of ours.
+    #[must_use]
+    pub fn naive_webhook(mut self) -> Self {
+        self.naive = true;
+        self
+    }
+
+    /// The cargo profile of the programs under test: `dev` or `release`.
+    #[must_use]
+    pub fn profile(mut self, profile: &str) -> Self {
+        profile.clone_into(&mut self.profile);
+        self
+    }
+
+    /// Starts all of it. What was started is ended when the world is dropped, also after an error.
+    pub async fn start(self) -> anyhow::Result<World> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let programs = Programs::build(&self.profile)?;
+        let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
+        let plane = ControlPlane::start(folder.path(), self.api_servers, &self.api_server_args).await?;
+        let client = plane.admin().await?;
+        install::install(&client).await?;
+        let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };
+        let mut world = World {
+            builder: self.clone(),
+            programs,
+            client,
+            plane,
+            s3,
+            webhooks: Vec::new(),
+            webhook_health: Vec::new(),
+            webhook_front: None,
+            webhook_ca: String::new(),
+            naive: None,
+            controllers: Vec::new(),
+            controller_health: Vec::new(),
+            plugins: None,
+            folder,
+        };
+        if self.plugins {
+            world.plugins = Plugins::install(world.folder(), world.plane.admin_kubeconfig())?;
+        }
+        world.start_webhooks().await?;
+        world.start_location().await?;
+        for number in 0..self.controllers {
+            world.start_controller(number).await?;
+        }
+        if self.controllers > 0 {
+            world.location_available("default").await?;
+        }
+        Ok(world)
+    }
+}

@@ -1,0 +1,73 @@
+//! Files of backups and restores that people ask the controller for by DownloadRequests.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{
+    DownloadRequest,
+    download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget},
+};
+use kube::{Api, ResourceExt as _, api::PostParams};
+
+use super::{BUCKET, World, controllers::REACHED};
+use crate::wait::{Probe, eventually, when};
+
+/// A request for a file; without a name, one is generated.
+pub fn download_request(name: &str, kind: &str, of: &str) -> DownloadRequest {
+    let target = DownloadTarget { kind: kind.into(), name: of.to_owned(), ..DownloadTarget::default() };
+    let mut request =
+        DownloadRequest::new(name, DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
+    if name.is_empty() {
+        request.metadata.name = None;
+        request.metadata.generate_name = Some(format!("{of}-"));
+    }
+    request
+}
+
+/// Creates a request, and waits until the controller has answered it.
+pub async fn answered(
+    api: &Api<DownloadRequest>,
+    request: &DownloadRequest,
+) -> anyhow::Result<DownloadRequest> {
+    let name = api.create(&PostParams::default(), request).await?.name_any();
+    eventually(&format!("{:?} is answered", request.spec.target), Duration::from_secs(20), async || {
+        let request = api.get(&name).await?;
+        let seen = format!("{:?}", request.status);
+        let answered = !matches!(request.status.phase, None | Some(DownloadRequestPhase::New));
+        Ok::<_, kube::Error>(if answered { Probe::Ready(request) } else { Probe::NotYet(seen) })
+    })
+    .await
+}
+
+impl World {
+    /// Asks for a file, and waits for the answer.
+    pub async fn ask_for_file(&self, kind: &str, of: &str) -> anyhow::Result<DownloadRequestStatus> {
+        Ok(answered(&self.api(), &download_request("", kind, of)).await?.status)
+    }
+
+    /// The URL that the controller gives for a file, which is good for ten minutes.
+    pub async fn url_of(&self, kind: &str, of: &str) -> anyhow::Result<String> {
+        let status = self.ask_for_file(kind, of).await?;
+        ensure!(status.phase == Some(DownloadRequestPhase::Processed), "{kind} of {of}: {status:?}");
+        let end = status.expiration.context("no expiration")?.0;
+        let left = end.duration_since(jiff::Timestamp::now()).as_secs();
+        ensure!((500..=600).contains(&left), "it ends in {left} s");
+        status.download_url.context("no URL")
+    }
+
+    /// Private keys under a folder of files as they are while the work goes on.
+    pub async fn partial_files(&self, folder: &str) -> anyhow::Result<BTreeSet<String>> {
+        let mut keys: BTreeSet<String> = self.s3()?.keys(BUCKET).await?.into_iter().collect();
+        keys.retain(|key| key.starts_with(folder) && key.contains("/.private/") && key.contains("/so-far-"));
+        Ok(keys)
+    }
+
+    /// Waits until there are none, as it must be once the end is published.
+    pub async fn no_partial_files(&self, folder: &str) -> anyhow::Result<()> {
+        eventually("partial files are gone", REACHED, async || {
+            let left = self.partial_files(folder).await?;
+            anyhow::Ok(when(left.is_empty(), format!("{left:?}")))
+        })
+        .await
+    }
+}

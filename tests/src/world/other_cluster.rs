@@ -1,0 +1,110 @@
+//! Backups that another cluster has put into a bucket, and the passes that compare it with this one.
+
+use std::{io::Write as _, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use backup_core::{
+    api::Backup,
+    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    sync::Summary,
+};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use super::World;
+use crate::{
+    archive::tarball,
+    wait::{Probe, eventually},
+};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Metadata of a backup as another cluster has written it.
+pub fn metadata(name: &str, phase: &str) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1", "kind": "Backup",
+        "metadata": { "name": name, "namespace": "old", "uid": format!("old-{name}"), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": { "velero.io/storage-location": "old" } },
+        "spec": { "storageLocation": "old", "ttl": "720h0m0s", "includedNamespaces": ["nowhere"],
+            "hooks": { "resources": [{ "name": "h", "pre": [{ "exec": { "command": ["/bin/false"] } }] }] } },
+        "status": { "version": 1, "formatVersion": "1.1.0", "phase": phase, "startTimestamp": "2026-01-01T00:00:00Z",
+            "completionTimestamp": "2026-01-01T00:01:00Z", "expiration": "2126-01-01T00:00:00Z" },
+    })
+}
+
+impl World {
+    /// The folder of a backup, on the S3 server's disk.
+    pub fn stored_folder(&self, bucket: &str, name: &str) -> anyhow::Result<PathBuf> {
+        Ok(self.s3()?.files(bucket).join("backups").join(name))
+    }
+
+    /// Puts a backup into a bucket, as another cluster would have.
+    pub fn store_backup(&self, bucket: &str, name: &str, metadata: &Value) -> anyhow::Result<()> {
+        let folder = self.stored_folder(bucket, name)?;
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(format!("{name}.tar.gz")), tarball(&[("metadata/version", b"1.1.0\n")])?)?;
+        std::fs::write(folder.join("velero-backup.json"), serde_json::to_vec_pretty(metadata)?)?;
+        Ok(())
+    }
+
+    /// The same of one that is Completed.
+    pub fn store_completed(&self, bucket: &str, name: &str) -> anyhow::Result<()> {
+        self.store_backup(bucket, name, &metadata(name, "Completed"))
+    }
+
+    /// Adds a compressed side file to such a backup: `<name>-<suffix>.json.gz`.
+    pub fn store_file(&self, bucket: &str, name: &str, suffix: &str, list: &Value) -> anyhow::Result<()> {
+        let folder = self.stored_folder(bucket, name)?;
+        std::fs::create_dir_all(&folder)?;
+        let file = std::fs::File::create(folder.join(format!("{name}-{suffix}.json.gz")))?;
+        let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+        gzip.write_all(list.to_string().as_bytes())?;
+        gzip.finish()?;
+        Ok(())
+    }
+
+    /// What the last pass over a location says.
+    pub async fn sync_summary(&self, location: &str) -> anyhow::Result<Summary> {
+        let location = self.locations().get(location).await?;
+        let text = location.annotations().get(SYNC_ANNOTATION).context("no pass was made")?;
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Asks for a pass, and gives what it says. `remove` is how many removals a person agrees to.
+    pub async fn sync(&self, location: &str, remove: Option<u64>) -> anyhow::Result<Summary> {
+        let id = format!("{:?}", std::time::SystemTime::now());
+        let request = json!({ "id": id, "remove": remove }).to_string();
+        let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: request } } });
+        self.locations().patch(location, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        eventually("the pass was made", SOON, async || {
+            let summary = self.sync_summary(location).await?;
+            let seen = format!("{summary:?}");
+            let made = summary.request.as_ref() == Some(&id);
+            anyhow::Ok(if made { Probe::Ready(summary) } else { Probe::NotYet(seen) })
+        })
+        .await
+    }
+
+    /// Waits until a backup is in the cluster.
+    pub async fn backup_arrives(&self, name: &str) -> anyhow::Result<Backup> {
+        eventually(&format!("backup {name} is in the cluster"), SOON, async || {
+            let found = self.backups().get_opt(name).await?;
+            Ok::<_, kube::Error>(found.map_or_else(|| Probe::NotYet("it is not".to_owned()), Probe::Ready))
+        })
+        .await
+    }
+
+    /// Removes a location and its Backups from the cluster, as a test that ends does.
+    pub async fn forget_location(&self, location: &str) -> anyhow::Result<()> {
+        self.locations().delete(location, &DeleteParams::default()).await?;
+        for backup in self.backups().list(&ListParams::default()).await? {
+            if backup.spec.storage_location.as_deref() == Some(location) {
+                self.backups().delete(&backup.name_any(), &DeleteParams::default()).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Items that say on themselves what the kit's plugins (`tests/plugins`) do with them.
+
+use backup_core::api::{BackupSpec, RestoreSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use super::{
+    World,
+    backups::{into_namespace, of_namespaces},
+};
+use crate::{app::create_all, install::ensure_namespace, plugins::Plugins, skip::Skip};
+
+/// A ConfigMap: its name, the plugin that it is for, and what that is to do.
+pub type Script<'a> = (&'a str, &'a str, &'a str);
+
+/// A backup of everything in a namespace that is selected by a label, which what is only related does not have.
+pub fn of_scripted(namespace: &str) -> BackupSpec {
+    let selector = json!({ "matchLabels": { "listed": "yes" } });
+    BackupSpec { label_selector: serde_json::from_value(selector).ok(), ..of_namespaces(&[namespace]) }
+}
+
+/// A restore of what is selected so from the backup of this name, into the namespace `<backup>-back`.
+pub fn into_back(backup: &str) -> RestoreSpec {
+    RestoreSpec {
+        label_selector: of_scripted(backup).label_selector,
+        ..into_namespace(backup, &format!("{backup}-back"))
+    }
+}
+
+impl World {
+    /// The plugins; a test is skipped where there are none.
+    pub fn plugins(&self) -> anyhow::Result<Plugins> {
+        self.plugins.clone().ok_or_else(|| Skip("the plugins are built with Go").into())
+    }
+
+    /// Makes a namespace with ConfigMaps for plugins of backups.
+    pub async fn scripted(&self, namespace: &str, items: &[Script<'_>]) -> anyhow::Result<()> {
+        let objects = items.iter().map(|(name, plugin, script)| {
+            json!({ "data": { "now": "before" },
+                "metadata": { "name": name, "labels": { "example.io/plugin": plugin, "listed": "yes" },
+                    "annotations": { "example.io/do": script } } })
+        });
+        self.create_in(namespace, objects).await
+    }
+
+    /// Makes a namespace with ConfigMaps for plugins of restores, and a backup of its name. Those without a plugin are not
+    /// selected by [`into_back`].
+    pub async fn scripted_backup(&self, name: &str, items: &[Script<'_>]) -> anyhow::Result<()> {
+        let objects = items.iter().map(|(item, plugin, script)| {
+            let listed = if plugin.is_empty() { "no" } else { "yes" };
+            json!({ "data": { "of": item },
+                "metadata": { "name": item, "annotations": { "example.io/restore": script },
+                    "labels": { "example.io/restored-by": plugin, "listed": listed } } })
+        });
+        self.create_in(name, objects).await?;
+        self.back_up(name, of_namespaces(&[name])).await.map(drop)
+    }
+
+    async fn create_in(&self, namespace: &str, maps: impl Iterator<Item = Value>) -> anyhow::Result<()> {
+        ensure_namespace(&self.client, namespace).await?;
+        let objects = maps.map(|mut object| {
+            object["apiVersion"] = "v1".into();
+            object["kind"] = "ConfigMap".into();
+            object["metadata"]["namespace"] = namespace.into();
+            (ApiResource::erase::<ConfigMap>(&()), object)
+        });
+        create_all(&self.client, objects.collect()).await
+    }
+}

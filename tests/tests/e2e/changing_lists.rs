@@ -1,0 +1,154 @@
+//! Lists that change while they are read in pages.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupPhase, BackupSpec};
+use backup_tests::{
+    World,
+    install::ensure_namespace,
+    wait::{Probe, eventually, when},
+    world::{backups::of_namespaces, controllers::REACHED},
+};
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    core::ApiResource,
+};
+use serde_json::{Value, json};
+
+crate::tests! {
+    a_list_whose_continue_token_expired_is_complete,
+    a_type_deleted_while_it_is_listed_is_a_warning,
+}
+
+/// Without, the API server keeps lists that are read in pages in its memory for a while, whatever etcd has forgotten.
+pub const FROM_ETCD: &[&str] = &["--feature-gates=ListFromCacheSnapshot=false"];
+/// More than what a collection has read when it stands still at [`POINT`].
+const COUNT: usize = 2_300;
+/// In the middle of the first page.
+const POINT: &str = "mid-collection#25";
+const DEFINITION: &str = "movings.lists.example.com";
+const LAST: &str = "moving-2299";
+
+/// Objects of a type of their own, and a ConfigMap beside them.
+async fn movings(world: &World, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
+    let resource = ApiResource {
+        group: "lists.example.com".into(),
+        version: "v1".into(),
+        api_version: "lists.example.com/v1".into(),
+        kind: "Moving".into(),
+        plural: "movings".into(),
+    };
+    let definition = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": DEFINITION },
+        "spec": { "group": "lists.example.com", "scope": "Namespaced",
+            "names": { "plural": "movings", "singular": "moving", "kind": "Moving", "listKind": "MovingList" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let params = PatchParams::apply("tests").force();
+    definitions.patch(DEFINITION, &params, &Patch::Apply(definition)).await?;
+    ensure_namespace(&world.client, namespace).await?;
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), namespace, &resource);
+    eventually("the type is served", REACHED, async || {
+        Ok::<_, anyhow::Error>(match api.list(&kube::api::ListParams::default()).await {
+            Ok(_) => Probe::Ready(()),
+            Err(error) => Probe::NotYet(error.to_string()),
+        })
+    })
+    .await?;
+    let moving = |number: usize| {
+        json!({ "apiVersion": "lists.example.com/v1", "kind": "Moving",
+            "metadata": { "name": format!("moving-{number:04}"), "namespace": namespace }, "now": "before" })
+    };
+    let beside = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "beside", "namespace": namespace } });
+    let mut all = vec![(ApiResource::erase::<ConfigMap>(&()), beside)];
+    all.extend((0..COUNT).map(|number| (resource.clone(), moving(number))));
+    backup_tests::app::create_all(&world.client, all).await?;
+    Ok(api)
+}
+
+/// A backup that stands still while something happens.
+async fn meanwhile(
+    world: &mut World,
+    name: &str,
+    happens: impl AsyncFnOnce(&World) -> anyhow::Result<()>,
+) -> anyhow::Result<Backup> {
+    world.controllers[0].restart_with("BACKUP_PAUSE_AT", POINT).await?;
+    let included_resources = vec!["configmaps".to_owned(), DEFINITION.to_owned()];
+    world.create_backup(name, BackupSpec { included_resources, ..of_namespaces(&[name]) }).await?;
+    world.controllers[0].paused(REACHED).await.context("it was not reached")?;
+    let happened = happens(world).await;
+    world.controllers[0].resume()?;
+    happened?;
+    let backup = world.backup_ended(name).await?;
+    world.controllers[0].restart().await?;
+    Ok(backup)
+}
+
+/// How often the API server has said that a list can't be gone on with.
+async fn expired(world: &World) -> anyhow::Result<u64> {
+    let metrics = world.client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+    let of = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("code=\"410\"")
+            && line.contains("resource=\"movings\"")
+    };
+    let counts = metrics.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    Ok(counts.sum())
+}
+
+async fn stored(world: &World, backup: &str, name: &str) -> anyhow::Result<Value> {
+    world.backup_item(backup, &format!("{DEFINITION}/namespaces/{backup}/{name}.json")).await
+}
+
+async fn listed(world: &World, backup: &str) -> anyhow::Result<usize> {
+    let list = world.backup_file(backup, "resource-list.json.gz").await?;
+    Ok(list["lists.example.com/v1/Moving"].as_array().map_or(0, Vec::len))
+}
+
+async fn a_list_whose_continue_token_expired_is_complete(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let name = "list-expired";
+    let api = movings(world, name).await?;
+    let before = expired(world).await?;
+    let backup = meanwhile(world, name, async |world| {
+        let change = json!({ "now": "after" });
+        api.patch(LAST, &PatchParams::default(), &Patch::Merge(change)).await?;
+        api.delete("moving-2298", &DeleteParams::default()).await?;
+        world.plane.forget_the_past().await
+    })
+    .await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}", backup.status);
+    ensure!(expired(world).await? > before, "no token has expired");
+    ensure!(listed(world, name).await? == COUNT - 1, "{} are listed", listed(world, name).await?);
+    ensure!(stored(world, name, LAST).await?["now"] == "after", "not as it is now");
+    stored(world, name, "moving-0000").await.map(|_| ())
+}
+
+async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let name = "list-vanishes";
+    movings(world, name).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let backup = meanwhile(world, name, async |_| {
+        definitions.delete(DEFINITION, &DeleteParams::default()).await?;
+        eventually("the type is gone", Duration::from_mins(3), async || {
+            let left = definitions.get_opt(DEFINITION).await?;
+            Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
+        })
+        .await
+    })
+    .await?;
+    let warnings = world.backup_warnings(name).await?;
+    ensure!(backup.phase() == BackupPhase::Completed, "{:?}, {warnings}", backup.status);
+    ensure!(warnings.contains("movings") && warnings.contains("is not served any more"), "{warnings}");
+    let count = listed(world, name).await?;
+    ensure!((25..COUNT).contains(&count), "{count} are listed");
+    stored(world, name, "moving-0000").await?;
+    world.backup_item(name, &format!("configmaps/namespaces/{name}/beside.json")).await.map(|_| ())
+}

@@ -1,0 +1,408 @@
+//! The ledger through everything that can happen to it: who waits, what is deleted, broken glass, and a ledger that is lost.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{
+        Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase,
+        delete_backup_request::DeleteBackupRequestSpec,
+    },
+    labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION, ON_CONFLICT_ANNOTATION, SERIAL_ANNOTATION},
+};
+use backup_tests::{
+    World,
+    install::{NAMESPACE, ensure_namespace},
+    wait::{eventually, when},
+    world::{
+        backups::{from_backup, of_namespaces},
+        lock::refusal,
+    },
+};
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Namespace},
+        events::v1::Event,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api, Client, Config, Resource as _, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+crate::tests! {
+    a_restore_that_waits_has_the_next_turn_and_then_runs,
+    a_backup_that_is_restored_from_cannot_be_deleted,
+    a_namespace_is_deleted_with_a_backup_that_is_restored_from,
+    garbage_collection_of_a_backup_waits_for_the_restore_from_it,
+    break_glass_is_admitted_and_the_person_named,
+    an_end_that_a_person_forces_leaves_an_event_with_the_reason,
+    objects_created_without_the_webhook_never_run_together,
+    an_object_that_arrives_ended_needs_no_claim,
+    a_running_object_cannot_grow_its_footprint,
+    a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then,
+    a_ledger_that_was_edited_by_hand_is_rebuilt,
+}
+
+const SOON: Duration = Duration::from_mins(1);
+
+async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("turn", 3).await?;
+    world.create_backup("turn-source", of_namespaces(&["turn"])).await?;
+    world.backup_ended("turn-source").await?;
+    {
+        let paused = world.pause_controllers()?;
+        let world = &*paused;
+        world.create_backup("turn-first", of_namespaces(&["turn"])).await?;
+        let mut restore = Restore::new("turn-waits", from_backup("turn-source"));
+        restore.metadata.annotations = Some([(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned())].into());
+        world.restores().create(&PostParams::default(), &restore).await.context("it may wait")?;
+        let late = refusal(world.create_backup("turn-late", of_namespaces(&["turn"])).await)?;
+        ensure!(late.message.contains("turn-"), "{}", late.message);
+        let text = world.claims().await?;
+        ensure!(text.contains("Waiting"), "{text}");
+    }
+    let first = world.backup_ended("turn-first").await?;
+    let restore = world.restore_ended("turn-waits").await?;
+    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    let (ended, began) = (first.status.completion_timestamp, restore.status.start_timestamp);
+    ensure!(began >= ended, "the restore began at {began:?}, the backup ended at {ended:?}");
+    world.create_backup("turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
+    world.backup_ended("turn-after").await.map(drop)
+}
+
+async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("kept", 2).await?;
+    for name in ["kept-source", "kept-other"] {
+        world.create_backup(name, of_namespaces(&["kept"])).await?;
+        world.backup_ended(name).await?;
+    }
+    let requests: Api<DeleteBackupRequest> = world.api();
+    let request = |name: &str| {
+        let spec = DeleteBackupRequestSpec { backup_name: name.to_owned(), ..Default::default() };
+        DeleteBackupRequest::new(&format!("delete-{name}"), spec)
+    };
+    {
+        let paused = world.pause_controllers()?;
+        let world = &*paused;
+        let restore = Restore::new("kept-restore", from_backup("kept-source"));
+        world.restores().create(&PostParams::default(), &restore).await?;
+        let deleted = world.backups().delete("kept-source", &DeleteParams::default()).await;
+        let error = refusal(deleted)?;
+        ensure!(error.message.contains("kept-restore") && error.code == 403, "{error:?}");
+        let requested = requests.create(&PostParams::default(), &request("kept-source")).await;
+        let error = refusal(requested)?;
+        ensure!(error.message.contains("kept-restore"), "{error:?}");
+        // A collection goes on without it, or stops at it; it never goes.
+        let both = ListParams::default().labels("velero.io/storage-location=default");
+        let _ = world.backups().delete_collection(&DeleteParams::default(), &both).await;
+        ensure!(world.backups().get_opt("kept-source").await?.is_some(), "deleted with the collection");
+    }
+    let ended = world.restore_ended("kept-restore").await?;
+    ensure!(ended.phase() == RestorePhase::Completed, "{:?}", ended.status);
+    requests
+        .create(&PostParams::default(), &request("kept-source"))
+        .await
+        .context("nobody restores from it")?;
+    world.backup_gone("kept-source").await
+}
+
+/// The namespace controller's deletions are not asked about, and nothing in the namespace waits for anything in it.
+async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(world: &mut World) -> anyhow::Result<()> {
+    let name = "another-velero";
+    ensure_namespace(&world.client, name).await?;
+    let (backups, restores): (Api<Backup>, Api<Restore>) =
+        (Api::namespaced(world.client.clone(), name), Api::namespaced(world.client.clone(), name));
+    let mut backup = Backup::new("old", of_namespaces(&["nowhere"]));
+    backup.status.phase = Some(BackupPhase::Completed);
+    backups.create(&PostParams::default(), &backup).await?;
+    restores.create(&PostParams::default(), &Restore::new("running", from_backup("old"))).await?;
+    let deleted = backups.delete("old", &DeleteParams::default()).await;
+    ensure!(refusal(deleted)?.code == 403, "it is restored from");
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    eventually("the namespace is gone", SOON, async || {
+        let left = namespaces.get_opt(name).await?;
+        Ok::<_, kube::Error>(when(left.is_none(), format!("{:?}", left.map(|left| left.status))))
+    })
+    .await
+}
+
+async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let owners: Api<ConfigMap> = world.api();
+    let owner = ConfigMap {
+        metadata: kube::core::ObjectMeta { name: Some("owner".to_owned()), ..Default::default() },
+        ..Default::default()
+    };
+    let owner = owners.create(&PostParams::default(), &owner).await?;
+    for name in ["owned-source", "owned-other"] {
+        let mut backup = Backup::new(name, of_namespaces(&["owned"]));
+        backup.status.phase = Some(BackupPhase::Completed);
+        backup.metadata.owner_references = owner.owner_ref(&()).map(|owner| vec![owner]);
+        world.backups().create(&PostParams::default(), &backup).await?;
+    }
+    world
+        .restores()
+        .create(&PostParams::default(), &Restore::new("owned-restore", from_backup("owned-source")))
+        .await?;
+    owners.delete("owner", &DeleteParams::background()).await?;
+    let gone = async |name: &str| world.backup_gone(name).await;
+    gone("owned-other").await?;
+    // The collector has tried both by now, and tries again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ensure!(world.backups().get_opt("owned-source").await?.is_some(), "collected while it is restored from");
+    world.restores().delete("owned-restore", &DeleteParams::default()).await?;
+    gone("owned-source").await
+}
+
+async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyhow::Result<()> {
+    {
+        let paused = world.pause_controllers()?;
+        let world = &*paused;
+        world.create_claiming_restore("glass-holder", "glass").await?;
+        let mut backup = Backup::new("glass-breaker", of_namespaces(&["glass"]));
+        let reason = (BREAK_GLASS_ANNOTATION.to_owned(), "the disk dies tonight".to_owned());
+        backup.metadata.annotations = Some([reason].into());
+        world.backups().create(&PostParams::default(), &backup).await.context("an administrator may")?;
+        let nobody = world.plane.impersonate("nobody-special").await?;
+        let api: Api<Backup> = Api::namespaced(nobody, NAMESPACE);
+        ensure!(api.create(&PostParams::default(), &backup).await.is_err(), "and not just anybody");
+        let events: Api<Event> = Api::all(world.client.clone());
+        eventually("an event says who broke the glass", SOON, async || {
+            let notes: Vec<String> = events
+                .list(&ListParams::default())
+                .await?
+                .into_iter()
+                .filter(|event| event.reason.as_deref() == Some("BreakGlass"))
+                .filter_map(|event| event.note)
+                .collect();
+            let said = notes.iter().any(|note| note.contains("glass-holder") && note.contains(" by "));
+            Ok::<_, kube::Error>(when(said, format!("{notes:?}")))
+        })
+        .await?;
+        world.delete_unfinished().await?;
+    }
+    Ok(())
+}
+
+async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let ends = |finalizer: &str| {
+        // As if it were at work, which nobody is.
+        Patch::Merge(json!({ "status": { "phase": "Failed" }, "metadata": { "finalizers": [finalizer],
+            "annotations": { BREAK_GLASS_ANNOTATION: "it will never end" } } }))
+    };
+    {
+        let paused = world.pause_controllers()?;
+        let (world, params) = (&*paused, PatchParams::default());
+        world.create_backup("forced-backup", of_namespaces(&["forced-b"])).await?;
+        world.create_claiming_restore("forced-restore", "forced-r").await?;
+        world.backups().patch("forced-backup", &params, &ends("backup-controller.velero.io/work")).await?;
+        world.restores().patch("forced-restore", &params, &ends("backup-controller/work")).await?;
+    }
+    let events: Api<Event> = world.api();
+    for name in ["forced-backup", "forced-restore"] {
+        eventually("an event tells of the forced end", SOON, async || {
+            let fields = ListParams::default().fields(&format!("regarding.name={name}"));
+            let notes: Vec<Option<String>> = events
+                .list(&fields)
+                .await?
+                .into_iter()
+                .filter(|event| event.reason.as_deref() == Some("ForcedEnd"))
+                .map(|event| event.note)
+                .collect();
+            let said = notes
+                .iter()
+                .flatten()
+                .any(|note| note.contains("Failed") && note.contains("it will never end"));
+            Ok::<_, kube::Error>(when(said, format!("{name}: {notes:?}")))
+        })
+        .await?;
+    }
+    ensure!(world.backups().get("forced-backup").await?.finalizers().is_empty(), "it is still held");
+    ensure!(world.restores().get("forced-restore").await?.finalizers().is_empty(), "it is still held");
+    Ok(())
+}
+
+async fn objects_created_without_the_webhook_never_run_together(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("unguarded", 2).await?;
+    world.create_backup("unguarded-source", of_namespaces(&["unguarded"])).await?;
+    world.backup_ended("unguarded-source").await?;
+    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    let mut registration = registrations.get("backup-webhook").await?;
+    {
+        let paused = world.pause_controllers()?;
+        let world = &*paused;
+        registrations.delete("backup-webhook", &DeleteParams::default()).await?;
+        let created = async {
+            let mut n = 0;
+            // Until every API server has seen that the registration is gone.
+            loop {
+                n += 1;
+                let restore = Restore::new(&format!("unguarded-{n}"), from_backup("unguarded-source"));
+                let backup = Backup::new(&format!("unguarded-{n}"), of_namespaces(&["unguarded"]));
+                let restored = world.restores().create(&PostParams::default(), &restore).await;
+                if restored.is_ok() && world.backups().create(&PostParams::default(), &backup).await.is_ok() {
+                    return anyhow::Ok(format!("unguarded-{n}"));
+                }
+                ensure!(n < 50, "the registration does not go away");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        .await;
+        registration.metadata.resource_version = None;
+        registration.metadata.uid = None;
+        registrations.create(&PostParams::default(), &registration).await?;
+        created?
+    };
+    eventually("all have ended", SOON, async || {
+        let active = world.restores().list(&ListParams::default()).await?.items.into_iter();
+        let active = active.filter(|restore| restore.phase().is_active()).count();
+        let running = world.backups().list(&ListParams::default()).await?.items.into_iter();
+        let running = running.filter(|backup| backup.phase().is_active()).count();
+        Ok::<_, kube::Error>(when(active + running == 0, format!("{active} restores, {running} backups")))
+    })
+    .await?;
+    // When each worked, in whole seconds; whoever came second has ended without having started, and says why, or came after.
+    let (mut spans, mut turned_away) = (Vec::new(), 0);
+    let mut ended = |name: String, from: Option<Time>, to: Option<Time>, why: Option<String>| match (
+        why.filter(|why| why.contains("conflicts with")),
+        from,
+        to,
+    ) {
+        (Some(_), ..) => turned_away += 1,
+        (None, Some(from), Some(to)) => spans.push((name, from.0.as_second(), to.0.as_second())),
+        (None, ..) => {}
+    };
+    for restore in world.restores().list(&ListParams::default()).await?.items {
+        let (name, status) = (format!("restore {}", restore.name_any()), restore.status);
+        if name.contains("unguarded-") {
+            ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
+        }
+    }
+    for backup in world.backups().list(&ListParams::default()).await?.items {
+        let (name, status) = (format!("backup {}", backup.name_any()), backup.status);
+        if name.contains("unguarded-") && !name.contains("source") {
+            ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
+        }
+    }
+    println!("    {} worked, {turned_away} were ended without having started", spans.len());
+    ensure!(!spans.is_empty(), "nobody worked");
+    for (one, from, to) in &spans {
+        for (other, start, end) in spans.iter().filter(|(other, ..)| other != one) {
+            let both = one.starts_with("backup") && other.starts_with("backup");
+            ensure!(both || to <= start || end <= from, "{one} and {other} worked together: {spans:?}");
+        }
+    }
+    Ok(())
+}
+
+async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_claiming_restore("sync-holder", "synced").await?;
+    let mut backup = Backup::new("synced", of_namespaces(&["synced"]));
+    backup.status.phase = Some(BackupPhase::Completed);
+    world.backups().create(&PostParams::default(), &backup).await.context("it does not run")?;
+    world.backups().delete("synced", &DeleteParams::default()).await?;
+    world.delete_unfinished().await
+}
+
+async fn a_running_object_cannot_grow_its_footprint(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_backup("grows", of_namespaces(&["grows-a"])).await?;
+    let merge = |spec: serde_json::Value| Patch::Merge(json!({ "spec": spec }));
+    let more = merge(json!({ "includedNamespaces": ["grows-a", "grows-b"] }));
+    let refused = world.backups().patch("grows", &PatchParams::default(), &more).await;
+    let error = refusal(refused)?;
+    ensure!(error.message.contains("grows-b"), "{error:?}");
+    let same = merge(json!({ "ttl": "1h0m0s" }));
+    world.backups().patch("grows", &PatchParams::default(), &same).await.context("this touches no more")?;
+    world.delete_unfinished().await
+}
+
+async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = world.api();
+    let before = world.ledger().await?;
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_claiming_restore("lost-holder", "lost").await?;
+    let epoch =
+        |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    let held = epoch(&world.ledger().await?);
+    // An administrator may; everybody else is kept off by policy.
+    leases.delete("backup-lock-velero", &DeleteParams::default()).await?;
+    // Clients that get a 503 with a delay come again by themselves: this one does not.
+    let once = once(world).await?;
+    let early = Backup::new("lost-early", of_namespaces(&["elsewhere-lost"]));
+    let early = refusal(once.create(&PostParams::default(), &early).await)?;
+    ensure!(early.code == 503 && early.message.contains("being rebuilt"), "{early:?}");
+    let late = eventually("the ledger is rebuilt", SOON, async || {
+        let outcome = world.create_backup("lost-late", of_namespaces(&["elsewhere-lost"])).await;
+        anyhow::Ok(when(outcome.is_ok(), format!("{:?}", outcome.err())))
+    })
+    .await;
+    late?;
+    let after = world.ledger().await?;
+    ensure!(after.metadata.uid != before.metadata.uid, "it is another Lease");
+    ensure!(epoch(&after) > held, "the epoch goes on: {} after {held}", epoch(&after));
+    let error = refusal(world.create_backup("lost-collides", of_namespaces(&["lost"])).await)?;
+    ensure!(error.message.contains("lost-holder"), "who holds a place keeps it: {error:?}");
+    world.delete_unfinished().await
+}
+
+async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = world.api();
+    let markers: Api<ConfigMap> = world.api();
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_claiming_restore("edited-holder", "edited").await?;
+    let once = once(world).await?;
+    // The replicas write, too, whenever they like.
+    eventually("the ledger is edited", SOON, async || {
+        let mut lease = world.ledger().await?;
+        let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
+        let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
+        // Every claim is taken out, as someone might who wants to run a backup now.
+        let empty = r#"{"v":3,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
+        annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
+        annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
+        match leases.replace("backup-lock-velero", &PostParams::default(), &lease).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => anyhow::Ok(when(false, status.message)),
+            written => written.map(|_| when(true, String::new())).map_err(Into::into),
+        }
+    })
+    .await?;
+    let outcome = eventually("the ledger is rebuilt", SOON, async || {
+        let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
+        let refused = refusal(once.create(&PostParams::default(), &collides).await)?;
+        ensure!(refused.code == 503 || refused.message.contains("edited-holder"), "{refused:?}");
+        anyhow::Ok(when(refused.code == 403, refused.message))
+    })
+    .await;
+    outcome?;
+    ensure!(
+        markers.get("backup-lock-velero").await?.data.is_some_and(|data| data.contains_key("ledger")),
+        "no marker"
+    );
+    world.delete_unfinished().await
+}
+
+/// Backups, by a client that does not try again by itself.
+async fn once(world: &World) -> anyhow::Result<Api<Backup>> {
+    let kubeconfig = Kubeconfig::read_from(world.plane.admin_kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Api::namespaced(Client::try_from(config)?, NAMESPACE))
+}

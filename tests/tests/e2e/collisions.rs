@@ -1,0 +1,214 @@
+//! Backups and restores that cannot collide, and the control that shows that the test would see it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{Backup, Restore},
+    labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION},
+};
+use backup_tests::{
+    World,
+    world::{
+        backups::{claiming, of_namespaces},
+        lock::refusal,
+    },
+};
+use kube::api::{Patch, PatchParams, PostParams};
+
+crate::tests! {
+    a_backup_is_refused_while_a_restore_runs_and_names_it,
+    a_restore_is_refused_while_a_backup_runs_and_names_it,
+    backups_of_other_namespaces_are_not_in_the_way,
+    a_dry_run_gives_the_same_verdict_and_writes_nothing,
+    of_two_colliding_creations_at_most_one_is_admitted,
+    a_refused_creation_is_never_stored,
+    admission_goes_on_when_a_replica_is_killed,
+    an_ended_object_cannot_be_started_again,
+}
+
+// The same race with the webhook that looks and then allows.
+crate::tests! { CONTROL: the_naive_webhook_is_caught_letting_a_collision_through }
+
+const ROUNDS: usize = 60;
+
+async fn a_backup_is_refused_while_a_restore_runs_and_names_it(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    paused.create_claiming_restore("holder", "locked-a").await?;
+    let error = refusal(paused.create_backup("collides", of_namespaces(&["locked-a"])).await)?;
+    ensure!(error.code == 403 && error.reason == "Forbidden", "{error:?}");
+    ensure!(
+        error.message.contains("holder") && error.message.contains("kubectl backup"),
+        "{}",
+        error.message
+    );
+    ensure!(paused.backups().get_opt("collides").await?.is_none(), "a refused creation was stored");
+    paused.delete_unfinished().await
+}
+
+async fn a_restore_is_refused_while_a_backup_runs_and_names_it(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    paused.create_backup("holder", of_namespaces(&["locked-b"])).await?;
+    let error = refusal(paused.create_claiming_restore("collides", "locked-b").await)?;
+    ensure!(error.code == 403 && error.message.contains("holder"), "{error:?}");
+    let details = error.details.clone().context("no details")?;
+    ensure!(!details.causes.is_empty() && details.retry_after_seconds > 0, "{details:?}");
+    paused.delete_unfinished().await
+}
+
+async fn backups_of_other_namespaces_are_not_in_the_way(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    paused.create_claiming_restore("holder", "locked-c").await?;
+    paused.create_backup("elsewhere", of_namespaces(&["free-c"])).await?;
+    paused.delete_unfinished().await
+}
+
+async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_claiming_restore("dry-holder", "locked-d").await?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let denied = world.backups().create(&dry, &Backup::new("dry-run", of_namespaces(&["locked-d"]))).await;
+    ensure!(refusal(denied)?.code == 403, "another verdict");
+    world
+        .backups()
+        .create(&dry, &Backup::new("dry-run", of_namespaces(&["free-d"])))
+        .await
+        .context("free, but refused")?;
+    let apply = PatchParams { dry_run: true, ..PatchParams::apply("a-pipeline") };
+    world
+        .backups()
+        .patch("dry-run", &apply, &Patch::Apply(Backup::new("dry-run", of_namespaces(&["free-d"]))))
+        .await?;
+    // The replicas collect claims that are over whenever they like, so only what is in the ledger counts.
+    let annotations = world.ledger().await?.metadata.annotations.unwrap_or_default();
+    let claims = annotations.get(LEDGER_ANNOTATION).context("no ledger")?;
+    ensure!(
+        claims.contains("dry-holder") && !claims.contains("dry-run"),
+        "a dry run wrote the ledger: {claims}"
+    );
+    world.delete_unfinished().await
+}
+
+async fn of_two_colliding_creations_at_most_one_is_admitted(world: &mut World) -> anyhow::Result<()> {
+    // Ended and not paused: the rounds may take longer than a lease.
+    for controller in &mut world.controllers {
+        controller.stop(Duration::from_mins(1)).await?;
+    }
+    let seen = collide(world).await;
+    for controller in &mut world.controllers {
+        controller.restart().await?;
+    }
+    let seen = seen?;
+    println!("    {seen:?}");
+    ensure!(seen.both == 0, "both were admitted in {} of {ROUNDS} rounds", seen.both);
+    ensure!(seen.backup > 0 && seen.restore > 0 && seen.neither == 0, "no race: {seen:?}");
+    Ok(())
+}
+
+async fn the_naive_webhook_is_caught_letting_a_collision_through(world: &mut World) -> anyhow::Result<()> {
+    let seen = collide(world).await?;
+    println!("    {seen:?}");
+    ensure!(seen.both > 0, "the control was not caught: this test proves nothing about ours");
+    Ok(())
+}
+
+/// A refusal leaves no trace, and the scope is free as soon as the object that held it is gone: the webhook looks again
+/// by itself, also while no controller runs.
+async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    world.create_claiming_restore("ended-by-hand", "locked-e").await?;
+    refusal(world.create_backup("collides", of_namespaces(&["locked-e"])).await)?;
+    ensure!(world.backups().get_opt("collides").await?.is_none(), "a refused creation was stored");
+    // No controller runs, so a person ends it.
+    let end = serde_json::json!({ "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "a test" } },
+        "status": { "phase": "Completed" } });
+    world.restores().patch("ended-by-hand", &PatchParams::default(), &Patch::Merge(end)).await?;
+    world.create_backup("follows", of_namespaces(&["locked-e"])).await.context("the restore has ended")?;
+    world.delete_unfinished().await
+}
+
+async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow::Result<()> {
+    world.webhooks[0].kill().await?;
+    let result = async {
+        for number in 0..6 {
+            world.create_backup(&format!("one-replica-{number}"), of_namespaces(&["nothing-here"])).await?;
+        }
+        anyhow::Ok(())
+    }
+    .await;
+    world.webhooks[0].restart().await?;
+    result?;
+    for number in 0..6 {
+        world.backup_ended(&format!("one-replica-{number}")).await?;
+    }
+    Ok(())
+}
+
+async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("ended", 1).await?;
+    world.create_backup("ended", of_namespaces(&["ended"])).await?;
+    world.backup_ended("ended").await?;
+    for patch in [serde_json::json!({ "status": { "phase": "New" } }), serde_json::json!({ "status": null })]
+    {
+        let revived = world.backups().patch("ended", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let error = refusal(revived)?;
+        ensure!(error.code == 403, "{error:?}");
+        // Nor by one who gets past the policy: that is what the webhook is asked about.
+        let mut forced = patch;
+        forced["metadata"] = serde_json::json!({ "annotations": { BREAK_GLASS_ANNOTATION: "a test" } });
+        let revived = world.backups().patch("ended", &PatchParams::default(), &Patch::Merge(forced)).await;
+        let error = refusal(revived)?;
+        ensure!(error.code == 403 && error.message.contains("admission webhook"), "{error:?}");
+    }
+    let label = serde_json::json!({ "metadata": { "labels": { "kept": "true" } } });
+    world
+        .backups()
+        .patch("ended", &PatchParams::default(), &Patch::Merge(label))
+        .await
+        .context("a label is harmless")?;
+    Ok(())
+}
+
+/// What was stored in each round.
+#[derive(Debug, Default)]
+struct Seen {
+    both: usize,
+    neither: usize,
+    backup: usize,
+    restore: usize,
+}
+
+/// Creates a Backup and a Restore of one namespace at the same moment, again and again.
+async fn collide(world: &World) -> anyhow::Result<Seen> {
+    let (backups, restores, post) = (world.backups(), world.restores(), PostParams::default());
+    let mut seen = Seen::default();
+    for round in 0..ROUNDS {
+        let (name, namespace) = (format!("round-{round}"), format!("collide-{round}"));
+        let backup = Backup::new(&name, of_namespaces(&[&namespace]));
+        let restore = Restore::new(&name, claiming(&namespace));
+        // One starts a little earlier, in turn and by more and more, or one side would always win.
+        let early = Duration::from_millis(round as u64 / 4);
+        let (backup_waits, restore_waits) =
+            if round % 2 == 0 { (Duration::ZERO, early) } else { (early, Duration::ZERO) };
+        tokio::join!(
+            async {
+                tokio::time::sleep(backup_waits).await;
+                backups.create(&post, &backup).await.ok()
+            },
+            async {
+                tokio::time::sleep(restore_waits).await;
+                restores.create(&post, &restore).await.ok()
+            },
+        );
+        match (backups.get_opt(&name).await?.is_some(), restores.get_opt(&name).await?.is_some()) {
+            (true, true) => seen.both += 1,
+            (true, false) => seen.backup += 1,
+            (false, true) => seen.restore += 1,
+            (false, false) => seen.neither += 1,
+        }
+        world.delete_unfinished().await?;
+    }
+    Ok(seen)
+}

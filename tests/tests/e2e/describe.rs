@@ -1,0 +1,207 @@
+//! What a person sees of a backup or restore who reaches the API server and nothing else: from the files in the store.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{BackupPhase, RestorePhase};
+use backup_tests::{
+    World,
+    plugin::Plugin,
+    wait::{Probe, eventually, when},
+    world::{
+        backups::of_namespaces,
+        scripted::{into_back, of_scripted},
+    },
+};
+use jiff::Timestamp;
+use serde_json::Value;
+
+crate::tests! {
+    operations_that_go_on_are_seen_as_they_are_now,
+    operations_of_a_restore_are_seen_as_they_are_now,
+    describe_shows_what_went_wrong_and_what_is_in_a_backup,
+    a_log_is_followed_until_its_backup_has_ended,
+    the_log_of_a_backup_grows_while_items_are_collected,
+    the_log_of_a_restore_grows_while_items_are_restored,
+    a_followed_log_shows_that_the_work_began_again_after_a_crash,
+}
+
+/// Items that one plugin sees, each after the one before: what it says at their beginning, and how long it takes.
+const SAYING: [(&str, &str); 3] =
+    [("a", "say=info:said-1 slow=5s"), ("b", "say=info:said-2 slow=5s"), ("c", "say=info:said-3 slow=5s")];
+
+fn saying(plugin: &'static str) -> [(&'static str, &'static str, &'static str); 3] {
+    SAYING.map(|(item, script)| (item, plugin, script))
+}
+
+/// Who looks sees more each time, and who follows sees everything once.
+async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Result<()> {
+    for pair in lines.windows(2) {
+        let (there, not_yet) = (pair[0], pair[1]);
+        eventually("the log comes so far", Duration::from_secs(20), async || {
+            let ran = person.run(logs).await?;
+            ensure!(!ran.stdout.contains(not_yet), "{not_yet} came before anybody saw {there}: {ran:?}");
+            Ok::<_, anyhow::Error>(when(ran.stdout.contains(there), format!("{ran:?}")))
+        })
+        .await?;
+    }
+    let followed = person.run(&[logs, &["-f"]].concat()).await?.expect_code(0)?;
+    ensure!(followed.stderr.is_empty(), "{followed:?}");
+    ensure!(lines.iter().all(|line| followed.stdout.matches(line).count() == 1), "{followed:?}");
+    let whole = person.run(logs).await?.expect_code(0)?;
+    ensure!(followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
+    // What a plugin says is in the log at its time, and not when it is ready with the item five seconds later.
+    let at = |line: Option<&str>| Some(line?.split('"').nth(1)?.parse::<Timestamp>().ok()?.as_second());
+    let said = at(whole.stdout.lines().find(|line| line.contains("said-3"))).context("said-3 has no time")?;
+    let ended = at(whole.stdout.lines().last()).context("the last line has no time")?;
+    ensure!(said + 2 <= ended, "{whole:?}");
+    Ok(())
+}
+
+async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
+    let ran = person.run(&[line, &["-o", "json"]].concat()).await?.expect_code(0)?;
+    Ok(serde_json::from_str(&ran.stdout)?)
+}
+
+/// Looks some times, three seconds apart: what is seen is never older than the time between two questions to the action, and
+/// a moment.
+async fn moves(person: &Plugin, line: &[&str]) -> anyhow::Result<()> {
+    let done = async || {
+        let all = document(person, line).await?;
+        let operation = &all["items"][0];
+        let known = operation["total"] == 12_000 && operation["units"] == "ms";
+        Ok::<_, anyhow::Error>(operation["done"].as_i64().filter(|_| known))
+    };
+    let first = eventually("an operation is seen", Duration::from_secs(20), async || {
+        Ok::<_, anyhow::Error>(done().await?.map_or_else(|| Probe::NotYet(String::new()), Probe::Ready))
+    });
+    let mut seen = vec![first.await?];
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        seen.push(done().await?.context("it is not seen any more")?);
+    }
+    ensure!(seen.windows(2).all(|pair| pair[0] + 1000 < pair[1]), "{seen:?}");
+    Ok(())
+}
+
+async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "describe-operations";
+    world.scripted(name, &[("a", "operate", "start=12s"), ("b", "operate", "start=12s")]).await?;
+    world.create_backup(name, of_scripted(name)).await?;
+    world.backup_waits(name).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    moves(&person, &["operations", name]).await?;
+    let screen = person.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(screen.contains("configmaps describe-operations/a  example.io/operate"), "{screen}");
+    ensure!(screen.contains(" of 12000 ms") && !screen.contains("unavailable"), "{screen}");
+    let watched = person.run(&["operations", name, "-w"]).await?.expect_code(0)?;
+    let completed = watched.stdout.lines().filter(|line| line.contains("Completed")).count();
+    ensure!(completed == 2 && watched.stderr.is_empty(), "{watched:?}");
+    world.backup_ends(name, BackupPhase::Completed).await?;
+    Ok(())
+}
+
+async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "describe-restore";
+    world.scripted_backup(name, &[("a", "move", "start=12s")]).await?;
+    world.create_restore(name, into_back(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    moves(&person, &["restore", "operations", name]).await?;
+    let watched = person.run(&["restore", "describe", name, "-w"]).await?.expect_code(0)?;
+    ensure!(watched.stdout.contains("Operations  1 of 1 completed"), "{watched:?}");
+    ensure!(watched.stdout.contains("created)") && !watched.stdout.contains("unavailable"), "{watched:?}");
+    let restore = world.restore_ended(name).await?;
+    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    Ok(())
+}
+
+async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "describe-failed";
+    world.scripted(name, &[("a", "operate", "start=1s:no-room"), ("b", "none", "")]).await?;
+    world.create_backup(name, of_scripted(name)).await?;
+    world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let screen = person.run(&["describe", name]).await?.expect_code(0)?;
+    println!("  described in {:?}", screen.elapsed);
+    for words in ["ERRORS", "no-room", "OPERATIONS", "Items", "2 ConfigMap", "kubectl backup logs"] {
+        ensure!(screen.stdout.contains(words), "no {words}: {}", screen.stdout);
+    }
+    ensure!(
+        !screen.stdout.contains("unavailable") && !screen.stdout.contains("describe-failed/b"),
+        "{}",
+        screen.stdout
+    );
+    let details = person.run(&["describe", name, "--details"]).await?.expect_code(0)?.stdout;
+    ensure!(details.contains("    describe-failed/b"), "{details}");
+    // Who may not ask for files sees all the rest.
+    let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
+    let screen = viewer.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
+    Ok(())
+}
+
+async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyhow::Result<()> {
+    let name = "follow-log";
+    world.config_maps(name, 3).await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let followed = person.run(&["logs", name, "-f"]).await?.expect_code(0)?;
+    ensure!(world.backup_ended(name).await?.phase() == BackupPhase::Completed, "{followed:?}");
+    let whole = person.run(&["logs", name]).await?.expect_code(0)?;
+    ensure!(!whole.stdout.is_empty() && followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
+    Ok(())
+}
+
+async fn the_log_of_a_backup_grows_while_items_are_collected(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "log-grows";
+    world.scripted(name, &saying("mark")).await?;
+    world.create_backup(name, of_scripted(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    grows(&person, &["logs", name], ["said-1", "said-2", "said-3"]).await?;
+    world.no_partial_files("backups/log-grows/").await
+}
+
+async fn the_log_of_a_restore_grows_while_items_are_restored(world: &mut World) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "log-grows-back";
+    world.scripted_backup(name, &saying("alter")).await?;
+    world.create_restore(name, into_back(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    grows(&person, &["restore", "logs", name], ["ConfigMap name=a", "ConfigMap name=b", "ConfigMap name=c"])
+        .await?;
+    world.no_partial_files("restores/log-grows-back/").await
+}
+
+async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    world.plugins()?;
+    let name = "log-again";
+    world.scripted(name, &saying("mark")).await?;
+    world.create_backup(name, of_scripted(name)).await?;
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let follow = async || person.run(&["logs", name, "-f"]).await;
+    let mut kill = async || {
+        eventually("the log comes so far", Duration::from_secs(20), async || {
+            let ran = person.run(&["logs", name]).await?;
+            Ok::<_, anyhow::Error>(when(ran.stdout.contains("said-1"), format!("{ran:?}")))
+        })
+        .await?;
+        // Whoever follows has seen it, too.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        world.controllers[0].kill().await?;
+        world.controllers[0].restart().await
+    };
+    let (followed, killed) = tokio::join!(follow(), kill());
+    killed?;
+    let followed = followed?.expect_code(0)?;
+    ensure!(followed.stderr.contains("has begun again"), "{followed:?}");
+    for (line, times) in [("collecting items", 2), ("said-1", 2), ("said-2", 1), ("said-3", 1)] {
+        ensure!(followed.stdout.matches(line).count() == times, "{line}: {followed:?}");
+    }
+    Ok(())
+}

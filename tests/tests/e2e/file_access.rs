@@ -1,0 +1,510 @@
+//! Reading what is stored by the API server alone: with the role `backup-reader`, through the real service proxy.
+
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{
+        Backup, BackupPhase, BackupSpec, DownloadRequest, VeleroKind, download_request::DownloadRequestPhase,
+    },
+    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    reading::{KEY_HEADER, Key},
+};
+use backup_tests::{
+    World,
+    control_plane::client_without_retries,
+    faulty_s3::Mood,
+    install::{self, NAMESPACE},
+    wait::{Probe, eventually, when},
+    world::{
+        BUCKET,
+        backups::{into_namespace, of_namespaces},
+        downloads::{answered, download_request},
+    },
+};
+use futures::future::try_join_all;
+use http::{Request, Response, header};
+use http_body_util::BodyExt as _;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Endpoints, Secret},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    client::Body,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncReadExt as _;
+
+crate::tests! {
+    logs_and_tarballs_are_read_through_the_api_server,
+    a_key_opens_one_file_once_and_is_not_in_the_request,
+    of_concurrent_readers_with_one_key_one_gets_the_whole,
+    files_of_another_backup_of_the_name_are_not_given,
+    a_large_tarball_is_read_in_ranges_with_little_memory,
+    a_download_goes_on_where_a_killed_controller_broke_it_off,
+    a_store_that_hangs_takes_no_readers_from_other_stores,
+}
+
+// In a world of two controllers.
+crate::tests! { BESIDE_A_LEADER: a_replica_that_does_not_lead_gives_files_too }
+
+/// The role of people who read.
+const ROLE: &str = "backup-reader";
+/// Of the large backup.
+const LARGE: &str = "read-large";
+
+/// A client of a ServiceAccount that has the role, and nothing else.
+async fn reader(world: &World, name: &str) -> anyhow::Result<Client> {
+    client_without_retries(&world.person(name, Some(ROLE)).await?).await
+}
+
+async fn backed_up(world: &World, name: &str) -> anyhow::Result<Backup> {
+    world.config_maps(name, 3).await?;
+    install::ensure_secret(&world.client, name, "hidden", "password", "correct horse").await?;
+    let backup = world.back_up(name, of_namespaces(&[name])).await?;
+    Ok(backup)
+}
+
+/// A backup of more than 20 MiB that can't be compressed; made once.
+async fn large(world: &World) -> anyhow::Result<Backup> {
+    if let Some(backup) = world.backups().get_opt(LARGE).await? {
+        return Ok(backup);
+    }
+    install::ensure_namespace(&world.client, LARGE).await?;
+    let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), LARGE);
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    for number in 0..24 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        })
+        .take(125_000)
+        .flatten()
+        .collect();
+        let object = ConfigMap {
+            metadata: ObjectMeta { name: Some(format!("noise-{number}")), ..ObjectMeta::default() },
+            binary_data: Some(BTreeMap::from([("noise".to_owned(), ByteString(bytes))])),
+            ..ConfigMap::default()
+        };
+        api.create(&PostParams::default(), &object).await?;
+    }
+    world.create_backup(LARGE, of_namespaces(&[LARGE])).await?;
+    world.backup_ended(LARGE).await
+}
+
+async fn contents(world: &World, name: &str) -> anyhow::Result<Vec<u8>> {
+    Ok(world.s3()?.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await?.to_vec())
+}
+
+/// What was granted.
+struct Grant {
+    request: String,
+    path: String,
+    key: Key,
+}
+
+/// A request of this person's, and what became of it.
+async fn asked(client: &Client, kind: &str, of: &str, uid: &str) -> anyhow::Result<(DownloadRequest, Key)> {
+    let mut request = download_request("", kind, of);
+    let key = Key::new(Sha256::digest(format!("{of} {kind} {}", jiff::Timestamp::now())).into());
+    request.metadata = ObjectMeta {
+        generate_name: Some("read-".to_owned()),
+        annotations: Some(BTreeMap::from([
+            (READ_KEY_ANNOTATION.to_owned(), key.hash()),
+            (READ_UID_ANNOTATION.to_owned(), uid.to_owned()),
+        ])),
+        ..ObjectMeta::default()
+    };
+    Ok((answered(&Api::namespaced(client.clone(), NAMESPACE), &request).await?, key))
+}
+
+async fn granted<K: VeleroKind>(client: &Client, kind: &str, of: &K) -> anyhow::Result<Grant> {
+    let (request, key) = asked(client, kind, &of.name_any(), &of.uid().unwrap_or_default()).await?;
+    let path = request.status.download_url.clone().with_context(|| format!("{:?}", request.status))?;
+    Ok(Grant { request: request.name_any(), path, key })
+}
+
+/// A GET with the key and these headers.
+async fn fetch(
+    client: &Client,
+    path: &str,
+    key: &str,
+    headers: &[(header::HeaderName, &str)],
+) -> anyhow::Result<Response<Body>> {
+    let mut request = Request::get(path);
+    if !key.is_empty() {
+        request = request.header(KEY_HEADER, key);
+    }
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    Ok(client.send(request.body(Body::empty())?).await?)
+}
+
+/// Code and message of a refusal by the controller.
+async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect_bytes().await?;
+    let status: Value = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{code}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)])))?;
+    ensure!(status["details"]["kind"] == "storedfiles", "not by the controller: {status}");
+    Ok((code, status["message"].as_str().unwrap_or_default().to_owned()))
+}
+
+async fn no_requests(world: &World) -> anyhow::Result<()> {
+    let api: Api<DownloadRequest> = world.api();
+    eventually("requests are used up", Duration::from_secs(5), async || {
+        let left: Vec<String> =
+            api.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+        Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
+    })
+    .await
+}
+
+/// The request is gone: its last piece was sent.
+async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
+    let api: Api<DownloadRequest> = world.api();
+    ensure!(api.get_opt(request).await?.is_none(), "{request} is there");
+    Ok(())
+}
+
+async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) -> anyhow::Result<()> {
+    let name = "read-all";
+    backed_up(world, name).await?;
+    let spec = into_namespace(name, &format!("{name}-too"));
+    world.restore(name, spec).await?;
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+
+    let ran = person.run(&["logs", name]).await?.expect_code(0)?;
+    ensure!(ran.stdout == world.backup_log(name).await?, "{}", ran.stdout);
+    ensure!(ran.stdout.contains("level=info") && ran.stderr.is_empty(), "{}", ran.stderr);
+    println!("  a log is read in {:?}", ran.elapsed);
+    let ran = person.run(&["restore", "logs", name]).await?.expect_code(0)?;
+    let stored = world.restore_log(name).await?;
+    ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
+
+    let file = world.folder().join("read.tar.gz");
+    let output = file.display().to_string();
+    let download = ["download", name, "-o", &output];
+    person.run(&download).await?.expect_code(0)?;
+    ensure!(std::fs::read(&file)? == contents(world, name).await?, "other bytes");
+    ensure!(std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others can read Secrets");
+    let again = person.run(&download).await?.expect_code(1)?;
+    ensure!(again.stderr.contains("exists") && again.stderr.contains("--force"), "{}", again.stderr);
+    person.run(&[&download[..], &["--force"]].concat()).await?.expect_code(0)?;
+    let gone = person.run(&["logs", "never-was"]).await?.expect_code(1)?;
+    ensure!(gone.stderr.contains("was not found"), "{}", gone.stderr);
+    no_requests(world).await?;
+
+    // The role is enough for this, and for nothing beside it.
+    let client = reader(world, "reader").await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), name);
+    ensure!(
+        matches!(secrets.get("hidden").await, Err(kube::Error::Api(status)) if status.code == 403),
+        "a Secret"
+    );
+    let other = "/api/v1/namespaces/velero/services/backup-controller:files/proxy/files/x";
+    ensure!(fetch(&client, other, "", &[]).await?.status() == 403, "another name of the Service");
+    let stranger = world.plugin_as("stranger", None).await?;
+    let refused = stranger.run(&["logs", name]).await?.expect_code(1)?;
+    ensure!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
+    // Who may look, but not ask, reads nothing.
+    let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
+    let refused = viewer.run(&["logs", name]).await?.expect_code(1)?;
+    ensure!(refused.stderr.contains("downloadrequests"), "{}", refused.stderr);
+    Ok(())
+}
+
+async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) -> anyhow::Result<()> {
+    let name = "read-once";
+    let backup = backed_up(world, name).await?;
+    let (one, other) = (reader(world, "reader").await?, reader(world, "other-reader").await?);
+    let grant = granted(&one, "BackupLog", &backup).await?;
+    // Everything that is in the API: the other one may read it, and it opens nothing.
+    let api: Api<DownloadRequest> = Api::namespaced(other.clone(), NAMESPACE);
+    let seen = api.get(&grant.request).await?;
+    ensure!(!serde_json::to_string(&seen)?.contains(grant.key.as_str()), "the key is in the request");
+    let hash = seen.annotations()[READ_KEY_ANNOTATION].clone();
+    let own = granted(&other, "BackupLog", &backup).await?;
+    for (what, key) in [("no key", ""), ("the hash", &hash), ("the key of another request", own.key.as_str())]
+    {
+        let (code, message) = refusal(fetch(&other, &grant.path, key, &[]).await?).await?;
+        ensure!(code == 403, "{what}: {code} {message}");
+    }
+    let never = grant.path.replace(&grant.request, "read-never");
+    let (code, never) = refusal(fetch(&one, &never, grant.key.as_str(), &[]).await?).await?;
+    ensure!(code == 403, "a request that never was: {code} {never}");
+
+    let response = fetch(&one, &grant.path, grant.key.as_str(), &[]).await?;
+    ensure!(response.status() == 200, "{response:?}");
+    let mut cached = response.headers().get_all(header::CACHE_CONTROL).iter();
+    ensure!(cached.any(|value| value == "no-store"), "{:?}", response.headers());
+    let bytes = response.into_body().collect_bytes().await?;
+    ensure!(
+        bytes == world.s3()?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?,
+        "other bytes"
+    );
+    let (code, used) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!((code, &used) == (403, &never), "a second time: {code} {used}");
+
+    // Over: a moment before the controller takes it away, and after that.
+    let grant = granted(&one, "BackupLog", &backup).await?;
+    let past =
+        json!({ "status": { "expiration": jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1) } });
+    let all: Api<DownloadRequest> = world.api();
+    all.patch(&grant.request, &PatchParams::default(), &Patch::Merge(past)).await?;
+    let (code, message) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!((code, &message) == (403, &never), "over: {code} {message}");
+
+    // Nothing but a GET.
+    let delete = Request::delete(&own.path).header(KEY_HEADER, own.key.as_str()).body(Body::empty())?;
+    ensure!(world.client.send(delete).await?.status() == 405, "a DELETE");
+    let log = world.controllers[0].tail(100_000);
+    ensure!(!log.contains(grant.key.as_str()) && !log.contains(own.key.as_str()), "a key is in the log");
+    ensure!(log.contains("a file is read"), "that a file was read is not in the log");
+    fetch(&other, &own.path, own.key.as_str(), &[]).await?.into_body().collect_bytes().await?;
+    no_requests(world).await
+}
+
+async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World) -> anyhow::Result<()> {
+    const READERS: usize = 4;
+    const ROUNDS: usize = 10;
+    let name = "read-raced";
+    let backup = backed_up(world, name).await?;
+    let stored = world.s3()?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?;
+    let kubeconfig = world.person("reader", Some(ROLE)).await?;
+    // A connection each, so that none waits for another.
+    let clients = try_join_all((0..READERS).map(|_| client_without_retries(&kubeconfig))).await?;
+    let mut broken_off = 0;
+    for round in 0..ROUNDS {
+        let grant = &granted(&clients[0], "BackupLog", &backup).await?;
+        let reads = clients.iter().map(async |client| {
+            // Whose only piece is kept back may be broken off before the head of the answer.
+            let Ok(response) = fetch(client, &grant.path, grant.key.as_str(), &[]).await else {
+                return Ok(Some(false));
+            };
+            if response.status() != 200 {
+                let (code, message) = refusal(response).await?;
+                ensure!(code == 403, "{code} {message}");
+                return Ok(None);
+            }
+            Ok(Some(response.into_body().collect_bytes().await.is_ok_and(|bytes| bytes == stored)))
+        });
+        let read = try_join_all(reads).await?;
+        let whole = read.iter().filter(|read| **read == Some(true)).count();
+        ensure!(whole == 1, "round {round}: {whole} of {READERS} readers got all of it: {read:?}");
+        broken_off += read.iter().filter(|read| **read == Some(false)).count();
+        used_up(world, &grant.request).await?;
+    }
+    // Those who came later were refused, and would be so without any race.
+    ensure!(broken_off > 0, "no two readers were at it at the same time");
+    println!("  {ROUNDS} times one of {READERS} got all; {broken_off} were broken off before the last piece");
+    Ok(())
+}
+
+async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyhow::Result<()> {
+    let name = "read-beside";
+    backed_up(world, name).await?;
+    let other = 1 - world.leader().await?;
+    // The Service leads to the other one only.
+    let endpoints: Api<Endpoints> = world.api();
+    let both = endpoints.get("backup-controller").await?;
+    let subset =
+        both.subsets.as_ref().and_then(|subsets| subsets.get(other)).context("no second endpoint")?;
+    let only = Patch::Merge(json!({ "subsets": [subset] }));
+    endpoints.patch("backup-controller", &PatchParams::default(), &only).await?;
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let ran = person.run(&["logs", name]).await?.expect_code(0)?;
+    let stored = world.backup_log(name).await?;
+    ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
+    let log = world.controllers[other].tail(100_000);
+    ensure!(log.contains("a file is read"), "another one gave it: {log}");
+    no_requests(world).await?;
+    let again = Patch::Merge(json!({ "subsets": both.subsets }));
+    endpoints.patch("backup-controller", &PatchParams::default(), &again).await?;
+    Ok(())
+}
+
+async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) -> anyhow::Result<()> {
+    let name = "read-namesake";
+    let first = backed_up(world, name).await?;
+    let client = reader(world, "reader").await?;
+    let (refused, _) = asked(&client, "BackupLog", name, "another-uid").await?;
+    ensure!(refused.status.phase == Some(DownloadRequestPhase::Failed), "{:?}", refused.status);
+    let grant = granted(&client, "BackupLog", &first).await?;
+    // Gone from the cluster and not from the bucket: the next one of the name finds its folder taken.
+    world.backups().delete(name, &DeleteParams::default()).await?;
+    world.backup_gone(name).await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
+    let second = world.backup_ends(name, BackupPhase::Failed).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await; // what is known of a backup is known for a second
+    let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!(code == 424 && message.contains("another one has its name now"), "{code} {message}");
+    let grant = granted(&client, "BackupLog", &second).await?;
+    let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
+    ensure!(code == 404 && message.contains("of another backup of this name"), "{code} {message}");
+    let ran = world.plugin_as("reader", Some(ROLE)).await?.run(&["logs", name]).await?.expect_code(1)?;
+    ensure!(ran.stderr.contains("of another backup of this name"), "{}", ran.stderr);
+    Ok(())
+}
+
+async fn a_large_tarball_is_read_in_ranges_with_little_memory(world: &mut World) -> anyhow::Result<()> {
+    const READERS: usize = 16;
+    const MIB: usize = 1024 * 1024;
+    let backup = large(world).await?;
+    let stored = contents(world, LARGE).await?;
+    ensure!(stored.len() > 20 * MIB, "{} bytes", stored.len());
+    let client = reader(world, "reader").await?;
+    let grant = granted(&client, "BackupContents", &backup).await?;
+    let get = async |headers: &[(header::HeaderName, &str)]| {
+        fetch(&client, &grant.path, grant.key.as_str(), headers).await
+    };
+    let (size, third) = (stored.len(), stored.len() / 3);
+    let mut tag = String::new();
+    for (range, expected) in [
+        (format!("bytes=0-{}", third - 1), 0..third),
+        (format!("bytes={third}-{}", 2 * third - 1), third..2 * third),
+        ("bytes=0-0".to_owned(), 0..1),
+    ] {
+        let response = get(&[(header::RANGE, &range)]).await?;
+        let told = format!("bytes {}-{}/{size}", expected.start, expected.end - 1);
+        ensure!(
+            response.status() == 206 && response.headers()[header::CONTENT_RANGE] == *told,
+            "{response:?}"
+        );
+        ensure!(response.headers()[header::CONTENT_LENGTH] == *(expected.len().to_string()), "{response:?}");
+        tag = response.headers()[header::ETAG].to_str()?.to_owned();
+        ensure!(response.into_body().collect_bytes().await? == stored[expected], "{range}: other bytes");
+    }
+    let behind = get(&[(header::RANGE, &format!("bytes={size}-"))]).await?;
+    ensure!(behind.status() == 416, "{behind:?}");
+    ensure!(behind.headers()[header::CONTENT_RANGE] == *format!("bytes */{size}"), "{behind:?}");
+    let other = get(&[(header::RANGE, "bytes=5-"), (header::IF_RANGE, "\"other\"")]).await?;
+    ensure!(other.status() == 200, "another version: {other:?}");
+    drop(other);
+
+    // Readers who open a file and stand still hold a place each, and little memory. None comes to the end: that would use the
+    // key up.
+    let all_but_one = format!("bytes=0-{}", size - 2);
+    let before = world.controllers[0].peak_memory_kib()?;
+    let kubeconfig = world.person("reader", Some(ROLE)).await?;
+    let standing = try_join_all((0..READERS).map(async |_| {
+        // Over a connection that is shared, one who stands still would be in the way of others.
+        let client = client_without_retries(&kubeconfig).await?;
+        fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &all_but_one)]).await
+    }))
+    .await?;
+    ensure!(standing.iter().all(|response| response.status() == 206), "{standing:?}");
+    let busy = get(&[]).await?;
+    ensure!(busy.status() == 503 && busy.headers()[header::RETRY_AFTER] == "2", "{busy:?}");
+    drop(standing);
+    let grown = world.controllers[0].peak_memory_kib()?.saturating_sub(before);
+    println!("  {READERS} readers of {} MiB have the controller grow by {} MiB", size / MIB, grown / 1024);
+    ensure!(grown < 48 * 1024, "{grown} KiB");
+    eventually("the places are free again", Duration::from_secs(5), async || {
+        let response = get(&[(header::RANGE, "bytes=0-0")]).await?;
+        anyhow::Ok(when(response.status() == 206, response.status().to_string()))
+    })
+    .await?;
+
+    let rest = get(&[(header::RANGE, &format!("bytes={}-", 2 * third)), (header::IF_RANGE, &tag)]).await?;
+    ensure!(rest.status() == 206, "{rest:?}");
+    ensure!(rest.into_body().collect_bytes().await? == stored[2 * third..], "the rest: other bytes");
+    let (code, message) = refusal(get(&[(header::RANGE, "bytes=0-0")]).await?).await?;
+    ensure!(code == 403, "after the last byte: {code} {message}");
+    used_up(world, &grant.request).await
+}
+
+async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut World) -> anyhow::Result<()> {
+    let backup = large(world).await?;
+    let stored = contents(world, LARGE).await?;
+    let client = reader(world, "reader").await?;
+    // By hand, with the same key.
+    let grant = granted(&client, "BackupContents", &backup).await?;
+    let mut body = fetch(&client, &grant.path, grant.key.as_str(), &[]).await?.into_body();
+    let mut read = body.frame().await.context("no bytes")??.into_data().unwrap_or_default().to_vec();
+    world.controllers[0].kill().await?;
+    while let Some(Ok(frame)) = body.frame().await {
+        read.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    ensure!(read.len() < stored.len(), "all was read before the controller was killed");
+    world.controllers[0].restart().await?;
+    let range = format!("bytes={}-", read.len());
+    let rest = eventually("the new controller gives the rest", Duration::from_secs(20), async || {
+        let rest = fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &range)]).await?;
+        anyhow::Ok(if rest.status() == 206 {
+            Probe::Ready(rest)
+        } else {
+            Probe::NotYet(rest.status().to_string())
+        })
+    })
+    .await?;
+    read.extend_from_slice(&rest.into_body().collect_bytes().await?);
+    ensure!(read == stored, "other bytes");
+
+    // By the command, which does so by itself.
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let kubeconfig = world.person("reader", Some(ROLE)).await?;
+    let mut command = tokio::process::Command::new(person.program());
+    command.args(["download", LARGE, "-o", "-"]).env("KUBECONFIG", kubeconfig).env_remove("VELERO_NAMESPACE");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut output = child.stdout.take().context("no output")?;
+    let mut read = vec![0; 1024 * 1024];
+    output.read_exact(&mut read).await?;
+    world.controllers[0].kill().await?;
+    world.controllers[0].restart().await?;
+    output.read_to_end(&mut read).await?;
+    let ended = child.wait_with_output().await?;
+    let told = String::from_utf8_lossy(&ended.stderr);
+    ensure!(ended.status.success() && read == stored, "{}: {} bytes: {told}", ended.status, read.len());
+    ensure!(told.contains("trying again"), "it was not broken off: {told}");
+    println!("  the command said: {}", told.trim());
+    used_up(world, &grant.request).await
+}
+
+async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World) -> anyhow::Result<()> {
+    let (still, moving) = ("read-still", "read-moving");
+    let store = world.faulty_s3().await?;
+    world.s3()?.create_bucket(still).await?;
+    world.synced_location(still, &store.url(), &json!({})).await?;
+    backed_up(world, moving).await?;
+    let spec = BackupSpec { storage_location: Some(still.to_owned()), ..of_namespaces(&[moving]) };
+    let backup = world.back_up(still, spec).await?;
+    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let whole = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    ensure!(!whole.contains("unavailable"), "{whole}");
+
+    // As many as are served at a time, and who wait for as long as they are let.
+    let kubeconfig = world.person("reader", Some(ROLE)).await?;
+    let clients = try_join_all((0..16).map(|_| client_without_retries(&kubeconfig))).await?;
+    let grant = &granted(&clients[0], "BackupLog", &backup).await?;
+    store.rule(|_| Mood::Held);
+    let standing = clients
+        .iter()
+        .map(async |client| refusal(fetch(client, &grant.path, grant.key.as_str(), &[]).await?).await);
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        anyhow::Ok((person.run(&["logs", moving]).await?, person.run(&["describe", still]).await?))
+    };
+    let (standing, others) = tokio::try_join!(try_join_all(standing), others)?;
+    let (log, described) = (others.0.expect_code(0)?, others.1.expect_code(0)?);
+    ensure!(!log.stdout.is_empty() && log.elapsed < Duration::from_secs(10), "{log:?}");
+    ensure!(
+        described.stdout.contains("unavailable") && described.stdout.contains("Everything was saved"),
+        "{described:?}"
+    );
+    ensure!(described.elapsed < Duration::from_secs(5), "{described:?}");
+    for (code, message) in standing {
+        ensure!(code == 503 && message.contains("gave no file within"), "{code} {message}");
+    }
+    store.calm();
+    let again = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    ensure!(!again.contains("unavailable"), "{again}");
+    world.locations().delete(still, &DeleteParams::default()).await?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Items that belong together: pods that share a claim, and what a plugin of Velero's kind names.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use backup_core::api::{BackupPhase, BackupSpec};
+use backup_tests::{
+    World,
+    install::ensure_namespace,
+    kubelet::Kubelet,
+    snapshots,
+    wait::{eventually, when},
+    world::backups::of_namespaces,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ApiResource;
+use serde_json::json;
+
+crate::tests! {
+    two_pods_that_share_a_claim_are_frozen_together,
+    items_that_a_plugin_relates_are_frozen_together,
+    a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods,
+}
+
+const PRE: &str = "pre.hook.backup.velero.io/command";
+const POST: &str = "post.hook.backup.velero.io/command";
+
+/// Commands that the kubelet has begun in the pods of a namespace, in order, as `pod: second word`.
+fn began(kubelet: &Kubelet, namespace: &str) -> anyhow::Result<Vec<String>> {
+    let prefix = format!("{namespace}/");
+    let calls = kubelet.calls()?;
+    let began = calls.iter().filter(|call| call.event == "began");
+    Ok(began
+        .filter_map(|call| Some(format!("{}: {}", call.pod.strip_prefix(&prefix)?, call.command.get(1)?)))
+        .collect())
+}
+
+async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
+    let (kubelet, name) = (Kubelet::start(world).await?, "block-shared");
+    snapshots::claim(&world.client, name, "data", "none").await?;
+    let annotations = json!({ PRE: r#"["say", "freeze"]"#, POST: r#"["say", "thaw"]"# });
+    for (pod, claims) in [("one", &["data"][..]), ("three", &[]), ("two", &["data"])] {
+        kubelet.pod_with(world, name, pod, &annotations, claims).await?;
+    }
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let began = began(&kubelet, name)?;
+    ensure!(
+        began == ["one: freeze", "two: freeze", "one: thaw", "two: thaw", "three: freeze", "three: thaw"],
+        "{began:?}"
+    );
+    for stored in ["pods/namespaces/block-shared/two", "persistentvolumeclaims/namespaces/block-shared/data"]
+    {
+        world.backup_item(name, &format!("{stored}.json")).await?;
+    }
+    Ok(())
+}
+
+async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
+    let plugins = world.plugins()?;
+    let (kubelet, name) = (Kubelet::start(world).await?, "block-named");
+    ensure_namespace(&world.client, name).await?;
+    let annotations = json!({ PRE: r#"["say", "freeze"]"#, POST: r#"["say", "thaw"]"# });
+    kubelet.pod(world, name, "db", &annotations).await?;
+    let script = |name: &str, script: &str| {
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name,
+            "namespace": "block-named", "annotations": { "example.io/do": script },
+            "labels": { "example.io/plugin": "together", "listed": "yes" } } });
+        (ApiResource::erase::<ConfigMap>(&()), object)
+    };
+    let objects = vec![
+        script("a", "bring=pods/block-named/db bring=configmaps/block-named/ghost say=info:together"),
+        script("b", "fail=out-of-ideas"),
+    ];
+    backup_tests::app::create_all(&world.client, objects).await?;
+    // The pod is not selected by itself.
+    let selector = serde_json::from_value(json!({ "matchLabels": { "listed": "yes" } })).ok();
+    world.create_backup(name, BackupSpec { label_selector: selector, ..of_namespaces(&[name]) }).await?;
+    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    ensure!((backup.status.warnings, backup.status.errors) == (1, 1), "{:?}", backup.status);
+    let began = began(&kubelet, name)?;
+    ensure!(began == ["db: freeze", "db: thaw"], "{began:?}");
+    for stored in ["pods/namespaces/block-named/db", "configmaps/namespaces/block-named/b"] {
+        world.backup_item(name, &format!("{stored}.json")).await?;
+    }
+    let results = world.backup_file(name, "results.gz").await?.to_string();
+    for word in ["configmaps block-named/ghost", "example.io/together", "out-of-ideas", "plugins/plugins"] {
+        ensure!(results.contains(word), "nothing of {word}: {results}");
+    }
+    ensure!(plugins.processes("together", "block-named/a").len() == 1, "{:?}", plugins.calls());
+    Ok(())
+}
+
+async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut World) -> anyhow::Result<()> {
+    let (kubelet, name) = (Kubelet::start(world).await?, "block-crashing");
+    snapshots::claim(&world.client, name, "data", "none").await?;
+    let gate = world.folder().join("gate-of-a-block");
+    let thaw = r#"["say", "thaw"]"#;
+    let wait = json!({ PRE: json!(["wait", gate]).to_string(), POST: thaw,
+        "pre.hook.backup.velero.io/timeout": "2m" });
+    kubelet
+        .pod_with(world, name, "one", &json!({ PRE: r#"["say", "freeze"]"#, POST: thaw }), &["data"])
+        .await?;
+    kubelet.pod_with(world, name, "two", &wait, &["data"]).await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
+    let waits = format!("two: {}", gate.display());
+    eventually("the second one is being frozen", Duration::from_mins(1), async || {
+        let began = began(&kubelet, name)?;
+        anyhow::Ok(when(began.contains(&waits), format!("{began:?}")))
+    })
+    .await?;
+    world.controllers[0].kill().await?;
+    std::fs::write(&gate, "")?;
+    world.controllers[0].restart().await?;
+    world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let began = began(&kubelet, name)?;
+    let once = ["one: freeze", waits.as_str(), "one: thaw", "two: thaw"];
+    // What they are owed comes before anything else; then they are backed up anew.
+    ensure!(began == [once, once].concat(), "{began:?}");
+    let results = world.backup_file(name, "results.gz").await?.to_string();
+    for pod in ["block-crashing/one", "block-crashing/two"] {
+        ensure!(results.contains(pod), "nothing of {pod}: {results}");
+    }
+    Ok(())
+}

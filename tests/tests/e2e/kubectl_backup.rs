@@ -1,0 +1,259 @@
+//! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::ensure;
+use backup_core::api::{BackupPhase, BackupStorageLocation, backup_storage_location::LocationPhase};
+use backup_tests::{World, world::BUCKET};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use serde_json::Value;
+
+crate::tests! {
+    create_get_describe_restore_and_delete_do_what_they_say,
+    schedules_locations_and_waiting_do_what_they_say,
+    without_files_of_the_controller_urls_of_the_store_are_read,
+    the_doctor_finds_what_is_broken_and_nothing_else,
+    a_backup_that_does_not_complete_ends_with_code_3,
+    waiting_too_long_ends_with_code_124,
+    wrong_usage_ends_with_code_2,
+    where_and_as_whom_may_be_said_by_flags_alone,
+    a_refusal_is_shown_as_it_is_and_ends_with_code_1,
+    a_refused_creation_is_retried_until_the_restore_has_ended,
+}
+
+async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("cli", 10).await?;
+    let plugin = world.plugin();
+    plugin.run(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?.expect_code(0)?;
+
+    let table = plugin.run(&["get"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        table.starts_with("NAME")
+            && table.lines().any(|line| line.starts_with("cli ") && line.contains("Completed")),
+        "{table}"
+    );
+    let names = plugin.run(&["get", "cli", "-o", "name"]).await?.expect_code(0)?.stdout;
+    ensure!(names.trim() == "backup.velero.io/cli", "{names}");
+    let json: serde_json::Value =
+        serde_json::from_str(&plugin.run(&["get", "cli", "-o", "json"]).await?.expect_code(0)?.stdout)?;
+    ensure!(json.to_string().contains("Completed"), "{json}");
+
+    let columns =
+        ["get", "cli", "-o", "custom-columns=NAME:.metadata.name,PHASE:.status.phase", "--no-headers"];
+    let row = plugin.run(&columns).await?.expect_code(0)?.stdout;
+    ensure!(row == "cli   Completed\n", "{row:?}");
+    let typed = plugin.run(&["__complete", "describe", "cl"]).await?.expect_code(0)?.stdout;
+    ensure!(typed.starts_with("cli\n") && typed.ends_with("\n:4\n"), "{typed:?}");
+    let versions = plugin.run(&["version"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        versions.contains("Controller  backup-controller v") && versions.contains("API server  v1."),
+        "{versions}"
+    );
+
+    let described = plugin.run(&["describe", "cli"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("Completed") && described.contains("cli"), "{described}");
+    ensure!(described.lines().count() < 40, "more than a screen:\n{described}");
+
+    world.delete_namespace("cli").await?;
+    plugin.run(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?.expect_code(0)?;
+    // The ten, and the one that the cluster puts into every namespace.
+    ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
+    let described = plugin.run(&["restore", "describe", "cli"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains("Completed"), "{described}");
+    plugin.run(&["restore", "get"]).await?.expect_code(0)?;
+
+    plugin.run(&["delete", "cli", "--wait", "--yes"]).await?.expect_code(0)?;
+    ensure!(world.backups().get_opt("cli").await?.is_none(), "the Backup is still there");
+    let left: Vec<String> =
+        world.s3()?.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/cli/")).collect();
+    ensure!(left.is_empty(), "left in the bucket: {left:?}");
+    let gone = plugin.run(&["describe", "cli"]).await?.expect_code(1)?;
+    ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
+    Ok(())
+}
+
+async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut World) -> anyhow::Result<()> {
+    let name = "cli-urls";
+    world.config_maps(name, 3).await?;
+    let plugin = world.plugin();
+    plugin.run(&["create", name, "--include-namespaces", name, "--wait"]).await?.expect_code(0)?;
+    let seen = plugin.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    ensure!(seen.contains("4 ConfigMap") && !seen.contains("unavailable"), "{seen}");
+    let log = plugin.run(&["logs", name]).await?.expect_code(0)?.stdout;
+    ensure!(log.contains("collecting"), "{log}");
+    plugin.run(&["verify", name]).await?.expect_code(0)?;
+    Ok(())
+}
+
+async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("cli-times", 3).await?;
+    let plugin = world.plugin();
+    let create =
+        ["schedules", "create", "yearly", "--schedule=@yearly", "--include-namespaces=cli-times", "--ttl=1h"];
+    plugin.run(&create).await?.expect_code(0)?;
+    let triggered =
+        plugin.run(&["schedules", "trigger", "yearly", "-o", "name"]).await?.expect_code(0)?.stdout;
+    let backup = triggered.trim().trim_start_matches("backup.velero.io/").to_owned();
+    plugin.run(&["wait", &backup, "--timeout=1m"]).await?.expect_code(0)?;
+    let described = plugin.run(&["schedules", "describe", "yearly"]).await?.expect_code(0)?.stdout;
+    ensure!(described.contains(&backup) && described.contains("Completed"), "{described}");
+    plugin.run(&["schedules", "pause", "yearly"]).await?.expect_code(0)?;
+    let table = plugin.run(&["schedules"]).await?.expect_code(0)?.stdout;
+    ensure!(table.lines().any(|line| line.starts_with("yearly ") && line.contains("Paused")), "{table}");
+    plugin.run(&["schedules", "delete", "yearly", "--yes"]).await?.expect_code(0)?;
+
+    let locations = plugin.run(&["locations"]).await?.expect_code(0)?.stdout;
+    ensure!(
+        locations.lines().any(|line| line.starts_with("default ") && line.contains("Available")),
+        "{locations}"
+    );
+    plugin.run(&["locations", "describe", "default"]).await?.expect_code(0)?;
+    let free = ["wait", "--for=free", "--namespaces=cli-times", "--timeout=1m"];
+    plugin.run(&free).await?.expect_code(0)?;
+    plugin.run(&["wait", &backup, "--for=phase=Failed"]).await?.expect_code(3)?;
+    Ok(())
+}
+
+async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+    let locations: Api<BackupStorageLocation> = world.api();
+    // Other tests of this world have made some that can't be used.
+    let broken: Vec<String> = locations
+        .list(&ListParams::default())
+        .await?
+        .into_iter()
+        .filter(|location| location.status.phase == Some(LocationPhase::Unavailable))
+        .map(|location| format!("✗ locations     {} is Unavailable", location.name_any()))
+        .collect();
+    let seen = world.plugin().run(&["doctor"]).await?.expect_code(i32::from(!broken.is_empty()))?.stdout;
+    for check in ["API server", "definitions", "registration", "certificate", "webhook", "controller", "lock"]
+    {
+        let good = seen.lines().any(|line| line.starts_with(&format!("✓ {check} ")));
+        ensure!(good, "{check}:\n{seen}");
+    }
+    for line in seen.lines().filter(|line| line.starts_with('✗')) {
+        ensure!(broken.iter().any(|one| line.starts_with(one)), "{line}\n{broken:?}");
+    }
+    Ok(())
+}
+
+async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
+    let args = [
+        "create",
+        "code-3",
+        "--include-namespaces",
+        "default",
+        "--storage-location",
+        "there-is-none",
+        "--wait",
+    ];
+    let ran = world.plugin().run(&args).await?.expect_code(3)?;
+    ensure!(ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"), "{ran:?}");
+    Ok(())
+}
+
+async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
+    world.controllers[0].pause()?;
+    let ran = world
+        .plugin()
+        .run(&["create", "code-124", "--include-namespaces", "default", "--wait", "--timeout", "2s"])
+        .await;
+    world.controllers[0].resume()?;
+    ran?.expect_code(124)?;
+    world.backup_ended("code-124").await?;
+    Ok(())
+}
+
+async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
+    for args in
+        [&["create", "--no-such-flag"][..], &["no-such-command"], &["create", "x", "--ttl", "tomorrow"]]
+    {
+        let ran = world.plugin().run(args).await?.expect_code(2)?;
+        ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
+    }
+    Ok(())
+}
+
+async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyhow::Result<()> {
+    let read = |file: &Path| anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(file)?)?);
+    let admin = read(world.plane.admin_kubeconfig())?;
+    let reader = read(&world.person("by-flags", Some("backup-reader")).await?)?;
+    let text = |of: &Value, at: &str| of.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let cluster = |field: &str| text(&admin, &format!("/clusters/0/cluster/{field}"));
+    let user = |of: &Value, field: &str| text(of, &format!("/users/0/user/{field}"));
+    let empty = world.folder().join("empty.kubeconfig");
+    std::fs::write(&empty, "{}")?;
+
+    let plugin = world.plugin();
+    let at = |more: &[String], words: &[&str]| {
+        let place = [
+            format!("--kubeconfig={}", empty.display()),
+            format!("--server={}", cluster("server")),
+            format!("--certificate-authority={}", cluster("certificate-authority")),
+        ];
+        let line: Vec<String> =
+            place.iter().chain(more).cloned().chain(words.iter().map(ToString::to_string)).collect();
+        let plugin = &plugin;
+        async move { plugin.run(&line.iter().map(String::as_str).collect::<Vec<_>>()).await }
+    };
+    let by_certificate = [
+        format!("--client-certificate={}", user(&admin, "client-certificate")),
+        format!("--client-key={}", user(&admin, "client-key")),
+    ];
+    at(&by_certificate, &["get"]).await?.expect_code(0)?;
+    let other_host =
+        at(&by_certificate, &["get", "--tls-server-name=elsewhere.example"]).await?.expect_code(1)?;
+    ensure!(other_host.stderr.contains("certificate"), "{other_host:?}");
+    let as_jane = at(&by_certificate, &["get", "--as=jane", "--as-uid=7"]).await?.expect_code(1)?;
+    ensure!(as_jane.stderr.contains("jane"), "{as_jane:?}");
+
+    let token = format!("--token={}", user(&reader, "token"));
+    at(std::slice::from_ref(&token), &["get"]).await?.expect_code(0)?;
+    let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?.expect_code(1)?;
+    ensure!(nobody.stderr.contains("Log in again"), "{nobody:?}");
+    // Not the administrator of the kubeconfig.
+    let create = plugin.run(&["create", "not-theirs", "--dry-run=server", &token]).await?.expect_code(1)?;
+    ensure!(create.stderr.contains("by-flags"), "{create:?}");
+    Ok(())
+}
+
+async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
+    world.controllers[0].pause()?;
+    let plugin = world.plugin();
+    let result = async {
+        plugin.run(&["create", "holds-it", "--include-namespaces", "default"]).await?.expect_code(0)?;
+        let restore =
+            ["restore", "--from-backup", "holds-it", "--name", "refused", "--include-namespaces", "default"];
+        plugin.run(&restore).await?.expect_code(1)
+    }
+    .await;
+    world.controllers[0].resume()?;
+    let ran = result?;
+    ensure!(ran.stderr.contains("holds-it"), "{ran:?}");
+    world.backup_ended("holds-it").await?;
+    Ok(())
+}
+
+async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut World) -> anyhow::Result<()> {
+    let name = "retried";
+    world.config_maps(name, 3).await?;
+    let plugin = world.plugin();
+    let namespaces = format!("--include-namespaces={name}");
+    plugin.run(&["create", name, &namespaces, "--wait"]).await?.expect_code(0)?;
+    // Restores begin, and end, when the controller does.
+    world.controllers[0].pause()?;
+    let restore = ["restore", "--from-backup=retried", "--name=in-the-way", &namespaces];
+    let begun = plugin.run(&restore).await.and_then(|ran| ran.expect_code(0));
+    let create = ["create", "retried-again", &namespaces, "--retry-for=2m", "--wait"];
+    let (ran, resumed) = tokio::join!(plugin.run(&create), async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        world.controllers[0].resume()
+    });
+    begun?;
+    resumed?;
+    let ran = ran?.expect_code(0)?;
+    let told = &ran.stderr;
+    ensure!(told.contains("in-the-way") && told.contains("; trying again in "), "{ran:?}");
+    ensure!(ran.stdout == "backup.velero.io/retried-again created\n", "{ran:?}");
+    ensure!(world.backup_ended("retried-again").await?.phase() == BackupPhase::Completed, "{ran:?}");
+    Ok(())
+}

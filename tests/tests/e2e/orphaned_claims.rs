@@ -1,0 +1,403 @@
+//! Claims whose object is never stored, in every way that can be made here: each is freed in bounded time, and then the
+//! other kind can be created.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{Backup, BackupPhase},
+    labels::LEDGER_ANNOTATION,
+};
+use backup_lock::{Ledger, ObjectKind};
+use backup_tests::{
+    World,
+    install::ensure_namespace,
+    kubectl::with_kind,
+    proxy::Fault,
+    sibling::{ANNOTATION, Sibling},
+    wait::{Probe, eventually, when},
+    world::{backups::of_namespaces, lock::refusal},
+};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+crate::tests! {
+    an_orphan_is_freed_when_a_sibling_webhook_denies,
+    an_orphan_is_freed_while_no_controller_runs,
+    an_orphan_is_freed_when_a_sibling_webhook_times_out,
+    an_orphan_is_freed_when_a_quota_is_exceeded,
+    an_orphan_is_freed_when_the_name_exists,
+    eight_orphans_of_one_generated_name_are_freed,
+    an_orphan_is_freed_when_the_object_is_too_big_to_store,
+    an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds,
+    an_orphan_is_freed_when_the_client_goes_away,
+    an_orphan_is_freed_when_the_clients_timeout_passes,
+    an_orphan_is_freed_when_the_answer_is_lost,
+    an_orphan_is_freed_when_etcd_stands_still,
+    an_orphan_is_freed_when_the_api_server_is_killed,
+    a_dry_run_leaves_no_orphan,
+}
+
+/// What the world of these tests gives the webhook and the controller.
+pub const GRACE: &str = "--orphan-grace=1s";
+/// In which an orphan has to be freed: the grace twice (the controller's own look, and the guard), the pauses between
+/// looks, and a slow machine.
+const BOUND: Duration = Duration::from_secs(20);
+
+async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let refused = create(world, &annotated("sibling", "403")).await;
+    is_an_orphan(world, "sibling", refused, "sibling webhook").await?;
+    sibling.remove().await?;
+    is_freed(world, "sibling").await
+}
+
+/// The webhook replicas do it by themselves.
+async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyhow::Result<()> {
+    let paused = world.pause_controllers()?;
+    let world = &*paused;
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let refused = create(world, &annotated("alone", "403")).await;
+    is_an_orphan(world, "alone", refused, "sibling webhook").await?;
+    sibling.remove().await?;
+    is_freed(world, "alone").await
+}
+
+/// Ours has answered at once, and the API server waits for the other one.
+async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let kubectl = world.kubectl()?;
+    let manifest = kubectl.manifest(&with_kind(&annotated("late", "delay-11000")))?;
+    let (answer, claimed) =
+        tokio::join!(kubectl.client_go(&manifest, "backups", &[]), claimed(world, "late"));
+    claimed?;
+    let answer = answer?;
+    ensure!(answer.error.contains("failed calling webhook"), "{answer:?}");
+    sibling.remove().await?;
+    is_freed(world, "late").await
+}
+
+async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyhow::Result<()> {
+    let quotas: Api<ResourceQuota> = world.api();
+    let hard = json!({ "count/backups.velero.io": "0" });
+    let quota = json!({ "metadata": { "name": "no-backups" }, "spec": { "hard": hard } });
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+    // The controller of quotas does not run here: what it would find out is written by hand.
+    let status = json!({ "status": { "hard": hard, "used": hard } });
+    quotas.patch_status("no-backups", &PatchParams::default(), &Patch::Merge(status)).await?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the quota is looked at", BOUND, async || {
+        let answer = world.backups().create(&dry, &plain("quota")).await;
+        let seen = format!("{answer:?}");
+        Ok::<_, kube::Error>(when(seen.contains("exceeded quota"), seen))
+    })
+    .await?;
+    let refused = create(world, &plain("quota")).await;
+    quotas.delete("no-backups", &DeleteParams::default()).await?;
+    is_an_orphan(world, "quota", refused, "exceeded quota").await?;
+    is_freed(world, "quota").await
+}
+
+async fn an_orphan_is_freed_when_the_name_exists(world: &mut World) -> anyhow::Result<()> {
+    world.create_backup("exists", of_namespaces(&["orphan-exists"])).await?;
+    world.backup_ended("exists").await?;
+    unclaimed(world, "exists").await?;
+    let refused = create(world, &plain("exists")).await;
+    is_an_orphan(world, "exists", refused, "already exists").await?;
+    is_freed(world, "exists").await?;
+    ensure!(
+        world.backups().get("exists").await?.phase().is_terminal(),
+        "the one that was there is not as it was"
+    );
+    Ok(())
+}
+
+/// The API server takes a sibling's AlreadyExists for a clash of generated names, and runs admission again: each time
+/// with another name, another uid, another claim of ours.
+async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let (asked, admitted) = (sibling.calls(), world.admissions("admitted").await?);
+    let mut backup = annotated("generated", "AlreadyExists");
+    backup.metadata.name = None;
+    backup.metadata.generate_name = Some("generated-".into());
+    let refused = world.backups().create(&PostParams::default(), &backup).await.map_err(Into::into);
+    is_an_orphan(world, "generated", refused, "sibling webhook").await?;
+    let (asked, admitted) = (sibling.calls() - asked, world.admissions("admitted").await? - admitted);
+    ensure!(asked == 8 && admitted == 8, "{asked} passes, of which {admitted} were admitted by ours");
+    sibling.remove().await?;
+    is_freed(world, "generated").await
+}
+
+/// The API server takes 3 MiB, etcd 1.5 MiB: known only when it is written, and then tried again without managed fields.
+async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(world: &mut World) -> anyhow::Result<()> {
+    let mut backup = serde_json::to_value(plain("too-big"))?;
+    backup["spec"]["hooks"] = json!({ "resources": [{ "name": "big", "pre": [{ "exec": {
+        "container": "c", "command": ["x".repeat(1_700_000)] } }] }] });
+    let admitted = world.admissions("admitted").await?;
+    let refused = create(world, &serde_json::from_value(backup)?).await;
+    is_an_orphan(world, "too-big", refused, "too large").await?;
+    let admitted = world.admissions("admitted").await? - admitted;
+    ensure!(admitted == 2, "{admitted} passes, and not one more without managed fields");
+    is_freed(world, "too-big").await
+}
+
+/// Both appliers are admitted as creators. The one that comes second becomes an update of what the first one stored, and
+/// is told success; its claim is of a uid that never was.
+async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    ensure_namespace(&world.client, "orphan-race").await?;
+    let admitted = world.admissions("admitted").await?;
+    let object = with_kind(&annotated("race", "delay-500"));
+    let apply = async |manager: &str| {
+        let parameters = PatchParams::apply(manager).force();
+        world.backups().patch("race", &parameters, &Patch::Apply(&object)).await
+    };
+    let (one, other) = tokio::join!(apply("one"), apply("other"));
+    ensure!(one?.metadata.uid == other?.metadata.uid, "two objects of one name");
+    let admitted = world.admissions("admitted").await? - admitted;
+    ensure!(admitted == 2, "no race: {admitted} admitted");
+    sibling.remove().await?;
+    world.backup_ends("race", BackupPhase::Completed).await?;
+    is_freed(world, "race").await
+}
+
+async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    {
+        let backup = annotated("gone-away", "delay-3000");
+        tokio::select! {
+            answer = create(world, &backup) => anyhow::bail!("answered too early: {answer:?}"),
+            claimed = claimed(world, "gone-away") => claimed?,
+        }
+    }
+    is_freed(world, "gone-away").await?;
+    not_stored(world, "gone-away").await?;
+    sibling.remove().await
+}
+
+async fn an_orphan_is_freed_when_the_clients_timeout_passes(world: &mut World) -> anyhow::Result<()> {
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let kubectl = world.kubectl()?;
+    let manifest = kubectl.manifest(&with_kind(&annotated("timeout", "delay-3000")))?;
+    let flags = ["--timeout", "1s"];
+    let (answer, claimed) =
+        tokio::join!(kubectl.client_go(&manifest, "backups", &flags), claimed(world, "timeout"));
+    claimed?;
+    let answer = answer?;
+    ensure!(!answer.error.is_empty() && answer.elapsed_seconds < 3.0, "{answer:?}");
+    println!("    the client saw: {} {}", answer.code, answer.error);
+    is_freed(world, "timeout").await?;
+    not_stored(world, "timeout").await?;
+    sibling.remove().await
+}
+
+/// The claim is written, and the webhook's "allowed" never arrives.
+async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow::Result<()> {
+    let skip = crate::Skip("there is no proxy before an API server that was there");
+    let plane = world.plane.front.as_ref().ok_or(skip)?;
+    let front = world.webhook_front.as_ref().context("no webhook")?;
+    // So that there is time between the write and its answer.
+    plane.set(Fault::Delay(Duration::from_millis(500)));
+    let backup = plain("lost");
+    let (refused, claimed) = tokio::join!(create(world, &backup), async {
+        // Closer together than `claimed` looks.
+        let claimed = tokio::time::timeout(BOUND, async {
+            while !has_claim(world, "lost").await? {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            anyhow::Ok(())
+        })
+        .await;
+        front.set(Fault::Refuse);
+        claimed.context("no claim")?
+    });
+    front.set(Fault::None);
+    plane.set(Fault::None);
+    claimed?;
+    let status = refusal(refused)?;
+    ensure!(status.code == 500 && status.message.contains("failed calling webhook"), "{status:?}");
+    not_stored(world, "lost").await?;
+    is_freed(world, "lost").await
+}
+
+/// Whether the object is stored is open when its client gives up: it may appear as soon as etcd goes on. Either way the
+/// claim ends.
+async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow::Result<()> {
+    if world.plane.etcd.is_none() {
+        return Err(crate::Skip("etcd belongs to a cluster that was there").into());
+    }
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let kubectl = world.kubectl()?;
+    let (mut late, mut never) = (0, 0);
+    for round in 0..2 {
+        let name = format!("etcd-{round}");
+        let manifest = kubectl.manifest(&with_kind(&annotated(&name, "delay-700")))?;
+        let flags = ["--timeout", "3s"];
+        let (answer, stood_still) = tokio::join!(kubectl.client_go(&manifest, "backups", &flags), async {
+            claimed(world, &name).await?;
+            let etcd = world.plane.etcd.as_ref().context("no etcd")?;
+            etcd.pause()?;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            etcd.resume()
+        });
+        stood_still?;
+        let answer = answer?;
+        ensure!(!answer.error.is_empty() && answer.elapsed_seconds < 5.0, "{answer:?}");
+        answering(world).await?;
+        // Long enough for what was under way, and for a controller that could not renew its lease to end by that.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.controllers_run().await?;
+        if world.backups().get_opt(&name).await?.is_some() {
+            late += 1;
+            world.backup_ended(&name).await?;
+        } else {
+            never += 1;
+        }
+        is_freed(world, &name).await?;
+    }
+    println!("    appeared after the client had its error: {late}, never stored: {never}");
+    sibling.remove().await
+}
+
+async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> anyhow::Result<()> {
+    if world.plane.api_servers.is_empty() {
+        return Err(crate::Skip("the API server belongs to a cluster that was there").into());
+    }
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    {
+        let world = &*world;
+        let backup = annotated("killed", "delay-3000");
+        tokio::select! {
+            answer = create(world, &backup) => anyhow::bail!("answered too early: {answer:?}"),
+            claimed = claimed(world, "killed") => claimed?,
+        }
+    }
+    // The client is gone too, or it would try again when the server is back.
+    world.plane.api_servers[0].restart().await?;
+    answering(world).await?;
+    not_stored(world, "killed").await?;
+    is_freed(world, "killed").await?;
+    sibling.remove().await
+}
+
+async fn a_dry_run_leaves_no_orphan(world: &mut World) -> anyhow::Result<()> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    world.backups().create(&dry, &plain("rehearsed")).await?;
+    let apply = PatchParams { dry_run: true, ..PatchParams::apply("a-pipeline") };
+    world.backups().patch("rehearsed", &apply, &Patch::Apply(with_kind(&plain("rehearsed")))).await?;
+    ensure!(!has_claim(world, "rehearsed").await?, "a dry run wrote the ledger");
+    world
+        .create_claiming_restore("after-rehearsed", "orphan-rehearsed")
+        .await
+        .context("nothing is in the way")?;
+    done(world, "after-rehearsed").await
+}
+
+/// A Backup of a namespace of its own, `orphan-<name>`.
+fn plain(name: &str) -> Backup {
+    Backup::new(name, of_namespaces(&[&format!("orphan-{name}")]))
+}
+
+/// The same, with a wish for the sibling webhook.
+fn annotated(name: &str, wish: &str) -> Backup {
+    let mut backup = plain(name);
+    backup.metadata.annotations = Some([(ANNOTATION.to_owned(), wish.to_owned())].into());
+    backup
+}
+
+async fn create(world: &World, backup: &Backup) -> anyhow::Result<Backup> {
+    Ok(world.backups().create(&PostParams::default(), backup).await?)
+}
+
+/// The names of the Backups that have a claim in the ledger.
+async fn claims(world: &World) -> anyhow::Result<Vec<String>> {
+    let annotations = world.ledger().await?.metadata.annotations.unwrap_or_default();
+    let text = annotations.get(LEDGER_ANNOTATION).context("no ledger")?;
+    let claims = Ledger::from_json(text)?.claims.into_iter().map(|claim| claim.key);
+    Ok(claims.filter(|key| key.kind == ObjectKind::Backup).map(|key| key.name).collect())
+}
+
+/// Whether a Backup of this name has a claim, or one whose name was generated from it.
+async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
+    Ok(claims(world).await?.iter().any(|claimed| claimed.starts_with(name)))
+}
+
+/// Waits until a claim of this name stands in the ledger.
+async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
+    eventually(&format!("{name} is claimed"), BOUND, async || {
+        anyhow::Ok(when(has_claim(world, name).await?, "no claim"))
+    })
+    .await
+}
+
+async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {
+    eventually(&format!("no claim of {name} is left"), BOUND, async || {
+        anyhow::Ok(when(!has_claim(world, name).await?, format!("{:?}", claims(world).await?)))
+    })
+    .await
+}
+
+/// The creation was refused by somebody else, for this reason, and our claim stands in the ledger.
+async fn is_an_orphan(
+    world: &World,
+    name: &str,
+    refused: anyhow::Result<Backup>,
+    why: &str,
+) -> anyhow::Result<()> {
+    // Read first: it does not stay for long.
+    let claimed = has_claim(world, name).await?;
+    let status = refusal(refused)?;
+    ensure!(status.message.contains(why), "refused for another reason than {why}: {status:?}");
+    ensure!(claimed, "no orphan was made");
+    Ok(())
+}
+
+/// The claim keeps a restore of the same namespace out at most for a bounded time, and is gone from the ledger then.
+async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
+    let (after, start) = (format!("after-{name}"), Instant::now());
+    let mut refused = 0;
+    eventually(&format!("a restore where {name} had its claim"), BOUND, async || {
+        match world.create_claiming_restore(&after, &format!("orphan-{name}")).await {
+            Ok(_) => anyhow::Ok(Probe::Ready(())),
+            Err(error) => {
+                refused += 1;
+                Ok(Probe::NotYet(error.to_string()))
+            }
+        }
+    })
+    .await?;
+    println!("    {name}: free after {:.1} s ({refused} refusals)", start.elapsed().as_secs_f64());
+    done(world, &after).await?;
+    unclaimed(world, name).await
+}
+
+/// Deletes a restore and waits until it is gone.
+async fn done(world: &World, name: &str) -> anyhow::Result<()> {
+    let api = world.restores();
+    api.delete(name, &DeleteParams::default()).await?;
+    eventually(&format!("{name} is gone"), BOUND, async || {
+        Ok::<_, kube::Error>(when(api.get_opt(name).await?.is_none(), "still there"))
+    })
+    .await
+}
+
+async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
+    ensure!(world.backups().get_opt(name).await?.is_none(), "{name} is stored");
+    Ok(())
+}
+
+/// Waits until the API server answers again.
+async fn answering(world: &World) -> anyhow::Result<()> {
+    eventually("the API server is back", Duration::from_mins(1), async || {
+        let ready = http::Request::get("/readyz").body(Vec::new())?;
+        anyhow::Ok(match world.client.request_text(ready).await {
+            Ok(_) => Probe::Ready(()),
+            Err(error) => Probe::NotYet(error.to_string()),
+        })
+    })
+    .await
+}

@@ -1,0 +1,166 @@
+//! Runs the tests: worlds side by side, the tests of one world one after another.
+//!
+//! A runner of our own, because worlds are shared between tests and have to be ended by what started them, and because a
+//! person who waits wants to see progress. A name as argument runs the tests that contain it.
+
+use std::{
+    collections::VecDeque,
+    process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use backup_tests::{Skip, World, WorldBuilder, network};
+use futures::future::LocalBoxFuture;
+use tokio::runtime::Handle;
+
+/// A test: what it promises, and how it is shown.
+pub type Test = (&'static str, for<'w> fn(&'w mut World) -> LocalBoxFuture<'w, anyhow::Result<()>>);
+
+/// A world and the tests that share it.
+pub struct Suite {
+    pub name: &'static str,
+    pub tests: Vec<Test>,
+    pub world: WorldBuilder,
+}
+
+/// The variable with how many worlds run at the same time.
+const WORLDS: &str = "BACKUP_TESTS_WORLDS";
+/// At most so many, because each takes about a gigabyte of memory.
+const MOST: usize = 8;
+/// The argument with the name of the only suite that is to run: this program gives it to itself in a network of its own.
+const ONLY_SUITE: &str = "--suite=";
+
+/// What has come of all tests so far.
+#[derive(Default)]
+struct Outcome {
+    passed: usize,
+    failures: Vec<String>,
+}
+
+/// Runs the tests that were asked for.
+pub fn run(suites: Vec<Suite>) -> ExitCode {
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let only = std::env::args().find_map(|arg| Some(arg.strip_prefix(ONLY_SUITE)?.to_owned()));
+    let chosen = suites
+        .into_iter()
+        .filter(|suite| only.as_ref().is_none_or(|only| only == suite.name))
+        .filter_map(|suite| suite.matching(&filter));
+    let (queue, outcome) = (Mutex::new(chosen.collect::<VecDeque<_>>()), Mutex::default());
+    let (handle, start) = (Handle::current(), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..worlds_at_once() {
+            scope.spawn(|| {
+                while let Some(suite) = next(&queue) {
+                    if suite.world.needs_network() && !network::is_inside() {
+                        suite.run_inside(&filter, &outcome);
+                    } else {
+                        handle.block_on(suite.run(&outcome));
+                    }
+                }
+            });
+        }
+    });
+    // Once more in the end, where it is seen by those who get no more than the end of the output.
+    let Outcome { passed, failures } = &*locked(&outcome);
+    for failure in failures {
+        println!("FAILED {failure}");
+    }
+    let verdict = if failures.is_empty() { "ok" } else { "FAILED" };
+    let seconds = start.elapsed().as_secs();
+    println!("test result: {verdict}. {passed} passed; {} failed; {seconds} s", failures.len());
+    if failures.is_empty() && *passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Two for each core, because a world waits about half of its time.
+fn worlds_at_once() -> usize {
+    if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
+        // They share that cluster.
+        return 1;
+    }
+    let asked = std::env::var(WORLDS).ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or_else(|| MOST.min(2 * std::thread::available_parallelism().map_or(1, usize::from)))
+}
+
+fn next(queue: &Mutex<VecDeque<Suite>>) -> Option<Suite> {
+    locked(queue).pop_front()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Suite {
+    /// The tests that a filter chooses; all of them if it is in the name of the suite.
+    fn matching(mut self, filter: &str) -> Option<Self> {
+        let all = self.name.contains(filter);
+        self.tests.retain(|(name, _)| all || name.contains(filter));
+        (!self.tests.is_empty()).then_some(self)
+    }
+
+    async fn run(self, outcome: &Mutex<Outcome>) {
+        let Self { name: suite, tests, world } = self;
+        println!("starting a world with {suite}");
+        let mut world = match world.start().await {
+            Ok(world) => world,
+            Err(error) => {
+                println!("FAILED to start {suite}: {error:#}");
+                let failed = tests.iter().map(|(name, _)| format!("{name}: its world did not start"));
+                return locked(outcome).failures.extend(failed);
+            }
+        };
+        for (name, test) in tests {
+            let start = Instant::now();
+            let result = match world.calm().await {
+                Ok(()) => test(&mut world).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) => {
+                    locked(outcome).passed += 1;
+                    println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
+                }
+                Err(error) if error.is::<Skip>() => println!("test {name} ... skipped: {error}"),
+                Err(error) => {
+                    println!("test {name} ... FAILED\n{error:?}\n{}", world.logs(12));
+                    locked(outcome).failures.push(summary(name, &error));
+                }
+            }
+        }
+    }
+
+    /// Runs the tests in a network of their own, by this program.
+    fn run_inside(self, filter: &str, outcome: &Mutex<Outcome>) {
+        let (mut passed, mut failures) = (0, Vec::new());
+        let ran = network::run_inside(&[&format!("{ONLY_SUITE}{}", self.name), filter], |line| {
+            passed += usize::from(line.starts_with("test ") && line.contains(" ... ok ("));
+            failures.extend(
+                line.strip_prefix("FAILED ").filter(|line| !line.starts_with("to start")).map(str::to_owned),
+            );
+            if !line.starts_with("FAILED ") && !line.starts_with("test result: ") {
+                println!("{line}");
+            }
+        });
+        match ran {
+            Ok(ok) if ok == failures.is_empty() => {}
+            Ok(_) => failures.push(format!("the tests of {} ended without a result", self.name)),
+            Err(error) if error.is::<network::NoNetwork>() => {
+                for (name, _) in self.tests {
+                    println!("test {name} ... skipped: {error}");
+                }
+            }
+            Err(error) => failures.extend(self.tests.iter().map(|(name, _)| format!("{name}: {error:#}"))),
+        }
+        let mut outcome = locked(outcome);
+        outcome.passed += passed;
+        outcome.failures.extend(failures);
+    }
+}
+
+/// What failed and why, without the logs that an error may carry: a few lines.
+fn summary(name: &str, error: &anyhow::Error) -> String {
+    const LONGEST: usize = 2000;
+    let causes: Vec<String> =
+        error.chain().map(ToString::to_string).filter(|cause| !cause.starts_with("--- ")).collect();
+    format!("{name}: {}", causes.join(": ").chars().take(LONGEST).collect::<String>())
+}

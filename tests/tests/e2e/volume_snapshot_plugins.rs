@@ -1,0 +1,303 @@
+//! Snapshots of volumes that a plugin of Velero's kind takes (`tests/plugins/disks.go`): disks and snapshots are files beside
+//! those of the plugin.
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{
+    BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
+    VolumeSnapshotLocation,
+};
+use backup_store::crash;
+use backup_tests::{
+    World,
+    install::{NAMESPACE, ensure_secret},
+    plugins::Plugins,
+    snapshots,
+    wait::{Probe, eventually},
+    world::{
+        BUCKET,
+        backups::{from_backup, into_namespace, of_namespaces},
+        controllers::REACHED,
+    },
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use object_store::ObjectStoreExt as _;
+use serde_json::{Value, json};
+
+crate::tests! {
+    a_volume_is_snapshotted_by_a_plugin_and_restored,
+    a_snapshot_that_a_plugin_fails_to_take_is_reported,
+    a_crash_around_a_snapshot_takes_none_twice,
+    a_deleted_backup_deletes_the_snapshots_of_plugins,
+    a_crash_while_a_volume_is_made_makes_none_twice,
+    a_location_without_its_plugin_is_refused_with_its_name,
+}
+
+/// The plugins, and a location that `example.io/disks` serves, with credentials of its own.
+async fn ready(world: &World) -> anyhow::Result<Plugins> {
+    let plugins = world.plugins()?;
+    ensure_secret(&world.client, NAMESPACE, "disks", "cloud", "open-sesame").await?;
+    let spec = json!({ "provider": "example.io/disks", "config": { "region": "east" },
+        "credential": { "name": "disks", "key": "cloud" } });
+    location(world, "disks", spec).await?;
+    Ok(plugins)
+}
+
+async fn location(world: &World, name: &str, spec: Value) -> anyhow::Result<()> {
+    let api: Api<VolumeSnapshotLocation> = world.api();
+    let object = VolumeSnapshotLocation::new(name, serde_json::from_value(spec)?);
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        made => Ok(made.map(|_| ())?),
+    }
+}
+
+/// A claim that is bound to a disk.
+async fn disk(world: &World, namespace: &str, name: &str, id: &str) -> anyhow::Result<()> {
+    snapshots::host_path_claim_at(&world.client, namespace, name, &format!("/disks/{id}")).await?;
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let zone = json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "z1" } } });
+    volumes.patch(&format!("pv-{namespace}-{name}"), &PatchParams::default(), &Patch::Merge(zone)).await?;
+    Ok(())
+}
+
+async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Result<Vec<String>> {
+    world.request_deletion_as(request, backup).await?;
+    let requests: Api<DeleteBackupRequest> = world.api();
+    eventually("the backup is gone, or stays with an answer", REACHED, async || {
+        if world.backups().get_opt(backup).await?.is_none() {
+            return Ok::<_, kube::Error>(Probe::Ready(Vec::new()));
+        }
+        let status = requests.get_opt(request).await?.map(|request| request.status).unwrap_or_default();
+        Ok(match status.phase {
+            Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
+            other => Probe::NotYet(format!("{other:?}")),
+        })
+    })
+    .await
+}
+
+/// Where the disk of a PersistentVolume is.
+async fn path_of(world: &World, volume: &str) -> anyhow::Result<String> {
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let spec = volumes.get(volume).await?.spec.context("no spec")?;
+    Ok(spec.host_path.context("it is no folder")?.path)
+}
+
+/// Its snapshot is deleted with the backup.
+async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> anyhow::Result<()> {
+    let plugins = ready(world).await?;
+    let (name, volume) = ("native-good", "pv-native-good-data");
+    disk(world, name, "data", "good-fast").await?;
+    let backup = world.back_up(name, of_namespaces(&[name])).await?;
+    let status = &backup.status;
+    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (1, 1), "{status:?}");
+    ensure!(status.warnings == 0, "its data is there: {status:?}");
+    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    ensure!(plugins.file("credentials-east")? == "open-sesame");
+    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let listed = person.run(&["locations", "snapshots", "-o", "wide"]).await?.expect_code(0)?.stdout;
+    for words in ["disks ", "example.io/disks", "disks/cloud", "region=east"] {
+        ensure!(listed.contains(words), "no {words}: {listed}");
+    }
+
+    let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
+    ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
+    let key = format!("backups/{name}/{name}-volumesnapshots.json.gz");
+    let bytes = world.s3()?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+    let text = std::io::read_to_string(flate2::read::GzDecoder::new(bytes.as_ref()))?;
+    let recorded: Value = serde_json::from_str(&text)?;
+    let expected = json!([{
+        "spec": { "backupName": name, "backupUID": backup.metadata.uid, "location": "disks",
+            "persistentVolumeName": volume, "providerVolumeID": "good-fast", "volumeType": "fast", "volumeAZ": "z1",
+            "volumeIOPS": 3000 },
+        "status": { "providerSnapshotID": snapshot, "phase": "Completed" },
+    }]);
+    ensure!(recorded == expected && text.ends_with("]\n"), "{text}\n{expected}");
+    let info = world.backup_file(name, "volumeinfo.json.gz").await?;
+    ensure!(
+        info == json!([{ "pvcName": "data", "pvcNamespace": name, "pvName": volume, "backupMethod": "NativeSnapshot",
+            "snapshotDataMoved": false, "preserveLocalSnapshot": false, "skipped": false, "result": "succeeded",
+            "nativeSnapshotInfo": { "snapshotHandle": snapshot, "volumeType": "fast", "volumeAZ": "z1", "iops": "3000",
+                "Phase": "Completed" },
+            "pvInfo": { "reclaimPolicy": "Delete", "labels": { "topology.kubernetes.io/zone": "z1" } } }]),
+        "{info}"
+    );
+
+    ensure!(world.backup_log(name).await?.contains("snapshotting disk good-fast"));
+
+    // Beside the one that is there: a volume of another name, and its claim follows it.
+    let spec = into_namespace(name, "native-copy");
+    let copied = world.restore("native-copy", spec).await?;
+    ensure!(world.restore_log("native-copy").await?.contains("a disk is made of snap-"));
+    ensure!(copied.status.warnings > 0, "at its level: {:?}", copied.status);
+    let claims = |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
+    let claim = claims("native-copy").get("data").await?;
+    let copy = claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
+    ensure!(copy.starts_with("velero-clone-"), "{copy}");
+    let disk = path_of(world, &copy).await?;
+    let made = plugins.file(disk.trim_start_matches("/disks/"))?;
+    ensure!(made == format!("from {snapshot}, fast in z1, 3000"), "{made}");
+    ensure!(path_of(world, volume).await? == "/disks/good-fast", "the one that was there was touched");
+
+    // Where it is lost: under its own name.
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    claims(name).patch("data", &PatchParams::default(), &free).await?;
+    claims(name).delete("data", &DeleteParams::default()).await?;
+    volumes.patch(volume, &PatchParams::default(), &free).await?;
+    volumes.delete(volume, &DeleteParams::default()).await?;
+    let spec = from_backup(name);
+    world.restore("native-back", spec).await?;
+    let disk = path_of(world, volume).await?;
+    ensure!(
+        plugins.file(disk.trim_start_matches("/disks/"))?.starts_with(&format!("from {snapshot}")),
+        "{disk}"
+    );
+    let claim = claims(name).get("data").await?;
+    ensure!(claim.spec.and_then(|spec| spec.volume_name).as_deref() == Some(volume));
+
+    let errors = delete_backup(world, name, "native-good").await?;
+    ensure!(errors.is_empty(), "{errors:?}");
+    ensure!(plugins.files("snap-east-good-fast").is_empty(), "the snapshot is still there");
+    Ok(())
+}
+
+/// A snapshot that it fails to delete keeps its backup.
+async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -> anyhow::Result<()> {
+    let plugins = ready(world).await?;
+    let name = "native-bad";
+    for disk_name in ["burns", "hangs", "works"] {
+        disk(world, name, disk_name, &format!("bad-{disk_name}")).await?;
+    }
+    plugins.tell("do-snapshot-bad-burns", "fail=array-on-fire")?;
+    plugins.tell("do-snapshot-bad-hangs", "hang")?;
+    let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&[name]) };
+    world.create_backup(name, spec).await?;
+    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let status = &backup.status;
+    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (3, 1), "{status:?}");
+    let errors = world.backup_errors(name).await?;
+    ensure!(status.errors == 2, "{errors}");
+    for words in [
+        ["pv-native-bad-burns", "array-on-fire", "example.io/disks"],
+        [
+            "pv-native-bad-hangs",
+            "has not answered CreateSnapshot",
+            "whether there is a snapshot is not known",
+        ],
+    ] {
+        ensure!(words.iter().all(|word| errors.contains(word)), "nothing of {words:?}: {errors}");
+    }
+    world.backup_item(name, "persistentvolumes/cluster/pv-native-bad-burns.json").await?;
+    let calls = |id: &str| plugins.processes("snapshot", &format!("bad-{id}")).len();
+    ensure!((calls("burns"), calls("hangs"), calls("works")) == (1, 1, 1), "{:?}", plugins.calls());
+
+    plugins.tell("do-delete-bad-works", "fail=still-in-use")?;
+    let errors = delete_backup(world, name, "native-bad").await?;
+    ensure!(errors.len() == 1 && errors[0].contains("still-in-use"), "{errors:?}");
+    ensure!(errors[0].contains("pv-native-bad-works"), "{errors:?}");
+    world.backup_file(name, "volumesnapshots.json.gz").await.context("its files are there")?;
+    plugins.untell("do-delete-bad-works")?;
+    let errors = delete_backup(world, name, "native-bad-again").await?;
+    ensure!(errors.is_empty() && plugins.files("snap-east-bad").is_empty(), "{errors:?}");
+    Ok(())
+}
+
+/// What cannot be known is an error that says so.
+async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let plugins = ready(world).await?;
+    for (point, taken, known) in
+        [("before-snapshot", 0, false), ("after-snapshot", 1, false), ("after-snapshot-recorded", 1, true)]
+    {
+        ensure!(crash::SNAPSHOT_POINTS.contains(&point), "{point}");
+        let (name, id) = (format!("native-{point}"), format!("killed-{point}"));
+        disk(world, &name, "data", &id).await?;
+        world.crash_at(point).await?;
+        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.crashed(point).await?;
+        let phase = if known { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
+        let backup = world.backup_ends(&name, phase).await.with_context(|| format!("killed at {point}"))?;
+        ensure!(plugins.processes("snapshot", &id).len() == taken, "{point}: {:?}", plugins.calls());
+        let status = &backup.status;
+        let counts = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
+        ensure!(counts == (1, i64::from(known)), "killed at {point}: {status:?}");
+        if !known {
+            let errors = world.backup_errors(&name).await?;
+            ensure!(errors.contains(&id) && errors.contains("is not known"), "killed at {point}: {errors}");
+        }
+    }
+    Ok(())
+}
+
+async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let plugins = ready(world).await?;
+    let name = "native-deleted";
+    disk(world, name, "data", "deleted").await?;
+    world.crash_at("after-snapshot-recorded").await?;
+    world.create_backup(name, of_namespaces(&[name])).await?;
+    world.controllers[0].killed(REACHED).await?;
+    ensure!(plugins.files("snap-east-deleted").len() == 1, "no snapshot was taken");
+    world.backups().delete(name, &DeleteParams::default()).await?;
+    world.controllers[0].restart().await?;
+    world.backup_gone(name).await?;
+    ensure!(plugins.files("snap-east-deleted").is_empty(), "its snapshot is still there");
+    Ok(())
+}
+
+/// What cannot be known is an error that says so.
+async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let plugins = ready(world).await?;
+    let name = "native-killed";
+    disk(world, name, "data", "remade").await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let snapshot = plugins.files("snap-east-remade").pop().context("no snapshot was taken")?;
+    for (point, known) in crash::VOLUME_POINTS.iter().zip([false, false, true]) {
+        let restore = format!("{name}-{point}");
+        let before = plugins.processes("create", &snapshot).len();
+        world.crash_at(point).await?;
+        let spec = into_namespace(name, &restore);
+        world.restores().create(&PostParams::default(), &Restore::new(&restore, spec)).await?;
+        world.controllers[0].killed(REACHED).await?;
+        world.controllers[0].restart().await?;
+        let ended = world.restore_ended(&restore).await?;
+        let phase = if known { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
+        ensure!(ended.phase() == phase, "killed at {point}: {:?}", ended.status);
+        let times = plugins.processes("create", &snapshot).len() - before;
+        ensure!(times == usize::from(*point != "before-volume"), "at {point}: {:?}", plugins.calls());
+        if known {
+            continue;
+        }
+        let key = format!("restores/{restore}/restore-{restore}-results.gz");
+        let bytes = world.s3()?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
+        let results = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
+        ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
+    }
+    Ok(())
+}
+
+async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut World) -> anyhow::Result<()> {
+    ready(world).await?;
+    location(world, "clouds", json!({ "provider": "aws" })).await?;
+    let spec = BackupSpec {
+        volume_snapshot_locations: vec!["clouds".to_owned(), "ghost".to_owned()],
+        ..of_namespaces(&["default"])
+    };
+    world.create_backup("native-refused", spec).await?;
+    let backup = world.backup_ends("native-refused", BackupPhase::FailedValidation).await?;
+    let errors = backup.status.validation_errors.join("\n");
+    for word in ["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"]
+    {
+        ensure!(errors.contains(word), "nothing of {word}: {errors}");
+    }
+    // Nobody has to name it: then it is as if it were not there.
+    let backup = world.back_up("native-without", of_namespaces(&["default"])).await?;
+    ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
+    Ok(())
+}
