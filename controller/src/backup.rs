@@ -14,7 +14,6 @@ mod fake;
 mod finalizer;
 mod finish;
 mod gather;
-mod halt;
 pub(crate) mod hooks;
 mod items;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Looks after the ledgers while this replica leads: frees claims that nobody holds any more, rebuilds ledgers that were
+//! FlushRequests after the ledgers while this replica leads: frees claims that nobody holds any more, rebuilds ledgers that were
 //! lost, and finds objects that run without a claim.
 
 mod unclaimed;

@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::Args, deletion, location::Locations, metrics::Metrics, operations::looks::Looks, plugins::Host,
+    args::Args, deletion, job::operations::flush_requests::FlushRequests, location::Locations,
+    metrics::Metrics, plugins::Host,
 };
 
 /// Shared by all controllers; cheap to clone.
@@ -32,7 +33,7 @@ pub struct Context {
     /// One permit for each call about an operation that is under way.
     pub operation_permits: Arc<Semaphore>,
     /// People who look at operations that this process follows.
-    pub looks: Looks,
+    pub flush_requests: FlushRequests,
     /// Backups that this process has begun to delete.
     pub deletions: deletion::Begun,
     /// Counters and gauges.
@@ -65,7 +66,7 @@ impl Context {
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),
             plugins: Host::none(),
             operation_permits: Arc::new(Semaphore::new(16)),
-            looks: Looks::default(),
+            flush_requests: FlushRequests::default(),
             deletions: deletion::Begun::default(),
             metrics: Arc::new(Metrics::default()),
             health: Health::default(),

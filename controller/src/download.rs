@@ -16,7 +16,6 @@ mod decide;
 pub mod files;
 mod observe;
 mod recent;
-pub mod so_far;
 
 use std::{
     collections::HashMap,

@@ -9,9 +9,9 @@ pub mod context;
 pub mod deletion;
 pub mod discovery;
 pub mod download;
+mod job;
 pub mod location;
 pub mod metrics;
-pub mod operations;
 pub mod plugins;
 pub mod restore;
 pub mod retention;
@@ -39,9 +39,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use args::Args;
 use context::Context;
+use job::operations::flush_requests::FlushRequests;
 use location::Locations;
 use metrics::Metrics;
-use operations::looks::Looks;
 use plugins::Host;
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
@@ -97,7 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         deletions: deletion::Begun::default(),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
-        looks: Looks::default(),
+        flush_requests: FlushRequests::default(),
         args: Arc::new(args),
         silent_client,
         metrics,

@@ -15,7 +15,6 @@ mod crds;
 pub mod decide;
 mod finish;
 mod guard;
-mod halt;
 mod namespaces;
 mod observe;
 mod operating;

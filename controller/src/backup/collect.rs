@@ -18,13 +18,13 @@ use kube::Client;
 
 use super::{
     actions::BackupActions,
-    halt::{Halt, Reins, unless_cancelled},
     hooks::{Hooks, Rules},
     natives::Natives,
     progress::Progress,
     report::Report,
 };
-use crate::{discovery::ServedTypes, operations::executing::Operations};
+use crate::job::cancellation::{Cancellation, StopReason, unless_cancelled};
+use crate::{discovery::ServedTypes, job::action_journal::ActionRecords};
 
 mod act;
 mod along;
@@ -107,7 +107,7 @@ pub struct Order {
 pub enum CollectError {
     /// It was told to leave off.
     #[error(transparent)]
-    Halt(#[from] Halt),
+    Stopped(#[from] StopReason),
     /// The store does not take items any more.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -124,7 +124,7 @@ pub struct Given<'a, S> {
     /// BackupActions on items.
     pub actions: &'a BackupActions,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations<BackupActionOutput>,
+    pub operations: &'a mut dyn ActionRecords<BackupActionOutput>,
     /// Runs commands in pods; none where they have been run.
     pub hooks: Option<&'a Hooks>,
     /// Has plugins take snapshots of volumes; none where they have been taken.
@@ -136,7 +136,7 @@ pub struct Given<'a, S> {
     /// Counts.
     pub progress: &'a Progress,
     /// Whether to go on.
-    pub reins: &'a Reins,
+    pub cancellation: &'a Cancellation,
 }
 
 /// What a collection hands back.
@@ -156,9 +156,9 @@ pub struct Collected {
 ///
 /// One that is cancelled ends early; what is in the sink then is whole, and an error says that the rest is missing.
 pub async fn collect<S: Sink>(given: Given<'_, S>) -> Result<Collected, CollectError> {
-    let mut collector = Collector { early: Some(given.reins), ..Collector::new(given) };
+    let mut collector = Collector { early: Some(given.cancellation), ..Collector::new(given) };
     match collector.run().await {
-        Err(CollectError::Halt(Halt::Cancelled)) => collector.tell_cancelled(),
+        Err(CollectError::Stopped(StopReason::Cancelled)) => collector.tell_cancelled(),
         result => result?,
     }
     let Collector { actions, report, .. } = &mut collector;
@@ -172,15 +172,15 @@ struct Collector<'a, S> {
     backup: &'a Backup,
     order: &'a Order,
     actions: &'a BackupActions,
-    operations: &'a mut dyn Operations<BackupActionOutput>,
+    operations: &'a mut dyn ActionRecords<BackupActionOutput>,
     hooks: Option<&'a Hooks>,
     natives: Option<&'a mut Natives>,
     sink: &'a mut S,
     report: &'a mut Report,
     progress: &'a Progress,
-    reins: &'a Reins,
-    /// The reins where a cancellation ends it; none where the items belong to what has been collected before.
-    early: Option<&'a Reins>,
+    cancellation: &'a Cancellation,
+    /// The cancellation where a cancellation ends it; none where the items belong to what has been collected before.
+    early: Option<&'a Cancellation>,
     list: ResourceList,
     started: Vec<StartedOperation>,
     written: Written,
@@ -218,7 +218,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             sink,
             report,
             progress,
-            reins,
+            cancellation,
         } = given;
         Self {
             client,
@@ -231,7 +231,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             sink,
             report,
             progress,
-            reins,
+            cancellation,
             early: None,
             list: ResourceList::default(),
             started: Vec::new(),
@@ -264,8 +264,8 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     /// Asked before each step.
-    fn go_on(&self) -> Result<(), Halt> {
-        self.early.map_or_else(|| self.reins.check(), Reins::check_collecting)
+    fn go_on(&self) -> Result<(), StopReason> {
+        self.early.map_or_else(|| self.cancellation.check(), Cancellation::check_new_work)
     }
 
     async fn take_lists(&mut self) -> Result<(), CollectError> {

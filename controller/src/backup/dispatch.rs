@@ -20,17 +20,16 @@ use tokio::{
 use tracing::Instrument as _;
 
 use super::{
-    finalizer,
-    halt::Reins,
-    patches,
+    finalizer, patches,
     queue::{self, Ticket, Turn},
     undecodable,
     worker::Worker,
 };
+use crate::job::cancellation::Cancellation;
 use crate::{
     context::Context,
+    job::operations::{self, poller::PollConfig},
     metrics::stored::StoredBackups,
-    operations::{self, following::Means},
 };
 
 mod entry;
@@ -48,7 +47,7 @@ pub struct Dispatcher {
     jobs: JoinSet<End>,
     running: HashMap<Id, Job>,
     permits: Arc<Semaphore>,
-    means: Means,
+    config: PollConfig,
     /// For the gauges about all Backups, those that have ended among them.
     stored: StoredBackups,
     /// Whether all Backups are known: before that nobody can tell whose turn it is.
@@ -63,7 +62,7 @@ struct Job {
 
 enum Task {
     Turn,
-    Work(Reins),
+    Work(Cancellation),
     /// Of one that can't be decoded, so it has no entry.
     Refusal,
 }
@@ -82,14 +81,14 @@ impl Dispatcher {
     /// Without any Backup yet.
     pub fn new(ctx: Context) -> Self {
         let permits = Arc::new(Semaphore::new(slots(&ctx)));
-        let means = operations::means(&ctx);
+        let config = operations::poll_config(&ctx);
         Self {
             ctx,
             entries: HashMap::new(),
             jobs: JoinSet::new(),
             running: HashMap::new(),
             permits,
-            means,
+            config,
             stored: StoredBackups::default(),
             listed: false,
         }
@@ -136,7 +135,9 @@ impl Dispatcher {
             self.pull_reins(&name, None);
         }
         if backup.is_cancelled() {
-            self.workers(&name).filter(|(of, _)| *of == uid).for_each(|(_, reins)| reins.cancel());
+            self.workers(&name)
+                .filter(|(of, _)| *of == uid)
+                .for_each(|(_, cancellation)| cancellation.cancel());
         }
         if backup.phase().is_terminal() && !finalizer::is_on(&backup) {
             self.entries.remove(&name);
@@ -171,13 +172,15 @@ impl Dispatcher {
 
     /// Tells the worker of this name to leave off; with `keep`, only if it works for another uid.
     fn pull_reins(&self, name: &str, keep: Option<&str>) {
-        self.workers(name).filter(|(uid, _)| keep != Some(*uid)).for_each(|(_, reins)| reins.delete());
+        self.workers(name)
+            .filter(|(uid, _)| keep != Some(*uid))
+            .for_each(|(_, cancellation)| cancellation.delete());
     }
 
     /// The workers of this name, each by the uid that it works for.
-    fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Reins)> {
+    fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Cancellation)> {
         self.running.values().filter(move |job| job.name == name).filter_map(|job| match &job.task {
-            Task::Work(reins) => Some((job.uid.as_str(), reins)),
+            Task::Work(cancellation) => Some((job.uid.as_str(), cancellation)),
             _ => None,
         })
     }
@@ -246,12 +249,12 @@ impl Dispatcher {
     }
 
     fn work(&mut self, name: &str, uid: &str) {
-        let reins = Reins::new(&self.ctx);
+        let cancellation = Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
         if self.entries.get(name).is_some_and(|entry| entry.backup.is_cancelled()) {
-            reins.cancel();
+            cancellation.cancel();
         }
         let (ctx, permits) = (self.ctx.clone(), Arc::clone(&self.permits));
-        let worker = Worker::new(ctx, name, uid, reins.clone(), permits, self.means.clone());
+        let worker = Worker::new(ctx, name, uid, cancellation.clone(), permits, self.config.clone());
         let span = tracing::info_span!("backup", name);
         let job = async move {
             // Boxed: the future of a whole backup is large.
@@ -259,7 +262,7 @@ impl Dispatcher {
             End::Done(None)
         };
         let handle = self.jobs.spawn(job.instrument(span));
-        self.started(handle.id(), name, uid, Task::Work(reins));
+        self.started(handle.id(), name, uid, Task::Work(cancellation));
     }
 
     fn take_turn(&mut self, name: &str, turn: Turn) {

@@ -1,29 +1,31 @@
-//! What the actions of one backup have started, by the notes about them (`operations::executing`).
+//! What the actions of one backup have started, by the notes about them (`job::action_journal`).
 
 use backup_actions::backup::BackupActionOutput;
 use backup_core::{api::Backup, operation::BackupOperation};
 use serde_json::Value;
 
 use super::collect::operations::{Done, StartedOperation};
-use crate::operations::{
-    executing::{self, Earlier, Execution},
-    kept,
+use crate::job::{
+    action_journal::{self, Execution, PriorAttempt},
+    operations::records,
 };
 
 /// The notes of one backup.
-pub type Executions = executing::Executions<BackupActionOutput>;
+pub type ActionJournal = action_journal::ActionJournal<BackupActionOutput>;
 
 /// Operations that were started, by notes: for a backup that comes to nothing.
 ///
 /// # Errors
-/// As of [`executing::read`].
+/// As of [`action_journal::read`].
 pub fn started(backup: &Backup, notes: &[Value]) -> Result<Vec<BackupOperation>, serde_json::Error> {
     let started =
-        executing::read::<BackupActionOutput>(notes)?.into_iter().filter_map(|(of, earlier)| match earlier {
-            Earlier::Unknown => None,
-            Earlier::Started(done) => operation(of, *done),
+        action_journal::read::<BackupActionOutput>(notes)?.into_iter().filter_map(|(of, earlier)| {
+            match earlier {
+                PriorAttempt::Unknown => None,
+                PriorAttempt::Started(done) => operation(of, *done),
+            }
         });
-    Ok(kept::begun(backup, &started.collect::<Vec<_>>()))
+    Ok(records::begun(backup, &started.collect::<Vec<_>>()))
 }
 
 /// What an action has started, if it has.

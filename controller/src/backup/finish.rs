@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{decide, finalizer};
-use crate::operations::kept;
+use crate::job::operations::records;
 
 /// A backup that has only its end to be written.
 #[derive(Debug)]
@@ -63,12 +63,12 @@ impl Unfinished {
                     let results = &files.results;
                     let counts = (results.warnings(), results.errors());
                     // Counts of operations are those of the list that is stored beside them.
-                    let operations = kept::decode(&files.item_operations).map_err(|error| {
+                    let operations = records::decode(&files.item_operations).map_err(|error| {
                         StoreError::Io { action: "count operations".to_owned(), detail: error.to_string() }
                     })?;
                     let metadata = made.get_or_insert_with(|| {
                         let mut metadata = metadata(backup, progress, counts, now);
-                        kept::count(&mut metadata.status, &operations);
+                        records::count(&mut metadata.status, &operations);
                         let (attempted, completed) = snapshot::counts(&files.volume_snapshots);
                         metadata.status.volume_snapshots_attempted = attempted;
                         metadata.status.volume_snapshots_completed = completed;

@@ -17,16 +17,19 @@ use serde_json::Value;
 use super::{
     actions::BackupActions,
     collect::{CollectError, Collected, Given, Sink, collect},
-    halt::Reins,
-    hooks::{Hooks, InCluster, Notes},
+    hooks::{Hooks, InCluster},
     natives::{self, noted::Noted as NotedSnapshots},
     observe::{self, Selection},
     progress::Progress,
     report::Report,
 };
+use crate::job::cancellation::Cancellation;
 use crate::{
     context::Context,
-    operations::{executing::Operations, notebook::Notebook},
+    job::{
+        action_journal::ActionRecords,
+        journal::{JobJournal, JournalWriter},
+    },
     plugins::PluginLog,
 };
 
@@ -49,7 +52,7 @@ pub struct Noted {
     /// The commands in pods.
     pub hooks: Hooks,
     /// Where notes are made.
-    pub notebook: Arc<dyn Notes>,
+    pub notebook: Arc<dyn JournalWriter>,
     /// What was noted before, in order.
     pub notes: Vec<Value>,
 }
@@ -65,7 +68,7 @@ pub async fn noted(
     let (journal, mut notes) = location.journal(backup).await?;
     notes.retain(|note| note[BACKUP] == *uid);
     let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.cluster.leadership.clone()));
-    let notebook = Arc::new(Notebook::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid));
+    let notebook = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid));
     Ok(Noted { hooks: Hooks::new(executor, notebook.clone(), progress.clone()), notebook, notes })
 }
 
@@ -74,7 +77,7 @@ pub struct Into<'a, S> {
     /// Takes the items.
     pub sink: &'a mut S,
     /// Told of what actions start.
-    pub operations: &'a mut dyn Operations<BackupActionOutput>,
+    pub operations: &'a mut dyn ActionRecords<BackupActionOutput>,
     /// What is noted of snapshots that plugins take.
     pub snapshots: NotedSnapshots,
     /// Told of what could not be had.
@@ -98,7 +101,7 @@ pub async fn gather<S: Sink>(
     ctx: &Context,
     backup: &Backup,
     hooks: &Hooks,
-    reins: &Reins,
+    cancellation: &Cancellation,
     into: Into<'_, S>,
 ) -> Result<Gathered, GatherError> {
     let Into { sink, operations, snapshots, report, progress } = into;
@@ -124,7 +127,7 @@ pub async fn gather<S: Sink>(
         sink,
         report: &mut *report,
         progress,
-        reins,
+        cancellation,
     };
     let collected = collect(given).await?;
     let (snapshots, problems) = natives.end();

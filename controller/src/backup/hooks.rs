@@ -17,7 +17,6 @@ mod settle;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backup_store::StoreError;
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use exec::{Executor, InCluster};
@@ -28,12 +27,7 @@ pub use settle::settle;
 use exec::ExecError;
 
 use super::progress::Progress;
-
-/// Where something is written that must be known to whoever comes next. Create-only: nothing is changed afterwards.
-pub trait Notes: Send + Sync {
-    /// Adds a note; it is durable once this has returned.
-    fn note(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>>;
-}
+use crate::job::journal::JournalWriter;
 
 /// What there is to tell about a backup that was taken up.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,7 +41,7 @@ pub struct TakenOver {
 /// The hooks of one backup.
 pub struct Hooks {
     executor: Arc<dyn Executor>,
-    notes: Arc<dyn Notes>,
+    journal: Arc<dyn JournalWriter>,
     /// What pods are owed now, the latest last. A pod may come along inside of another one's block.
     owed: Mutex<Vec<Owed>>,
     progress: Progress,
@@ -55,8 +49,8 @@ pub struct Hooks {
 
 impl Hooks {
     /// For one collection.
-    pub fn new(executor: Arc<dyn Executor>, notes: Arc<dyn Notes>, progress: Progress) -> Self {
-        Self { executor, notes, owed: Mutex::default(), progress }
+    pub fn new(executor: Arc<dyn Executor>, journal: Arc<dyn JournalWriter>, progress: Progress) -> Self {
+        Self { executor, journal, owed: Mutex::default(), progress }
     }
 
     /// Whether the pod is the one that was listed, and runs.
@@ -71,7 +65,7 @@ impl Hooks {
             return Ok(());
         }
         let owed = Owed::new(pod, post);
-        self.notes.note(owed.note()).await?;
+        self.journal.append(owed.note()).await?;
         self.desk().push(owed);
         Ok(())
     }
@@ -84,7 +78,7 @@ impl Hooks {
             at.map(|at| desk.remove(at))
         };
         match paid {
-            Some(owed) => self.notes.note(owed.paid()).await,
+            Some(owed) => self.journal.append(owed.paid()).await,
             None => Ok(()),
         }
     }
@@ -131,7 +125,7 @@ impl Hooks {
                 )
             })
             .collect();
-        errors.extend(settle(&*self.executor, &*self.notes, &owed).await?);
+        errors.extend(settle(&*self.executor, &*self.journal, &owed).await?);
         Ok(TakenOver { errors, again })
     }
 
@@ -141,7 +135,7 @@ impl Hooks {
         if owed.is_empty() {
             return Vec::new();
         }
-        settle(&*self.executor, &*self.notes, &owed).await.unwrap_or_else(|error| vec![error.to_string()])
+        settle(&*self.executor, &*self.journal, &owed).await.unwrap_or_else(|error| vec![error.to_string()])
     }
 
     fn told(&self, result: Result<String, ExecError>) -> Result<String, String> {

@@ -22,7 +22,7 @@ use super::{
     decide::{self, Plan, Seen, Stored},
     finish, patches,
 };
-use crate::operations::kept;
+use crate::job::operations::records;
 
 mod steps;
 mod tests;

@@ -17,7 +17,7 @@ use super::{
     progress::Progress,
     queue::Turn,
 };
-use crate::operations::kept;
+use crate::job::operations::records;
 
 /// Whether a Backup is in this phase and nobody has asked for its deletion.
 fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
@@ -137,7 +137,7 @@ pub fn operations(backup: &Backup, next: &BackupPhase, operations: &[BackupOpera
         return None;
     }
     let mut status = backup.status.clone();
-    kept::count(&mut status, operations);
+    records::count(&mut status, operations);
     status.phase = Some(next.clone());
     (status != backup.status).then(|| {
         // What is told of operations is in the store: nothing blocks them now.

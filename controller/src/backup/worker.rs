@@ -19,11 +19,11 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     decide::{self, Plan, Seen, Stored},
     finish::Unfinished,
-    halt::{Halt, Reins},
     observe, patches,
     prepare::{Facts, Settings, prepare},
 };
-use crate::{context::Context, operations::following::Means};
+use crate::job::cancellation::{Cancellation, StopReason};
+use crate::{context::Context, job::operations::poller::PollConfig};
 
 mod blocked;
 mod collecting;
@@ -45,11 +45,11 @@ pub struct Worker {
     name: String,
     uid: String,
     key: ObjectKey,
-    reins: Reins,
+    cancellation: Cancellation,
     /// Bounds collections at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
     /// What operations are followed with.
-    means: Means,
+    config: PollConfig,
     unfinished: Option<Unfinished>,
     /// Number of the record that was found to be gone from the store.
     lost: Option<u64>,
@@ -62,9 +62,9 @@ impl Worker {
         ctx: Context,
         name: &str,
         uid: &str,
-        reins: Reins,
+        cancellation: Cancellation,
         permits: Arc<Semaphore>,
-        means: Means,
+        config: PollConfig,
     ) -> Self {
         let key = ObjectKey::backup(&ctx.cluster.namespace, name);
         Self {
@@ -72,9 +72,9 @@ impl Worker {
             name: name.to_owned(),
             uid: uid.to_owned(),
             key,
-            reins,
+            cancellation,
             permits,
-            means,
+            config,
             unfinished: None,
             lost: None,
             waiting: Waiting::default(),
@@ -95,7 +95,7 @@ impl Worker {
                 Err(trouble) => trouble,
             };
             let delay = match trouble {
-                Trouble::Halt(Halt::Deleted) => {
+                Trouble::Stopped(StopReason::Deleted) => {
                     if let Err(trouble) = self.after_deletion().await {
                         tracing::warn!(
                             backup = self.name,
@@ -105,8 +105,8 @@ impl Worker {
                     }
                     return;
                 }
-                Trouble::Halt(halt) => {
-                    tracing::info!(backup = self.name, reason = %halt, "work stopped");
+                Trouble::Stopped(reason) => {
+                    tracing::info!(backup = self.name, %reason, "work stopped");
                     return;
                 }
                 Trouble::Changed => self.waiting.briefly(),
@@ -114,14 +114,14 @@ impl Worker {
             };
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
-                () = self.reins.pulled() => {}
+                _ = self.cancellation.stopped() => {}
             }
         }
     }
 
     /// One look, one decision, one step.
     async fn round(&mut self, known: Option<Box<Backup>>) -> Result<Next, Trouble> {
-        self.reins.check()?;
+        self.cancellation.check()?;
         let backup = match known {
             Some(backup) => *backup,
             None => match observe::backup(&self.ctx, &self.name).await {
@@ -253,7 +253,7 @@ impl Worker {
     /// collection anew: a claim that was released by force during a long wait is not trusted. `Break` is the end of the
     /// round: it was refused.
     async fn claim(&mut self, backup: &Backup) -> Result<ControlFlow<Next, Token>, Trouble> {
-        self.reins.check()?;
+        self.cancellation.check()?;
         let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
             Ok(token) => {
                 tracing::debug!(backup = self.name, epoch = token.epoch, "claim is active");
@@ -280,7 +280,7 @@ impl Worker {
     async fn still_claimed(&self, token: &Token) -> Result<(), Trouble> {
         let (started, mut tries) = (Instant::now(), 0);
         loop {
-            self.reins.check()?;
+            self.cancellation.check()?;
             let error =
                 match backup_lock::activate::holds(&self.ctx.ledger, &self.key, &self.uid, token).await {
                     Ok(true) => return Ok(()),

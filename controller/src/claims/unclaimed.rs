@@ -23,7 +23,7 @@ pub struct Unclaimed {
 }
 
 impl Unclaimed {
-    /// Looks at all that runs in a scope.
+    /// FlushRequests at all that runs in a scope.
     pub async fn look(
         &mut self,
         ctx: &Context,

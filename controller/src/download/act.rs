@@ -101,7 +101,7 @@ async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Un
 async fn look(desk: &Desk, target: &DownloadTarget, of: &Subject) {
     let operations = matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations);
     if of.waits && operations || is_growing(target, of) {
-        desk.ctx.looks.look(&of.uid).await;
+        desk.ctx.flush_requests.flush(&of.uid).await;
     }
 }
 

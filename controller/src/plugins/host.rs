@@ -105,7 +105,7 @@ impl Host {
         }))
     }
 
-    /// Looks for binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
+    /// FlushRequests for binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(folder) = self.0.folder.clone() else { return };
         let shown = folder.display().to_string();

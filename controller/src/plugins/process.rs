@@ -159,7 +159,7 @@ impl Process {
         &self.connection
     }
 
-    /// Looks what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
+    /// FlushRequests what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
     pub async fn explained(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Late if healthy(&self.connection).await.is_err() => {

@@ -9,10 +9,8 @@ use backup_actions::restore::{
     json::Object,
 };
 
-use super::{
-    calls::{CallError, Calls},
-    halt::Halt,
-};
+use super::calls::{CallError, Calls};
+use crate::job::cancellation::StopReason;
 
 /// Times an object is read again because it changed before it could be patched.
 const PATCH_TRIES: u32 = 4;
@@ -104,11 +102,11 @@ pub async fn item(
     target: Target<'_>,
     wanted: &Object,
     policy: Policy<'_>,
-) -> Result<Applied, Halt> {
+) -> Result<Applied, StopReason> {
     let (created, uncertain) = calls.create(target.collection, wanted).await;
     let error = match created {
         Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-        Err(CallError::Halt(halt)) => return Err(halt),
+        Err(CallError::Stopped(halt)) => return Err(halt),
         Err(error) => error,
     };
     if !error.is_already_exists() && !holds_port(target, &error) {
@@ -134,7 +132,7 @@ async fn settle(
     policy: Policy<'_>,
     mine: bool,
     refused: &CallError,
-) -> Result<Applied, Halt> {
+) -> Result<Applied, StopReason> {
     let Target { kind, name, group_resource, namespace, collection } = target;
     for _ in 0..PATCH_TRIES {
         let found = match calls.get(collection, name).await {
@@ -148,7 +146,7 @@ async fn settle(
             Ok(None) => {
                 return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {refused}")));
             }
-            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(CallError::Stopped(halt)) => return Err(halt),
             Err(error) => {
                 return Ok(Applied::skipped(format!(
                     "{kind} {name:?} exists and could not be compared: {error}"
@@ -171,7 +169,7 @@ async fn settle(
             };
         match calls.patch(collection, name, &patch).await {
             Ok(()) => return Ok(Applied::quiet(Outcome::Updated)),
-            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(CallError::Stopped(halt)) => return Err(halt),
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {

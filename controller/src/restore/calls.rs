@@ -3,6 +3,7 @@
 //! Three kinds of failure are told apart: a server that is away or overloaded (tried again until a deadline), a server
 //! that failed on this request (tried again a few times), and an answer that will not change (returned at once).
 
+use crate::job::cancellation::{Cancellation, StopReason};
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -18,8 +19,6 @@ use kube::{
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::Instant;
-
-use super::halt::{Gate, Halt};
 
 /// Time-outs and retries.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +50,7 @@ impl Pace {
 pub enum CallError {
     /// The work has to stop.
     #[error(transparent)]
-    Halt(#[from] Halt),
+    Stopped(#[from] StopReason),
     /// The server's answer, which will not change.
     #[error("{}", .0.message)]
     Refused(Box<kube::core::Status>),
@@ -94,19 +93,19 @@ enum Hope {
 #[derive(Clone)]
 pub struct Calls {
     client: Client,
-    gate: Gate,
+    cancellation: Cancellation,
     pace: Pace,
 }
 
 impl Calls {
-    /// Requests by this client, each write only while the gate is open.
-    pub fn new(client: Client, gate: Gate, pace: Pace) -> Self {
-        Self { client, gate, pace }
+    /// Requests by this client, each write only while the cancellation is open.
+    pub fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
+        Self { client, cancellation, pace }
     }
 
-    /// The gate before every write.
-    pub fn gate(&self) -> &Gate {
-        &self.gate
+    /// The cancellation before every write.
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.cancellation
     }
 
     /// Creates an object. Create-only: it never changes one that is there. True if an earlier try of this very call may
@@ -161,10 +160,10 @@ impl Calls {
         let mut failures = 0;
         loop {
             if write {
-                self.gate.check()?;
+                self.cancellation.check()?;
             }
             let request = request().map_err(|error| CallError::Request(error.to_string()))?;
-            let limit = self.gate.request_timeout(self.pace.request);
+            let limit = self.cancellation.request_timeout(self.pace.request);
             let answer = tokio::time::timeout(limit, self.client.request::<T>(request)).await;
             let error = match answer {
                 Ok(Ok(value)) => return Ok(value),
@@ -181,7 +180,7 @@ impl Calls {
             if !again || Instant::now() + pause > deadline {
                 return Err(error.1);
             }
-            self.gate.sleep(pause).await?;
+            self.cancellation.sleep(pause).await?;
         }
     }
 }

@@ -6,10 +6,8 @@ use backup_actions::restore::json::{self, Object};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    calls::{CallError, Calls},
-    halt::Halt,
-};
+use super::calls::{CallError, Calls};
+use crate::job::cancellation::StopReason;
 
 /// The resource of definitions.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -45,7 +43,7 @@ pub fn stage(definition: &Object) -> Stage {
 }
 
 /// Waits until a definition is established. The error is for the results of the restore.
-pub async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result<(), String>, Halt> {
+pub async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result<(), String>, StopReason> {
     let mut pause = LOOK.0;
     loop {
         let last = match calls.get(COLLECTION, name).await {
@@ -57,7 +55,7 @@ pub async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result
                 Stage::Pending => "it is not Established".to_owned(),
             },
             Ok(None) => "it was deleted".to_owned(),
-            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(CallError::Stopped(halt)) => return Err(halt),
             Err(error) => error.to_string(),
         };
         if Instant::now() >= deadline {
@@ -65,7 +63,7 @@ pub async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result
                 "definition {name:?} was not ready within --resource-timeout ({last}); its resources may be missing"
             )));
         }
-        calls.gate().wait(pause).await?;
+        calls.cancellation().wait(pause).await?;
         pause = (pause * 2).min(LOOK.1);
     }
 }

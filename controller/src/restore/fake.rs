@@ -19,10 +19,8 @@ use backup_runtime::leader::Leadership;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    calls::{Calls, Pace},
-    halt::Gate,
-};
+use super::calls::{Calls, Pace};
+use crate::job::cancellation::Cancellation;
 
 /// Answers a request instead of the server: method, path, and how often this pair was asked before.
 type Script = Box<dyn Fn(&str, &str, usize) -> Fault + Send + Sync>;
@@ -94,7 +92,7 @@ impl Fake {
             pause: (Duration::from_millis(1), Duration::from_millis(2)),
             tries: 3,
         };
-        Calls::new(self.client(), Gate::new(Leadership::always(), stop), pace)
+        Calls::new(self.client(), Cancellation::new(Leadership::always(), stop), pace)
     }
 
     /// Requests about CSI snapshots to this server.

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::{
     apply::{Applied, Outcome},
     calls::{CallError, Calls},
-    halt::Halt,
 };
+use crate::job::cancellation::StopReason;
 
 const COLLECTION: &str = "/api/v1/namespaces";
 /// Between two looks at a namespace that goes away.
@@ -67,7 +67,12 @@ impl Namespaces {
     }
 
     /// Makes sure that a namespace is there and not going away. What was done, or none if it was asked before.
-    pub async fn ensure(&self, calls: &Calls, name: &str, how: &How<'_>) -> Result<Option<Applied>, Halt> {
+    pub async fn ensure(
+        &self,
+        calls: &Calls,
+        name: &str,
+        how: &How<'_>,
+    ) -> Result<Option<Applied>, StopReason> {
         if self.tried().contains_key(name) {
             return Ok(None);
         }
@@ -94,14 +99,19 @@ pub struct How<'a> {
     pub resumed: bool,
 }
 
-async fn create(calls: &Calls, body: Option<&Object>, name: &str, how: &How<'_>) -> Result<Applied, Halt> {
+async fn create(
+    calls: &Calls,
+    body: Option<&Object>,
+    name: &str,
+    how: &How<'_>,
+) -> Result<Applied, StopReason> {
     let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, how.rules)), Cow::Borrowed);
     let deadline = Instant::now() + how.patience;
     loop {
         let (created, uncertain) = calls.create(COLLECTION, &body).await;
         match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(CallError::Stopped(halt)) => return Err(halt),
             Err(error) if !error.is_already_exists() => return Ok(not_created(name, &error.to_string())),
             Err(_) => {}
         }
@@ -109,7 +119,7 @@ async fn create(calls: &Calls, body: Option<&Object>, name: &str, how: &How<'_>)
             Ok(Some(found)) => found,
             // Gone in between: create it again.
             Ok(None) => Object::new(),
-            Err(CallError::Halt(halt)) => return Err(halt),
+            Err(CallError::Stopped(halt)) => return Err(halt),
             Err(error) => return Ok(not_created(name, &error.to_string())),
         };
         if !found.is_empty() && !is_going(&found) {
@@ -126,7 +136,7 @@ async fn create(calls: &Calls, body: Option<&Object>, name: &str, how: &How<'_>)
                 ),
             ));
         }
-        calls.gate().wait(LOOK).await?;
+        calls.cancellation().wait(LOOK).await?;
     }
 }
 

@@ -22,25 +22,26 @@ use backup_store::{Location, RestoreFiles, Scope, StoreError, WaitingRestore, cr
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     decide,
     finish::{self, Pending},
-    halt::{Gate, Halt},
-    reconcile::{Desk, Reins, StepError, halted},
+    reconcile::{Desk, StepError, stopped},
     status::{self, Counts},
     work::Started,
 };
+use crate::job::cancellation::{Cancellation, StopReason};
 use crate::{
     context::Context,
-    operations::{
-        self, call,
-        decide::{Answer, Call},
-        executing::{self, Earlier},
-        following::Following,
-        keeping::{Keeper, Kept, Seen, see_to_the_end},
-        kept,
+    job::{
+        action_journal::{self, PriorAttempt},
+        operations::{
+            self, call,
+            decide::{Answer, Call},
+            poll_until_complete::{StateStore, Stored, poll_until_complete},
+            poller::OperationPoller,
+            records,
+        },
     },
 };
 
@@ -86,21 +87,20 @@ pub fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> V
 pub async fn operate(
     ctx: &Context,
     desk: &Desk,
-    (stop, cancel): Reins,
+    cancellation: &Cancellation,
     operating: Operating,
 ) -> Result<Action, StepError> {
     let Operating { restore, store, mut waiting } = operating;
-    let operations: Vec<RestoreOperation> = match kept::decode(&waiting.files().item_operations) {
+    let operations: Vec<RestoreOperation> = match records::decode(&waiting.files().item_operations) {
         Ok(operations) => operations,
         Err(error) => {
             let why = format!("the operations that are kept in the store can't be read: {error}");
             return finish::block(ctx, &restore, &why, false).await;
         }
     };
-    let gate = Gate::new(ctx.cluster.leadership.clone(), stop);
-    let mut keeping = Keeping { ctx, gate: &gate, waiting: &mut waiting, shown: restore };
+    let mut keeping = Keeping { ctx, cancellation, waiting: &mut waiting, shown: restore };
     if !Numbers::of_all(&operations).all_ended() {
-        let followed = follow(&mut keeping, operations, &cancel).await;
+        let followed = follow(&mut keeping, operations).await;
         if let Err(trouble) = followed {
             return trouble.over();
         }
@@ -112,36 +112,36 @@ pub async fn operate(
     finish::finish(ctx, desk, &restore, &pending).await
 }
 
-async fn follow(
-    keeping: &mut Keeping<'_>,
-    operations: Vec<RestoreOperation>,
-    cancel: &CancellationToken,
-) -> Result<(), Trouble> {
-    keeping.show(&operations).await?;
-    let (ctx, gate, shown) = (keeping.ctx, keeping.gate, &keeping.shown);
+async fn follow(keeping: &mut Keeping<'_>, operations: Vec<RestoreOperation>) -> Result<(), Trouble> {
+    keeping.publish(&operations).await?;
+    let (ctx, cancellation, shown) = (keeping.ctx, keeping.cancellation, &keeping.shown);
     let timeout = shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
-    let mut following = Following::new(operations::means(ctx), shown, operations, timeout.as_std());
+    let mut following =
+        OperationPoller::new(operations::poll_config(ctx), shown, operations, timeout.as_std());
     if shown.is_cancelled() {
         following.stop();
     }
-    match see_to_the_end(&mut following, keeping, gate.stopped(), cancel.cancelled()).await? {
-        Seen::AllEnded => Ok(()),
-        Seen::Pulled => Err(Trouble::Halt(Halt::Stopped)),
-    }
+    poll_until_complete(&mut following, keeping, cancellation).await
 }
 
 /// Why operations are not followed any more.
 enum Trouble {
-    Halt(Halt),
+    Stopped(StopReason),
     Step(StepError),
 }
 
 impl Trouble {
     fn over(self) -> Result<Action, StepError> {
         match self {
-            Self::Halt(halt) => halted(halt),
+            Self::Stopped(halt) => stopped(halt),
             Self::Step(error) => Err(error),
         }
+    }
+}
+
+impl From<StopReason> for Trouble {
+    fn from(reason: StopReason) -> Self {
+        Self::Stopped(reason)
     }
 }
 
@@ -154,21 +154,17 @@ impl<E: Into<StepError>> From<E> for Trouble {
 /// States of operations go into the store, what follows from them into the Restore.
 struct Keeping<'a> {
     ctx: &'a Context,
-    gate: &'a Gate,
+    cancellation: &'a Cancellation,
     waiting: &'a mut WaitingRestore,
     /// As it was published last.
     shown: Restore,
 }
 
-impl Keeper<RestoreOperation> for Keeping<'_> {
-    type Trouble = Trouble;
+impl StateStore<RestoreOperation> for Keeping<'_> {
+    type Error = Trouble;
 
-    fn check(&self) -> Result<(), Trouble> {
-        self.gate.check().map_err(Trouble::Halt)
-    }
-
-    async fn keep(&mut self, operations: &[RestoreOperation]) -> Result<Kept, Trouble> {
-        let kept = match kept::encode(operations) {
+    async fn store(&mut self, operations: &[RestoreOperation]) -> Result<Stored, Trouble> {
+        let kept = match records::encode(operations) {
             Ok(encoded) => self.waiting.keep_operations(encoded, Timestamp::now()).await,
             Err(error) => {
                 Err(StoreError::Io { action: "encode operations".to_owned(), detail: error.to_string() })
@@ -177,7 +173,7 @@ impl Keeper<RestoreOperation> for Keeping<'_> {
         match kept {
             Ok(()) => {
                 crash::point("after-operations-kept");
-                Ok(Kept::Done)
+                Ok(Stored::Yes)
             }
             Err(error @ StoreError::Exists { .. }) => {
                 Err(StepError::Cut(format!("another replica has kept another state: {error}")).into())
@@ -185,12 +181,12 @@ impl Keeper<RestoreOperation> for Keeping<'_> {
             Err(error) => {
                 let delay =
                     finish::tell(self.ctx, &self.shown, &error.to_string(), error.is_transient()).await?;
-                Ok(Kept::NotYet(delay))
+                Ok(Stored::NotYet(delay))
             }
         }
     }
 
-    async fn show(&mut self, operations: &[RestoreOperation]) -> Result<(), Trouble> {
+    async fn publish(&mut self, operations: &[RestoreOperation]) -> Result<(), Trouble> {
         let counts = counts(&self.shown, self.waiting.files(), operations);
         let next = decide::operating(counts.operations, counts.errors, &self.shown.phase());
         if status::operating(&self.shown, &next, &counts).is_none() {
@@ -200,7 +196,7 @@ impl Keeper<RestoreOperation> for Keeping<'_> {
         match retry::status_patch(&self.ctx.cluster, &self.shown, patch).await? {
             PatchOutcome::Written(shown) => self.shown = shown,
             // Somebody has ended it, or says already what is to be said: seen in the next step.
-            PatchOutcome::Gone | PatchOutcome::Stale => return Err(Trouble::Halt(Halt::Stopped)),
+            PatchOutcome::Gone | PatchOutcome::Stale => return Err(Trouble::Stopped(StopReason::Deleted)),
         }
         Ok(())
     }
@@ -208,7 +204,7 @@ impl Keeper<RestoreOperation> for Keeping<'_> {
 
 /// The counts of a restore by its files, and by operations that are not in them yet.
 fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperation]) -> Counts {
-    let failed = i64::try_from(kept::errors(operations).len()).unwrap_or(i64::MAX);
+    let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
     let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
     let total = restore.status.progress.as_ref().map_or(0, |progress| progress.total_items);
     Counts {
@@ -227,10 +223,10 @@ fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperatio
 /// All have ended: their errors are added to the results and the log. Done again after a crash, this makes the same bytes.
 fn ended(restore: &Restore, store: Location, waiting: WaitingRestore) -> Result<Pending, StepError> {
     let (mut files, at) = waiting.into_files();
-    let operations: Vec<RestoreOperation> = kept::decode(&files.item_operations)
+    let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)
         .map_err(|error| StepError::Cut(format!("the operations can't be read: {error}")))?;
     let at = at.unwrap_or_else(Timestamp::now);
-    for (namespace, sentence) in kept::errors(&operations) {
+    for (namespace, sentence) in records::errors(&operations) {
         files.log.line("error", &sentence, &[], at);
         files.results.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
     }
@@ -249,11 +245,11 @@ pub async fn stop(ctx: &Context, restore: &Restore, store: &Location) {
     let told = async {
         let operations = known(restore, store).await;
         let running = operations.into_iter().filter(|operation| !operation.status.phase.has_ended());
-        let means = operations::means(ctx);
+        let config = operations::poll_config(ctx);
         stream::iter(running)
             .for_each_concurrent(AT_ONCE, async |operation| {
                 let (action, id) = (&operation.spec.restore_item_action, &operation.spec.operation_id);
-                let answer = call::make(&means.registry, action, id, Call::Cancel, restore).await;
+                let answer = call::make(&config.registry, action, id, Call::Cancel, restore).await;
                 if let Answer::Passing(reason) | Answer::Final(reason) = answer {
                     tracing::warn!(action, operation = id, reason, "an operation could not be told to stop");
                 }
@@ -269,13 +265,14 @@ pub async fn stop(ctx: &Context, restore: &Restore, store: &Location) {
 async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
     match store.find_restore(&name, &uid).await {
-        Ok(Some(waiting)) => kept::decode(&waiting.files().item_operations).unwrap_or_default(),
+        Ok(Some(waiting)) => records::decode(&waiting.files().item_operations).unwrap_or_default(),
         Ok(None) if restore.phase() == RestorePhase::InProgress => {
             let notes = store.restore_journal(&name, &uid).await.map(|(_, notes)| notes);
-            let read = executing::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
+            let read =
+                action_journal::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
             let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
-                Earlier::Started(done) => Some((of, *done)),
-                Earlier::Unknown => None,
+                PriorAttempt::Started(done) => Some((of, *done)),
+                PriorAttempt::Unknown => None,
             });
             begun(restore, started)
         }

@@ -17,19 +17,18 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::json;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     claim::{Right, claim, give_back, release, release_key, still_granted},
     decide::{self, Seen, Step},
     finish::{self, Pending},
-    halt::Halt,
     observe::{self, Found, ObserveError},
     operating::{self, Operating},
     runner::{self, Job},
     status::{self, VELERO_FINALIZER, WORK_FINALIZER},
     validate,
 };
+use crate::job::cancellation::{Cancellation, StopReason};
 use crate::{context::Context, metrics};
 
 /// Restores that are worked on at the same time. The lock keeps those apart that overlap.
@@ -39,9 +38,6 @@ const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
 /// Why a restore fails that a person has cancelled in time.
 pub(super) const CANCELLED_BEFORE: &str = "it was cancelled by a person before anything was restored";
-
-/// What a worker is told to stop by, and what has it come to an early end.
-pub type Reins = (CancellationToken, CancellationToken);
 
 /// Why a step did not succeed; it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +95,7 @@ pub struct Desk {
     /// One for each Restore that is worked on.
     places: Semaphore,
     /// Cancelled to stop the worker of a name, and to have it stop operations.
-    workers: Mutex<HashMap<Key, Reins>>,
+    workers: Mutex<HashMap<Key, Cancellation>>,
     /// Results that could not be stored yet, with the uid that they are of.
     pending: Mutex<HashMap<Key, (String, Arc<Pending>)>>,
 }
@@ -113,20 +109,20 @@ impl Default for Desk {
 impl Desk {
     /// Asks the worker of a name, if there is one, to stop.
     pub fn stop(&self, key: &Key) {
-        if let Some((stop, _)) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            stop.cancel();
+        if let Some(worker) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            worker.delete();
         }
     }
 
     /// Tells the worker of a name, if there is one, that a person wants an early end. What is under way comes to its own.
     pub fn cancel(&self, key: &Key) {
-        if let Some((_, cancel)) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            cancel.cancel();
+        if let Some(worker) = self.workers.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            worker.cancel();
         }
     }
 
-    fn hire(&self, key: &Key, tokens: Reins) -> Hired<'_> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), tokens);
+    fn hire(&self, key: &Key, cancellation: &Cancellation) -> Hired<'_> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), cancellation.clone());
         Hired { desk: self, key: key.clone() }
     }
 
@@ -162,18 +158,18 @@ impl Drop for Hired<'_> {
 pub async fn reconcile(ctx: Context, desk: Arc<Desk>, key: Key) -> Result<Action, StepError> {
     ctx.cluster.leadership.check()?;
     // Before the read: a deletion that comes later than what is read finds somebody to stop.
-    let (stop, cancel) = (ctx.stop.child_token(), CancellationToken::new());
-    let _hired = desk.hire(&key, (stop.clone(), cancel.clone()));
-    let reins = (stop, cancel);
-    match step(&ctx, &desk, &reins, &key).await? {
+    let cancellation = Cancellation::new(ctx.cluster.leadership.clone(), ctx.stop.clone());
+    let _hired = desk.hire(&key, &cancellation);
+    match step(&ctx, &desk, &cancellation, &key).await? {
         Next::Done(action) => Ok(action),
-        Next::Operate(operating) => Box::pin(operating::operate(&ctx, &desk, reins, *operating)).await,
+        Next::Operate(operating) => {
+            Box::pin(operating::operate(&ctx, &desk, &cancellation, *operating)).await
+        }
     }
 }
 
 /// One look, one decision, one step. Items are only worked on in one of the places; all else never waits for one.
-async fn step(ctx: &Context, desk: &Desk, reins: &Reins, key: &Key) -> Result<Next, StepError> {
-    let (stop, cancel) = reins;
+async fn step(ctx: &Context, desk: &Desk, cancellation: &Cancellation, key: &Key) -> Result<Next, StepError> {
     let mut place = None;
     loop {
         let restore = match observe::restore(ctx, &key.name).await? {
@@ -197,26 +193,27 @@ async fn step(ctx: &Context, desk: &Desk, reins: &Reins, key: &Key) -> Result<Ne
         };
         let next = decide::next(seen);
         if restore.is_cancelled() {
-            cancel.cancel();
+            cancellation.cancel();
         }
         // Who is cancelled does not wait for a place to come to an end.
-        let works =
-            matches!(next, Step::Start | Step::Resume) && !decide::waits(&phase) && !cancel.is_cancelled();
+        let works = matches!(next, Step::Start | Step::Resume)
+            && !decide::waits(&phase)
+            && !cancellation.is_cancelled();
         if works && place.is_none() {
             place = desk.places.try_acquire().ok();
             if place.is_none() {
                 place = tokio::select! {
                     place = desk.places.acquire() => place.ok(),
-                    () = stop.cancelled() => return Ok(Next::Done(AT_ONCE)),
-                    () = cancel.cancelled() => None,
+                    _ = cancellation.stopped() => return Ok(Next::Done(AT_ONCE)),
+                    () = cancellation.cancelled() => None,
                 };
                 // It may have changed meanwhile.
                 continue;
             }
         }
         return match next {
-            Step::Start => Box::pin(start(ctx, desk, reins, restore)).await,
-            Step::Resume => Box::pin(resume(ctx, desk, reins, restore)).await,
+            Step::Start => Box::pin(start(ctx, desk, cancellation, restore)).await,
+            Step::Resume => Box::pin(resume(ctx, desk, cancellation, restore)).await,
             Step::Free => free(ctx, desk, &restore).await.map(Next::Done),
             Step::Rest => {
                 desk.forget(key);
@@ -226,7 +223,12 @@ async fn step(ctx: &Context, desk: &Desk, reins: &Reins, key: &Key) -> Result<Ne
     }
 }
 
-async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> Result<Next, StepError> {
+async fn start(
+    ctx: &Context,
+    desk: &Desk,
+    cancellation: &Cancellation,
+    restore: Restore,
+) -> Result<Next, StepError> {
     if restore.is_cancelled() {
         return finish::fail(ctx, desk, &restore, CANCELLED_BEFORE, None).await.map(Next::Done);
     }
@@ -270,7 +272,7 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
             }
             let claimed = claimed.footprint;
             let job = Job { restore: started, backup: &backup, claimed, resumed: false };
-            Box::pin(runner::run(ctx, desk, reins, job)).await
+            Box::pin(runner::run(ctx, desk, cancellation, job)).await
         }
         PatchOutcome::Gone => {
             release(ctx, &restore).await;
@@ -280,7 +282,12 @@ async fn start(ctx: &Context, desk: &Desk, reins: &Reins, restore: Restore) -> R
     }
 }
 
-async fn resume(ctx: &Context, desk: &Desk, reins: &Reins, mut restore: Restore) -> Result<Next, StepError> {
+async fn resume(
+    ctx: &Context,
+    desk: &Desk,
+    cancellation: &Cancellation,
+    mut restore: Restore,
+) -> Result<Next, StepError> {
     if let Some(pending) = desk.pending(&restore) {
         return finish::finish(ctx, desk, &restore, &pending).await.map(Next::Done);
     }
@@ -328,7 +335,7 @@ async fn resume(ctx: &Context, desk: &Desk, reins: &Reins, mut restore: Restore)
     let claimed = claimed.footprint;
     tracing::info!(restore = restore.name_any(), phase = %restore.phase(), "resuming a restore");
     let job = Job { restore, backup: &backup, claimed, resumed: true };
-    Box::pin(runner::run(ctx, desk, reins, job)).await
+    Box::pin(runner::run(ctx, desk, cancellation, job)).await
 }
 
 /// What was kept of a restore whose operations go on; the error says whether it may pass.
@@ -405,11 +412,11 @@ pub(super) fn schedule_label(restore: &Restore) -> &str {
 }
 
 /// What to do when work had to stop.
-pub(super) fn halted(halt: Halt) -> Result<Action, StepError> {
-    match halt {
+pub(super) fn stopped(reason: StopReason) -> Result<Action, StepError> {
+    match reason {
         // Asked to: a deletion goes on in the next step.
-        Halt::Stopped | Halt::Cancelled => Ok(AT_ONCE),
-        Halt::NotLeading(error) => Err(error.into()),
+        StopReason::Deleted | StopReason::ShuttingDown | StopReason::Cancelled => Ok(AT_ONCE),
+        StopReason::NotLeader(error) => Err(error.into()),
     }
 }
 

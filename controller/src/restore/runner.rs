@@ -24,20 +24,20 @@ use super::{
     calls::{Calls, Pace},
     decide,
     finish::{self, Pending},
-    halt::{Gate, Halt},
     operating::{self, Operating},
-    reconcile::{CANCELLED_BEFORE, Desk, Next, Reins, StepError, halted},
+    reconcile::{CANCELLED_BEFORE, Desk, Next, StepError, stopped},
     report::Report,
     select::Served,
     snapshots::{self, Noted, Snapshots},
     status,
     work::{Acting, Discover, Started, Work, WorkError},
 };
+use crate::job::cancellation::{Cancellation, StopReason};
 use crate::{
     context::Context,
     discovery::ServedTypes,
-    download::so_far::{Subject, keep_log},
-    operations::{executing::Executions, kept, notebook::Notebook},
+    job::log_upload::{Subject, upload_log},
+    job::{action_journal::ActionJournal, journal::JobJournal, operations::records},
     plugins::PluginLog,
 };
 
@@ -83,11 +83,10 @@ pub struct Job<'a> {
 pub async fn run(
     ctx: &Context,
     desk: &Desk,
-    (stop, cancel): &Reins,
+    cancellation: &Cancellation,
     job: Job<'_>,
 ) -> Result<Next, StepError> {
     let Job { restore, backup, .. } = &job;
-    let gate = Gate::new(ctx.cluster.leadership.clone(), stop.clone());
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let store = match ctx.locations.open(&location).await {
         Ok((_, store)) => store,
@@ -103,9 +102,9 @@ pub async fn run(
         return finish::fail(ctx, desk, restore, why, Some(store)).await.map(Next::Done);
     }
     let contents = tokio::select! {
-        () = stop.cancelled() => return halted(Halt::Stopped).map(Next::Done),
+        reason = cancellation.stopped() => return stopped(reason).map(Next::Done),
         // What an earlier try has started is only found on the way.
-        () = cancel.cancelled(), if !job.resumed => {
+        () = cancellation.cancelled(), if !job.resumed => {
             return finish::fail(ctx, desk, restore, CANCELLED_BEFORE, Some(store)).await.map(Next::Done);
         }
         contents = store.read_contents(&name) => contents,
@@ -151,15 +150,14 @@ pub async fn run(
             format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
         report.warn(Scope::Cluster, message);
     }
-    let working = gate.clone().cancelled_by(cancel.clone());
     let of = Subject { owner: FileOwner::Restore, name: &restore.name_any(), uid: &uid };
     let done = tokio::select! {
-        done = work(ctx, &job, (&contents, &report), working, (&executions, log), snapshots) => done,
-        never = keep_log(ctx, of, &store, report.log()) => match never {},
+        done = work(ctx, &job, (&contents, &report), cancellation.clone(), (&executions, log), snapshots) => done,
+        never = upload_log(ctx, of, &store, report.log()) => match never {},
     };
     let started = match done {
         Ok(started) => started,
-        Err(WorkError::Halt(halt)) => return halted(halt).map(Next::Done),
+        Err(WorkError::Stopped(halt)) => return stopped(halt).map(Next::Done),
         Err(WorkError::Notes(error)) => {
             let why = format!("what may be started could not be noted: {error}");
             return finish::block(ctx, restore, &why, error.is_transient()).await.map(Next::Done);
@@ -186,10 +184,10 @@ pub async fn run(
         return finish::finish(ctx, desk, restore, &pending).await.map(Next::Done);
     }
     let mut files = report.into_files();
-    files.item_operations = kept::encode(&operations)
+    files.item_operations = records::encode(&operations)
         .map_err(|error| StepError::Cut(format!("operations can't be encoded: {error}")))?;
     crash::point("before-operations");
-    keep(ctx, restore, &store, &files, &gate).await
+    keep(ctx, restore, &store, &files, cancellation).await
 }
 
 /// Keeps what is known before the phase says that operations go on. Tried until the store takes it: nothing that is in memory
@@ -199,12 +197,12 @@ async fn keep(
     restore: &Restore,
     store: &Location,
     files: &RestoreFiles,
-    gate: &Gate,
+    cancellation: &Cancellation,
 ) -> Result<Next, StepError> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
     loop {
-        if let Err(halt) = gate.check() {
-            return halted(halt).map(Next::Done);
+        if let Err(halt) = cancellation.check() {
+            return stopped(halt).map(Next::Done);
         }
         let error = match store.keep_restore(&name, &uid, files).await {
             Ok(waiting) => {
@@ -217,8 +215,8 @@ async fn keep(
         };
         let why = format!("what the restore has started could not be stored: {error}");
         let delay = finish::tell(ctx, restore, &why, error.is_transient()).await?;
-        if let Err(halt) = gate.sleep(delay).await {
-            return halted(halt).map(Next::Done);
+        if let Err(halt) = cancellation.sleep(delay).await {
+            return stopped(halt).map(Next::Done);
         }
     }
 }
@@ -229,21 +227,21 @@ async fn notes(
     store: &Location,
     (restore, uid): (&str, &str),
     resumed: bool,
-) -> Result<(Executions<RestoreActionOutput>, Noted), StoreError> {
+) -> Result<(ActionJournal<RestoreActionOutput>, Noted), StoreError> {
     let (journal, notes) = if resumed {
         store.restore_journal(restore, uid).await?
     } else {
         (store.new_restore_journal(restore, uid)?, Vec::new())
     };
-    let notebook = Arc::new(Notebook::new(journal, ctx.cluster.leadership.clone()));
-    Ok((Executions::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))
+    let notebook = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()));
+    Ok((ActionJournal::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))
 }
 
 /// The actions of plugins; what can't be used of them is told.
 async fn plugins<'a>(
     ctx: &Context,
     report: &Report,
-    executions: &'a Executions<RestoreActionOutput>,
+    executions: &'a ActionJournal<RestoreActionOutput>,
     log: PluginLog,
 ) -> Acting<'a> {
     let built_in =
@@ -262,17 +260,17 @@ async fn work(
     ctx: &Context,
     job: &Job<'_>,
     (contents, report): (&Contents, &Report),
-    gate: Gate,
-    (executions, log): (&Executions<RestoreActionOutput>, PluginLog),
+    cancellation: Cancellation,
+    (executions, log): (&ActionJournal<RestoreActionOutput>, PluginLog),
     snapshots: Snapshots,
 ) -> Result<Vec<Started>, WorkError> {
     let Job { restore, backup, claimed, resumed } = job;
     let patience = ctx.args.resource_timeout.as_std();
     let acting = tokio::select! {
         acting = plugins(ctx, report, executions, log) => acting,
-        () = gate.stopped() => return Err(Halt::Stopped.into()),
+        reason = cancellation.stopped() => return Err(reason.into()),
     };
-    let calls = Calls::new(ctx.cluster.client.clone(), gate, Pace::with_patience(patience));
+    let calls = Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(patience));
     let created = existing::created(restore);
     let work = Work {
         contents,
@@ -303,7 +301,7 @@ async fn work(
 
 /// Writes the progress when it has changed, at most once a second. A write that fails is left out. Returns when there is
 /// nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
-pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> Halt {
+pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> StopReason {
     let mut restore = restore.clone();
     let mut shown = None;
     loop {
@@ -324,8 +322,8 @@ pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Rep
                 restore = current;
                 shown = Some(now);
             }
-            Ok(retry::PatchOutcome::Gone) => return Halt::Stopped,
-            Ok(retry::PatchOutcome::Stale) if ended.load(Ordering::Relaxed) => return Halt::Stopped,
+            Ok(retry::PatchOutcome::Gone) => return StopReason::Deleted,
+            Ok(retry::PatchOutcome::Stale) if ended.load(Ordering::Relaxed) => return StopReason::Deleted,
             Ok(retry::PatchOutcome::Stale) => {}
             Err(error) => tracing::debug!(%error, "progress not shown"),
         }

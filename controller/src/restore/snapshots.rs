@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use super::{
     calls::{CallError, Calls},
-    halt::Halt,
     work::WorkError,
 };
+use crate::job::cancellation::StopReason;
 use crate::plugins::{
     error::PluginError,
     snapshotter::{From, VolumeSnapshotter},
@@ -134,7 +134,7 @@ impl Snapshots {
                 return Ok(Err(format!("nobody serves VolumeSnapshotLocation {}", snapshot.spec.location)));
             }
         };
-        calls.gate().check()?;
+        calls.cancellation().check()?;
         let id = match self.make(&**by, snapshot).await.map_err(WorkError::Notes)? {
             Ok(id) => id,
             Err(reason) => return Ok(Err(reason)),
@@ -185,12 +185,12 @@ impl Snapshots {
         collection: &str,
         name: &str,
         how: How<'_>,
-    ) -> Result<Result<Option<Object>, String>, Halt> {
+    ) -> Result<Result<Option<Object>, String>, StopReason> {
         let (started, mut looks) = (Instant::now(), 0);
         loop {
             let found = match calls.get(collection, name).await {
                 Ok(found) => found,
-                Err(CallError::Halt(halt)) => return Err(halt),
+                Err(CallError::Stopped(halt)) => return Err(halt),
                 Err(error) => {
                     return Ok(Err(format!("whether it is in the cluster could not be read: {error}")));
                 }
@@ -207,7 +207,7 @@ impl Snapshots {
                 return Ok(Err(reason));
             }
             looks += 1;
-            calls.gate().wait(STEPS.delay(looks)).await?;
+            calls.cancellation().wait(STEPS.delay(looks)).await?;
         }
     }
 

@@ -15,13 +15,13 @@ use backup_store::{Contents, Scope, StoreError};
 use super::{
     apply::Policy,
     calls::Calls,
-    halt::Halt,
     namespaces::{How, Namespaces},
     report::{About, Report},
     select::{self, Batch, Selection, Served},
     snapshots::Snapshots,
 };
-use crate::{operations::executing::Executions, plugins::PluginLog};
+use crate::job::cancellation::StopReason;
+use crate::{job::action_journal::ActionJournal, plugins::PluginLog};
 pub use pass::Started;
 use pass::{Kind, Pass};
 use turns::Turns;
@@ -34,7 +34,7 @@ const IN_FLIGHT: usize = 16;
 pub enum WorkError {
     /// It has to stop; it is resumed later.
     #[error(transparent)]
-    Halt(#[from] Halt),
+    Stopped(#[from] StopReason),
     /// What the cluster serves could not be read.
     #[error("what the cluster serves could not be read: {0}")]
     Discovery(String),
@@ -63,7 +63,7 @@ pub struct Acting<'a> {
     /// One is at work at a time.
     pub turn: tokio::sync::Mutex<()>,
     /// Notes of what they may start.
-    pub executions: &'a Executions<RestoreActionOutput>,
+    pub executions: &'a ActionJournal<RestoreActionOutput>,
     /// Requests about CSI snapshots.
     pub csi: SnapshotApi,
 }
@@ -112,7 +112,7 @@ impl<D: Discover> Work<'_, D> {
     pub async fn run(mut self) -> Result<Vec<Started>, WorkError> {
         let started = Mutex::default();
         match self.everything(&started).await {
-            Err(WorkError::Halt(Halt::Cancelled)) => self.report.cancelled(self.resumed),
+            Err(WorkError::Stopped(StopReason::Cancelled)) => self.report.cancelled(self.resumed),
             other => other?,
         }
         self.acting.log.settle(|lines| self.report.said(lines)).await;
@@ -209,7 +209,7 @@ impl<D: Discover> Work<'_, D> {
         (Namespaces::new(bodies, &self.rules), selected)
     }
 
-    async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), Halt> {
+    async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
         let how = How {
             rules: &self.rules,
             patience: self.patience,

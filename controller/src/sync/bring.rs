@@ -52,7 +52,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// Looks at every folder and creates what is to be created.
+/// FlushRequests at every folder and creates what is to be created.
 ///
 /// # Errors
 /// The store or the API server have stopped answering, or this replica must not write.

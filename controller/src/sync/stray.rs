@@ -69,7 +69,7 @@ pub(super) enum Outcome {
     Removed,
 }
 
-/// Looks at a folder without metadata, of which there is no Backup in the cluster.
+/// FlushRequests at a folder without metadata, of which there is no Backup in the cluster.
 ///
 /// # Errors
 /// The location has changed, the store or the API server does not answer; this replica must not write.

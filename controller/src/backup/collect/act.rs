@@ -15,9 +15,10 @@ use super::{
     take::Way,
     tell::full_name,
 };
+use crate::job::cancellation::unless_cancelled;
 use crate::{
-    backup::{halt::unless_cancelled, items::Item, report::scope_of},
-    operations::executing::once,
+    backup::{items::Item, report::scope_of},
+    job::action_journal::execute_once,
 };
 
 /// What has become of an item.
@@ -144,7 +145,7 @@ impl<S: Sink> Collector<'_, S> {
                 }),
             }
         };
-        Ok(log.told_during(once(self.operations, action.name(), id, execute), tell).await?)
+        Ok(log.told_during(execute_once(self.operations, action.name(), id, execute), tell).await?)
     }
 
     fn tell_item(&mut self, of: &Present, item: &Item<'_>, reason: &str) {

@@ -6,7 +6,8 @@ use backup_runtime::page::Listing;
 use backup_runtime::walk;
 
 use super::{CollectError, Collector, Order, Present, Sink, Step, WALK_DIED, Written, fetch, take::Way};
-use crate::backup::{halt::unless_cancelled, items::Item, report::scope_of};
+use crate::backup::{items::Item, report::scope_of};
+use crate::job::cancellation::unless_cancelled;
 
 impl<S: Sink> Collector<'_, S> {
     /// The definition of each custom type that has items, unless it is there already or was excluded by name.

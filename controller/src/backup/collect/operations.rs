@@ -5,7 +5,7 @@ use backup_store::StoreError;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::operations::executing::{self, Earlier, Operations};
+use crate::job::action_journal::{self, ActionRecords, PriorAttempt};
 
 /// An operation that an action has started on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,22 +23,22 @@ pub struct StartedOperation {
 }
 
 /// What an action has done with an item of a backup, and when.
-pub type Done = executing::Done<BackupActionOutput>;
+pub type Done = action_journal::Done<BackupActionOutput>;
 
 /// Makes nothing durable: for items that are collected when no operation may be started any more, and for tests.
 #[derive(Debug, Default)]
 pub struct InMemory;
 
-impl Operations<BackupActionOutput> for InMemory {
-    fn earlier(&mut self, _: &str, _: &ItemId) -> Option<Earlier<BackupActionOutput>> {
+impl ActionRecords<BackupActionOutput> for InMemory {
+    fn prior_attempt(&mut self, _: &str, _: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
         None
     }
 
-    fn intended<'a>(&'a mut self, _: &'a str, _: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn begin<'a>(&'a mut self, _: &'a str, _: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn ended<'a>(
+    fn end<'a>(
         &'a mut self,
         _: &'a str,
         _: &'a ItemId,

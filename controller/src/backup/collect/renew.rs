@@ -36,7 +36,7 @@ pub async fn renew<S: Sink>(
 
 impl<S: Sink> Collector<'_, S> {
     async fn renew(&mut self, id: &ItemId, completed: bool) -> Result<(), CollectError> {
-        self.reins.check()?;
+        self.cancellation.check()?;
         let area = scope_of(id.namespace.as_deref());
         let Some(of) = self.kind(&id.group_resource) else {
             let message = format!("{id} could not be read again: the cluster does not serve it");

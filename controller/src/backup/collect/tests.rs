@@ -69,7 +69,7 @@ async fn five_thousand_namespaces_are_one_list_of_each_type() {
         .list("/api/v1/namespaces", names.iter().map(|name| namespace(name)).collect());
     let spec = json!({ "includedNamespaces": ["n*"], "excludedNamespaces": ["n4999"] });
     let setup = harness::Setup { api, spec, live: names, page_size: Some(500), ..Default::default() };
-    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
     assert_eq!((outcome.names().len(), outcome.errors.len()), (2 * 4999, 0));
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
@@ -138,7 +138,7 @@ async fn five_thousand_namespaces_are_collected_with_a_bounded_number_of_request
         page_size: Some(500),
         ..Default::default()
     };
-    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.names().len(), 2 * expected, "a ConfigMap and the namespace itself, each");
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
@@ -259,7 +259,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
         spec: json!({}),
         ..Default::default()
     };
-    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
     assert!(outcome.errors[0].contains("volume scratch of pod a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
@@ -294,7 +294,7 @@ async fn a_policy_that_wants_the_files_of_a_claim_copied_is_an_error_of_that_cla
         spec,
         ..Default::default()
     };
-    let outcome = setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
     assert_eq!(outcome.errors.len(), 2, "{:?}", outcome.errors);
     assert!(
         outcome.errors[0].contains("a/fast") && outcome.errors[0].contains("fs-backup"),
@@ -329,9 +329,9 @@ async fn a_store_that_is_full_ends_the_collection() {
 
 #[tokio::test]
 async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
-    let reins = Reins::of(Leadership::always(), CancellationToken::new());
-    reins.cancel();
-    let outcome = collect_with(json!({}), cluster(), Kept::default(), &reins).await;
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    cancellation.cancel();
+    let outcome = collect_with(json!({}), cluster(), Kept::default(), &cancellation).await;
     assert!(outcome.result.is_ok() && outcome.sink.items.is_empty(), "{:?}", outcome.result);
     let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };
     assert!(error.contains("cancelled") && error.contains(" 0 items"), "{error}");
@@ -339,9 +339,9 @@ async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
 
 #[tokio::test]
 async fn a_deleted_backup_is_left_at_the_next_check() {
-    let reins = Reins::of(Leadership::always(), CancellationToken::new());
-    reins.delete();
-    let outcome = collect_with(json!({}), cluster(), Kept::default(), &reins).await;
-    assert!(matches!(outcome.result, Err(CollectError::Halt(Halt::Deleted))));
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    cancellation.delete();
+    let outcome = collect_with(json!({}), cluster(), Kept::default(), &cancellation).await;
+    assert!(matches!(outcome.result, Err(CollectError::Stopped(StopReason::Deleted))));
     assert!(outcome.sink.items.is_empty());
 }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    Hook, Notes,
+    Hook, JournalWriter,
     exec::{ExecError, Executor, Found},
 };
 
@@ -87,8 +87,8 @@ impl Kept {
     }
 }
 
-impl Notes for Kept {
-    fn note(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+impl JournalWriter for Kept {
+    fn append(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
         self.0.lock().unwrap().push(note);
         Box::pin(std::future::ready(Ok(())))
     }

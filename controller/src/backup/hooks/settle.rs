@@ -3,7 +3,8 @@
 use backup_runtime::errors::plain;
 use backup_store::StoreError;
 
-use super::{Executor, Notes, Owed, exec};
+use super::{Executor, Owed, exec};
+use crate::job::journal::JournalWriter;
 
 /// Runs all that is owed, and notes that it was paid. What went wrong, as sentences; a pod that is gone or was replaced is
 /// owed nothing. One that can't be paid now is not noted as paid.
@@ -12,7 +13,7 @@ use super::{Executor, Notes, Owed, exec};
 /// Of the notes.
 pub async fn settle(
     executor: &dyn Executor,
-    notes: &dyn Notes,
+    journal: &dyn JournalWriter,
     all: &[Owed],
 ) -> Result<Vec<String>, StoreError> {
     let mut problems = Vec::new();
@@ -40,7 +41,7 @@ pub async fn settle(
             }
         }
         if begun {
-            notes.note(owed.paid()).await?;
+            journal.append(owed.paid()).await?;
         }
     }
     Ok(problems)

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::{
@@ -62,8 +63,8 @@ async fn a_process_that_stops_in_order_pays_at_once() {
 #[tokio::test(start_paused = true)]
 async fn what_was_never_noted_is_not_begun() {
     struct Full;
-    impl Notes for Full {
-        fn note(&self, _: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+    impl JournalWriter for Full {
+        fn append(&self, _: Value) -> BoxFuture<'_, Result<(), StoreError>> {
             let error = StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() };
             Box::pin(std::future::ready(Err(error)))
         }

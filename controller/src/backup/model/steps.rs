@@ -2,7 +2,7 @@
 
 use super::{
     BackupPhase, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World, backup, decide,
-    ended, finish, kept, operation, patched, patches,
+    ended, finish, operation, patched, patches, records,
 };
 
 impl Step {
@@ -173,7 +173,7 @@ impl World {
     /// Publishes the phase that operations make. False if the Backup has come further than it can follow.
     fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
         let (read, operations) = (BackupPhase::from(read), [operation(known)]);
-        let next = kept::phase(&operations, i64::from(failed), &read);
+        let next = records::phase(&operations, i64::from(failed), &read);
         if patches::operations(&backup(&read), &next, &operations).is_none() {
             return true;
         }

@@ -7,7 +7,7 @@ use backup_core::snapshot::{SnapshotPhase, VolumeSnapshot};
 use backup_store::StoreError;
 use serde_json::{Value, json};
 
-use crate::backup::hooks::Notes;
+use crate::job::journal::JournalWriter;
 
 const BEGUN: &str = "snapshotBegun";
 const ENDED: &str = "snapshotEnded";
@@ -17,7 +17,7 @@ pub type Earlier = BTreeMap<String, VolumeSnapshot>;
 
 /// The notes of one backup.
 pub struct Noted {
-    notes: Arc<dyn Notes>,
+    journal: Arc<dyn JournalWriter>,
     /// What earlier tries of the backup have begun, and not seen fail.
     pub earlier: Earlier,
 }
@@ -27,22 +27,22 @@ impl Noted {
     ///
     /// # Errors
     /// A note about snapshots that can't be understood: then nobody knows what was taken.
-    pub fn take_over(notes: Arc<dyn Notes>, found: &[Value]) -> Result<Self, StoreError> {
+    pub fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| StoreError::Corrupt {
             url: "the notes of this backup".to_owned(),
             detail: format!("a note about snapshots of volumes can't be understood: {error}"),
         })?;
-        Ok(Self { notes, earlier })
+        Ok(Self { journal, earlier })
     }
 
     /// One is about to be taken.
     pub async fn begun(&self, snapshot: &VolumeSnapshot) -> Result<(), StoreError> {
-        self.notes.note(json!({ BEGUN: snapshot })).await
+        self.journal.append(json!({ BEGUN: snapshot })).await
     }
 
     /// It is there, or is known not to be.
     pub async fn ended(&self, snapshot: &VolumeSnapshot) -> Result<(), StoreError> {
-        self.notes.note(json!({ ENDED: snapshot })).await
+        self.journal.append(json!({ ENDED: snapshot })).await
     }
 }
 

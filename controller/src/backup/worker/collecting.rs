@@ -9,14 +9,14 @@ use backup_runtime::retry::{self, PatchOutcome};
 use backup_store::{BackupFiles, BackupWriter, Collected, FileOwner, Location, Scope, StoreError, crash};
 
 use super::{Next, Record, Trouble, Worker};
+use crate::job::cancellation::StopReason;
 use crate::{
     backup::{
         collect::{CollectError, Collected as Items},
         decide::{self, Stored},
-        executions::{Executions, operation},
+        executions::{ActionJournal, operation},
         finish::Unfinished,
         gather::{self, GatherError, Gathered, gather},
-        halt::Halt,
         hooks::{Hooks, TakenOver},
         natives::noted::Noted as NotedSnapshots,
         patches,
@@ -24,8 +24,8 @@ use crate::{
         report::Report,
     },
     context::Context,
-    download::so_far::{Subject, keep_log},
-    operations::kept,
+    job::log_upload::{Subject, upload_log},
+    job::operations::records,
 };
 
 /// Between two notes of how far a collection has come.
@@ -43,10 +43,10 @@ impl Worker {
     ) -> Result<Next, Trouble> {
         let permits = Arc::clone(&self.permits);
         let _permit = tokio::select! {
-            permit = permits.acquire() => permit.map_err(|_| Halt::Ending)?,
-            () = self.reins.pulled() => return Err(self.halt()),
+            permit = permits.acquire() => permit.map_err(|_| StopReason::ShuttingDown)?,
+            reason = self.cancellation.stopped() => return Err(reason.into()),
         };
-        self.reins.check()?;
+        self.cancellation.check()?;
         let opened = match lost {
             None => location.open_backup(&self.name, &self.uid).await,
             Some(Record::Decided(decided)) => decided.begin_again().await,
@@ -59,16 +59,16 @@ impl Worker {
         let progress = Progress::default();
         let taken_up = async {
             let noted = gather::noted(&self.ctx, location, &self.name, &self.uid, &progress).await?;
-            let executions = Executions::take_over(Arc::clone(&noted.notebook), &noted.notes)?;
+            let executions = ActionJournal::take_over(Arc::clone(&noted.notebook), &noted.notes)?;
             let snapshots = NotedSnapshots::take_over(noted.notebook, &noted.notes)?;
             let told = noted.hooks.take_over(&noted.notes).await?;
             Ok((noted.hooks, (executions, snapshots), told))
         };
         let taken_up = tokio::select! {
             taken_up = taken_up => taken_up,
-            () = self.reins.pulled() => {
+            reason = self.cancellation.stopped() => {
                 writer.abort().await;
-                return Err(self.halt());
+                return Err(reason.into());
             }
         };
         let (hooks, (executions, snapshots), taken_over) = match taken_up {
@@ -82,10 +82,10 @@ impl Worker {
             collected = self.fill(&backup, location, (&mut writer, &executions, snapshots), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
-            () = self.reins.pulled() => Err(self.halt()),
+            reason = self.cancellation.stopped() => Err(reason.into()),
         };
         // Whoever leads now pays what is owed; two would run it twice.
-        if !matches!(collected, Err(Trouble::Halt(Halt::NotLeader(_)))) {
+        if !matches!(collected, Err(Trouble::Stopped(StopReason::NotLeader(_)))) {
             for problem in hooks.settle_here().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
             }
@@ -168,7 +168,7 @@ impl Worker {
         &self,
         backup: &Backup,
         location: &Location,
-        (writer, executions, snapshots): (&mut BackupWriter, &Executions, NotedSnapshots),
+        (writer, executions, snapshots): (&mut BackupWriter, &ActionJournal, NotedSnapshots),
         progress: &Progress,
         hooks: &Hooks,
         taken_over: TakenOver,
@@ -190,13 +190,13 @@ impl Worker {
             gather::Into { sink: writer, operations: &mut noting, snapshots, report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let gathered = tokio::select! {
-            gathered = gather(&self.ctx, backup, hooks, &self.reins, into) => gathered,
-            never = keep_log(&self.ctx, of, location, log) => match never {},
+            gathered = gather(&self.ctx, backup, hooks, &self.cancellation, into) => gathered,
+            never = upload_log(&self.ctx, of, location, log) => match never {},
         };
         let Gathered { mut collected, volumes, snapshots } = match gathered {
             Ok(gathered) => gathered,
             Err(GatherError::Api(error)) => return Err(error.into()),
-            Err(GatherError::Collect(CollectError::Halt(halt))) => return Err(halt.into()),
+            Err(GatherError::Collect(CollectError::Stopped(halt))) => return Err(halt.into()),
             Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
         };
         // A cancellation may have come between two commands.
@@ -213,7 +213,8 @@ impl Worker {
             reason: format!("operations or snapshots can't be encoded: {error}"),
             passing: false,
         };
-        let operations = kept::encode(&kept::begun(backup, &collected.operations)).map_err(unencoded)?;
+        let operations =
+            records::encode(&records::begun(backup, &collected.operations)).map_err(unencoded)?;
         let volume_snapshots =
             snapshots.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(unencoded)?;
         remember_failure(&mut report, backup);
@@ -258,10 +259,6 @@ impl Worker {
         let reason = error.to_string();
         self.leave_slot(backup).await?;
         Err(Trouble::Blocked { reason, passing: error.is_transient() })
-    }
-
-    pub(super) fn halt(&self) -> Trouble {
-        self.reins.check().map_or_else(Trouble::Halt, |()| Trouble::Changed)
     }
 }
 

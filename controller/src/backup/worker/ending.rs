@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Next, Start, Trouble, Worker};
+use crate::job::cancellation::StopReason;
 use crate::{
     backup::{
         finish::{self, Unfinished},
-        halt::Halt,
         observe, patches,
         prepare::Facts,
     },
@@ -19,7 +19,7 @@ use crate::{
 impl Worker {
     /// Decides what the end is, writes it, and publishes it.
     pub(super) async fn finish(&mut self, backup: &Backup) -> Result<Next, Trouble> {
-        self.reins.check()?;
+        self.cancellation.check()?;
         self.may_write(backup).await?;
         let Some(unfinished) = &mut self.unfinished else { return Err(Trouble::Changed) };
         let stored = match unfinished.store(backup, Timestamp::now()).await {
@@ -157,7 +157,7 @@ impl Worker {
                 Err(error) => error.into(),
             };
             let passing = match &trouble {
-                Trouble::Halt(_) => return Err(trouble),
+                Trouble::Stopped(_) => return Err(trouble),
                 Trouble::Changed => continue,
                 Trouble::Blocked { passing, .. } => *passing,
             };
@@ -165,14 +165,14 @@ impl Worker {
             tracing::warn!(backup = self.name, ?trouble, since = ?self.waiting.since(Instant::now()), "letting go failed");
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
-                () = self.ctx.stop.cancelled() => return Err(Halt::Ending.into()),
+                () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
             }
         }
     }
 
     /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
     pub(super) async fn release(&mut self) -> Result<Next, Trouble> {
-        self.ctx.cluster.leadership.check().map_err(Halt::from)?;
+        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
         let released = backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await;
         match released {
             Ok(_) => Ok(Next::Done),

@@ -23,10 +23,10 @@ use crate::{
         progress::Progress,
         report::Report,
     },
-    operations::{
-        following::Following,
-        keeping::{Keeper, Kept, Seen, see_to_the_end},
-        kept,
+    job::operations::{
+        poll_until_complete::{StateStore, Stored, poll_until_complete},
+        poller::OperationPoller,
+        records,
     },
 };
 
@@ -40,8 +40,8 @@ impl Worker {
         backup: &Backup,
         mut waiting: Waiting,
     ) -> Result<Next, Trouble> {
-        self.reins.check()?;
-        let operations = kept::decode(&waiting.take_operations()).map_err(|error| Trouble::Blocked {
+        self.cancellation.check()?;
+        let operations = records::decode(&waiting.take_operations()).map_err(|error| Trouble::Blocked {
             reason: format!("the operations that are kept in the store can't be read: {error}"),
             passing: false,
         })?;
@@ -49,7 +49,7 @@ impl Worker {
         let shown = self.show(&shown, &waiting, &operations).await?;
         let timeout =
             shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
-        let following = Following::new(self.means.clone(), &shown, operations, timeout.as_std());
+        let following = OperationPoller::new(self.config.clone(), &shown, operations, timeout.as_std());
         if !following.all_ended() {
             return self.follow(shown, &mut waiting, following).await;
         }
@@ -73,7 +73,7 @@ impl Worker {
         waiting: &Waiting,
         operations: &[BackupOperation],
     ) -> Result<Backup, Trouble> {
-        let next = kept::phase(operations, waiting.files().results.errors(), &backup.phase());
+        let next = records::phase(operations, waiting.files().results.errors(), &backup.phase());
         if patches::operations(backup, &next, operations).is_none() {
             return Ok(backup.clone());
         }
@@ -85,17 +85,15 @@ impl Worker {
         &mut self,
         shown: Backup,
         waiting: &mut Waiting,
-        mut following: Following<Backup>,
+        mut following: OperationPoller<Backup>,
     ) -> Result<Next, Trouble> {
-        let reins = self.reins.clone();
+        let cancellation = self.cancellation.clone();
         if shown.is_cancelled() {
             following.stop();
         }
         let mut keeping = Keeping { worker: self, shown, waiting };
-        match see_to_the_end(&mut following, &mut keeping, reins.pulled(), reins.cancelled()).await? {
-            Seen::AllEnded => Ok(Next::Again(Some(Box::new(keeping.shown)))),
-            Seen::Pulled => Err(self.halt()),
-        }
+        poll_until_complete(&mut following, &mut keeping, &cancellation).await?;
+        Ok(Next::Again(Some(Box::new(keeping.shown))))
     }
 
     /// Reads again what operations have changed, adds it to the contents, and completes the files by how the operations have
@@ -108,14 +106,14 @@ impl Worker {
     ) -> Result<Next, Trouble> {
         let record = waiting.number();
         let (mut writer, files) = waiting.resume().map_err(|error| self.not_resumed(record, &error))?;
-        let reins = self.reins.clone();
+        let cancellation = self.cancellation.clone();
         let renewed = tokio::select! {
             renewed = self.renewed(backup, &mut writer, files, operations) => renewed?,
-            () = reins.pulled() => return Err(self.halt()),
+            reason = cancellation.stopped() => return Err(reason.into()),
         };
         let files = renewed.map_err(|error| self.not_resumed(record, &error))?;
         let contents = writer.finish().await.map_err(|error| self.not_resumed(record, &error))?;
-        let next = kept::phase(operations, files.results.errors(), &backup.phase());
+        let next = records::phase(operations, files.results.errors(), &backup.phase());
         let finalizing = match patches::operations(backup, &next, operations) {
             None => backup.clone(),
             Some(_) => self.publish(backup, |now| patches::operations(now, &next, operations)).await?,
@@ -136,10 +134,10 @@ impl Worker {
         operations: &[BackupOperation],
     ) -> Result<Result<BackupFiles, StoreError>, Trouble> {
         let mut report = Report::resume(&self.name, files.results, files.log);
-        for (namespace, sentence) in kept::errors(operations) {
+        for (namespace, sentence) in records::errors(operations) {
             report.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
         }
-        let items = kept::read_again(operations);
+        let items = records::read_again(operations);
         if !items.is_empty() {
             let client = &self.ctx.cluster.client;
             let selection = observe::selection(&self.ctx, &backup.spec).await?;
@@ -155,18 +153,18 @@ impl Worker {
                 sink: writer,
                 report: &mut report,
                 progress: &Progress::default(),
-                reins: &self.reins,
+                cancellation: &self.cancellation,
             };
             match renew(given, &items).await {
                 Ok(renewed) => files.resource_list.append(renewed.list),
-                Err(CollectError::Halt(halt)) => return Err(halt.into()),
+                Err(CollectError::Stopped(halt)) => return Err(halt.into()),
                 Err(CollectError::Store(error)) => return Ok(Err(error)),
             }
         }
         // Another controller may have told of errors while this one collected without any.
         remember_failure(&mut report, backup);
         complete_info(&mut files.volume_info, operations);
-        let encoded = kept::encode(operations).map_err(|error| unencodable(&error));
+        let encoded = records::encode(operations).map_err(|error| unencodable(&error));
         files.item_operations = match encoded {
             Ok(encoded) => encoded,
             Err(error) => return Ok(Err(error)),
@@ -192,20 +190,16 @@ struct Keeping<'a> {
     shown: Backup,
 }
 
-impl Keeper<BackupOperation> for Keeping<'_> {
-    type Trouble = Trouble;
+impl StateStore<BackupOperation> for Keeping<'_> {
+    type Error = Trouble;
 
-    fn check(&self) -> Result<(), Trouble> {
-        Ok(self.worker.reins.check()?)
-    }
-
-    async fn keep(&mut self, operations: &[BackupOperation]) -> Result<Kept, Trouble> {
+    async fn store(&mut self, operations: &[BackupOperation]) -> Result<Stored, Trouble> {
         let (reason, passing) = match self.worker.may_write(&self.shown).await {
             Ok(()) => match keep(self.waiting, operations).await {
                 Ok(()) => {
                     self.worker.waiting.over();
                     crash::point("after-operations-kept");
-                    return Ok(Kept::Done);
+                    return Ok(Stored::Yes);
                 }
                 // Another replica has kept another state.
                 Err(StoreError::Exists { .. }) => return Err(Trouble::Changed),
@@ -214,17 +208,17 @@ impl Keeper<BackupOperation> for Keeping<'_> {
             Err(Trouble::Blocked { reason, passing }) => (reason, passing),
             Err(trouble) => return Err(trouble),
         };
-        Ok(Kept::NotYet(self.worker.block(&reason, passing).await))
+        Ok(Stored::NotYet(self.worker.block(&reason, passing).await))
     }
 
-    async fn show(&mut self, operations: &[BackupOperation]) -> Result<(), Trouble> {
+    async fn publish(&mut self, operations: &[BackupOperation]) -> Result<(), Trouble> {
         self.shown = self.worker.show(&self.shown, self.waiting, operations).await?;
         Ok(())
     }
 }
 
 async fn keep(waiting: &mut Waiting, operations: &[BackupOperation]) -> Result<(), StoreError> {
-    let encoded = kept::encode(operations).map_err(|error| unencodable(&error))?;
+    let encoded = records::encode(operations).map_err(|error| unencodable(&error))?;
     waiting.keep_operations(&encoded).await
 }
 

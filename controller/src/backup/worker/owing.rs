@@ -7,7 +7,8 @@ use backup_runtime::backoff::Backoff;
 use tokio::time::Instant;
 
 use super::{Trouble, Worker};
-use crate::backup::{gather, halt::Halt, progress::Progress};
+use crate::backup::{gather, progress::Progress};
+use crate::job::cancellation::StopReason;
 
 /// Between tries.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
@@ -24,7 +25,7 @@ impl Worker {
         }
         let (started, mut tries) = (Instant::now(), 0);
         let problems = loop {
-            self.ctx.cluster.leadership.check().map_err(Halt::from)?;
+            self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
             let reason = match self.pay(backup).await {
                 Ok(problems) => break problems,
                 Err(reason) => reason,
@@ -37,7 +38,7 @@ impl Worker {
             tries += 1;
             tokio::select! {
                 () = tokio::time::sleep(STEPS.delay(tries)) => {}
-                () = self.ctx.stop.cancelled() => return Err(Halt::Ending.into()),
+                () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
             }
         };
         for problem in problems {

@@ -13,11 +13,14 @@ mod operating;
 
 const ITEMS: &str = "/api/v1/configmaps";
 
-fn worker(ctx: &Context) -> (Worker, Reins) {
-    let reins = Reins::of(Leadership::always(), ctx.stop.clone());
-    let mut means = crate::operations::means(ctx);
-    means.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
-    (Worker::new(ctx.clone(), "b", "uid-b", reins.clone(), Arc::new(Semaphore::new(1)), means), reins)
+fn worker(ctx: &Context) -> (Worker, Cancellation) {
+    let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
+    let mut config = crate::job::operations::poll_config(ctx);
+    config.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
+    (
+        Worker::new(ctx.clone(), "b", "uid-b", cancellation.clone(), Arc::new(Semaphore::new(1)), config),
+        cancellation,
+    )
 }
 
 fn ready(cluster: &Cluster) {
@@ -296,8 +299,8 @@ async fn what_was_collected_without_a_claim_is_not_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
-    let pulled = Arc::new(std::sync::OnceLock::<Reins>::new());
-    let reins = Arc::clone(&pulled);
+    let pulled = Arc::new(std::sync::OnceLock::<Cancellation>::new());
+    let cancellation = Arc::clone(&pulled);
     let cluster = Cluster::with(move |cluster, _, path, _| {
         if path == ITEMS {
             cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
@@ -308,7 +311,7 @@ async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
     ready(&cluster);
     let ctx = cluster.context();
     let (worker, own) = worker(&ctx);
-    reins.set(own).unwrap();
+    cancellation.set(own).unwrap();
     end(&cluster, worker).await;
     assert!(cluster.get(BACKUP).is_null(), "the finalizer is off, so it is gone");
     assert_eq!(claims(&ctx).await, 0);

@@ -10,12 +10,13 @@ use backup_store::{Found, Location};
 use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
+use crate::job::cancellation::StopReason;
 use crate::{
-    backup::{executions, gather, halt::Halt, natives, progress::Progress},
-    operations::{
+    backup::{executions, gather, natives, progress::Progress},
+    job::operations::{
         call,
         decide::{Answer, Call},
-        kept,
+        records,
     },
 };
 
@@ -29,7 +30,7 @@ impl Worker {
         if !ended || stored.status.csi_volume_snapshots_attempted == 0 || !self.ctx.args.csi() {
             return Ok(());
         }
-        self.reins.check()?;
+        self.cancellation.check()?;
         self.told(stored, tidy::stored(&self.snapshots(), stored).await)
     }
 
@@ -44,7 +45,7 @@ impl Worker {
 
     /// It comes to nothing: what runs is told to stop, and its snapshots are removed.
     pub(super) async fn abandon(&self, backup: &Backup) -> Result<(), Trouble> {
-        self.ctx.cluster.leadership.check().map_err(Halt::from)?;
+        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
         self.stop_operations(backup).await;
         self.remove_snapshots(backup).await?;
         if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
@@ -90,7 +91,7 @@ impl Worker {
         };
         let (taken, open): (Vec<_>, Vec<_>) =
             earlier.into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = natives::remove(&self.ctx, &taken).await.map_err(Halt::from)?;
+        let mut problems = natives::remove(&self.ctx, &taken).await.map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
@@ -118,7 +119,9 @@ impl Worker {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Vec::new() };
         match location.find_backup(&self.name, &self.uid).await {
-            Ok(Found::Waiting(waiting)) => kept::decode(&waiting.files().item_operations).unwrap_or_default(),
+            Ok(Found::Waiting(waiting)) => {
+                records::decode(&waiting.files().item_operations).unwrap_or_default()
+            }
             Ok(_) if collecting => {
                 let noted =
                     gather::noted(&self.ctx, &location, &self.name, &self.uid, &Progress::default()).await;
@@ -139,7 +142,7 @@ impl Worker {
             .for_each_concurrent(AT_ONCE, async |operation| {
                 let spec = &operation.spec;
                 let (action, id) = (&spec.backup_item_action, &spec.operation_id);
-                let answer = call::make(&self.means.registry, action, id, Call::Cancel, backup).await;
+                let answer = call::make(&self.config.registry, action, id, Call::Cancel, backup).await;
                 if let Answer::Passing(reason) | Answer::Final(reason) = answer {
                     tracing::warn!(
                         backup = self.name,

@@ -1,12 +1,11 @@
 //! What comes after one round of a worker.
 
+use crate::job::cancellation::StopReason;
 use backup_core::api::Backup;
 use backup_runtime::{
     errors::{is_transient, plain},
     retry::WriteError,
 };
-
-use crate::backup::halt::Halt;
 
 /// What comes after a round.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// It must not go on.
-    Halt(Halt),
+    Stopped(StopReason),
     /// What was read is not true any more.
     Changed,
     /// It can't go on now.
@@ -33,9 +32,9 @@ pub(super) enum Trouble {
     },
 }
 
-impl From<Halt> for Trouble {
-    fn from(halt: Halt) -> Self {
-        Self::Halt(halt)
+impl From<StopReason> for Trouble {
+    fn from(halt: StopReason) -> Self {
+        Self::Stopped(halt)
     }
 }
 
@@ -51,7 +50,7 @@ impl From<kube::Error> for Trouble {
 impl From<WriteError> for Trouble {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::NotLeader(error) => Self::Halt(error.into()),
+            WriteError::NotLeader(error) => Self::Stopped(error.into()),
             WriteError::Refused { .. } => Self::Blocked { reason: error.to_string(), passing: false },
             WriteError::Exhausted { .. } => Self::Blocked { reason: error.to_string(), passing: true },
         }

@@ -46,8 +46,11 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
     let (fake, stop) = (Fake::new(), CancellationToken::new());
     let calls = fake.calls_until(stop.clone());
     stop.cancel();
-    assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Halt(Halt::Stopped))));
-    assert!(matches!(calls.patch(AT, "x", &json!({})).await, Err(CallError::Halt(Halt::Stopped))));
+    assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Stopped(StopReason::ShuttingDown))));
+    assert!(matches!(
+        calls.patch(AT, "x", &json!({})).await,
+        Err(CallError::Stopped(StopReason::ShuttingDown))
+    ));
     assert!(fake.log().is_empty());
 }
 

@@ -258,9 +258,9 @@ async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     let mut ended = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
     ended["metadata"]["resourceVersion"] = json!("99");
     fake.put(RESTORE, ended);
-    assert_eq!(watched().await, Ok(Halt::Stopped));
+    assert_eq!(watched().await, Ok(StopReason::Deleted));
     fake.remove(RESTORE);
-    assert_eq!(watched().await, Ok(Halt::Stopped));
+    assert_eq!(watched().await, Ok(StopReason::Deleted));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use backup_store::StoreError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::backup::hooks::Notes;
+use crate::job::journal::JournalWriter;
 
 const BEGUN: &str = "volumeBegun";
 const ENDED: &str = "volumeEnded";
@@ -23,7 +23,7 @@ pub enum Earlier {
 
 /// The notes of one restore. Volumes have their names in the backup.
 pub struct Noted {
-    notes: Arc<dyn Notes>,
+    journal: Arc<dyn JournalWriter>,
     earlier: BTreeMap<String, Earlier>,
 }
 
@@ -39,12 +39,12 @@ impl Noted {
     ///
     /// # Errors
     /// A note about volumes that can't be understood: then nobody knows what was made.
-    pub fn take_over(notes: Arc<dyn Notes>, found: &[Value]) -> Result<Self, StoreError> {
+    pub fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| StoreError::Corrupt {
             url: "the notes of this restore".to_owned(),
             detail: format!("a note about volumes can't be understood: {error}"),
         })?;
-        Ok(Self { notes, earlier })
+        Ok(Self { journal, earlier })
     }
 
     /// What an earlier run has begun of this volume, and not seen fail.
@@ -57,7 +57,7 @@ impl Noted {
     /// # Errors
     /// Of the store: then it must not be.
     pub async fn begun(&self, volume: &str) -> Result<(), StoreError> {
-        self.notes.note(json!({ BEGUN: volume })).await
+        self.journal.append(json!({ BEGUN: volume })).await
     }
 
     /// It has this id; none: it is known not to be there.
@@ -65,7 +65,7 @@ impl Noted {
     /// # Errors
     /// Of the store: then whoever comes next has to tell that nobody knows.
     pub async fn ended(&self, volume: &str, made: Option<&str>) -> Result<(), StoreError> {
-        self.notes.note(json!({ ENDED: { "volume": volume, "made": made } })).await
+        self.journal.append(json!({ ENDED: { "volume": volume, "made": made } })).await
     }
 }
 

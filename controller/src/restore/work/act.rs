@@ -17,9 +17,10 @@ use super::{
     Discover, Work, WorkError,
     pass::{Kind, Pass, not_restored},
 };
+use crate::job::cancellation::StopReason;
 use crate::{
-    operations::executing::{Done, Execution, once},
-    restore::{halt::Halt, report::About},
+    job::action_journal::{Done, Execution, execute_once},
+    restore::report::About,
 };
 
 /// How long an action that is at work gets to answer when work has to stop: what it has started is better known.
@@ -49,7 +50,7 @@ impl<D: Discover> Pass<'_, D> {
             if !resolved.applies_to(about.namespace, || json::labels(&object)) {
                 continue;
             }
-            self.work.calls.gate().check_going_on()?;
+            self.work.calls.cancellation().check_new_work()?;
             let action = &*resolved.action;
             let given = RestoreActionInput { item: &object, from_backup, restore };
             let executed = self.execute(action, id, given).await?;
@@ -101,12 +102,12 @@ impl<D: Discover> Pass<'_, D> {
     ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
         // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
         let _turn = if action.may_add_items() { Some(self.work.acting.turn.lock().await) } else { None };
-        let gate = self.work.calls.gate();
-        gate.check_going_on()?;
+        let cancellation = self.work.calls.cancellation();
+        cancellation.check_new_work()?;
         let execute = async {
             // A plugin may take its time.
-            gate.unless_cancelled(action.execute(given)).await.unwrap_or_else(|halt| {
-                let reason = format!("{halt} while it was at this item; what it did is not known");
+            cancellation.unless_cancelled(action.execute(given)).await.unwrap_or_else(|reason| {
+                let reason = format!("{reason} while it was at this item; what it did is not known");
                 Err(ActionError::Unknown { action: action.name().to_owned(), reason })
             })
         };
@@ -115,22 +116,23 @@ impl<D: Discover> Pass<'_, D> {
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         }
         let mut executions = self.work.acting.executions;
-        let executed = self.answer(once(&mut executions, action.name(), id, execute)).await?;
+        let executed = self.answer(execute_once(&mut executions, action.name(), id, execute)).await?;
         executed.map_err(WorkError::Notes)
     }
 
     /// An answer, or the end of the work.
-    async fn answer<T>(&self, answer: impl Future<Output = T>) -> Result<T, Halt> {
-        let gate = self.work.calls.gate();
+    async fn answer<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
+        let cancellation = self.work.calls.cancellation();
         let given_up = async {
-            gate.stopped().await;
+            let reason = cancellation.stopped().await;
             tokio::time::sleep(LAST_WORD).await;
+            reason
         };
         let Work { acting, report, .. } = self.work;
         let answer = acting.log.told_during(answer, |lines| report.said(lines));
         tokio::select! {
             answer = answer => Ok(answer),
-            () = given_up => Err(Halt::Stopped),
+            reason = given_up => Err(reason),
         }
     }
 }

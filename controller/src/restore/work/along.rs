@@ -14,7 +14,8 @@ use super::{
     Discover, Work, WorkError,
     pass::{Kind, Pass, Way},
 };
-use crate::restore::{halt::Halt, report::About, select::Served as _};
+use crate::job::cancellation::StopReason;
+use crate::restore::{report::About, select::Served as _};
 
 /// Items that bring one another, in one chain.
 const DEEPEST: u8 = 20;
@@ -75,14 +76,14 @@ impl<D: Discover> Pass<'_, D> {
         action: &dyn RestoreItemAction,
         wait: RestoreWait,
         there: &[ItemId],
-    ) -> Result<Result<(), String>, Halt> {
-        let gate = self.work.calls.gate();
+    ) -> Result<Result<(), String>, StopReason> {
+        let cancellation = self.work.calls.cancellation();
         let limit = wait.limit.unwrap_or(self.work.patience);
         let deadline = Instant::now() + limit;
         loop {
             let answer = tokio::select! {
-                answer = gate.unless_cancelled(action.are_ready(there, self.work.restore)) => answer?,
-                () = gate.stopped() => return Err(Halt::Stopped),
+                answer = cancellation.unless_cancelled(action.are_ready(there, self.work.restore)) => answer?,
+                reason = cancellation.stopped() => return Err(reason),
             };
             let last = match answer {
                 Ok(true) => return Ok(Ok(())),
@@ -93,7 +94,7 @@ impl<D: Discover> Pass<'_, D> {
             if Instant::now() + ASK > deadline {
                 return Ok(Err(format!("it was waited for {limit:?}; {last}")));
             }
-            gate.wait(ASK).await?;
+            cancellation.wait(ASK).await?;
         }
     }
 }

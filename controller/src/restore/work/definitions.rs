@@ -12,9 +12,9 @@ use super::{
     Discover, IN_FLIGHT, Work, WorkError,
     pass::{Kind, Pass, Way},
 };
+use crate::job::cancellation::StopReason;
 use crate::restore::{
     crds::{self, DEFINITIONS},
-    halt::Halt,
     select::{self, Served as _},
 };
 
@@ -34,7 +34,7 @@ impl<D: Discover> Pass<'_, D> {
         };
         let of = Kind { group_resource: DEFINITIONS, resource: &resource };
         let created = stream::iter(items).map(|item| async move {
-            calls.gate().check_going_on()?;
+            calls.cancellation().check_new_work()?;
             let there = self.item(of, item, Way::Selected).await?;
             let name =
                 || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
@@ -48,7 +48,7 @@ impl<D: Discover> Pass<'_, D> {
         let deadline = Instant::now() + self.work.patience;
         let waits = stream::iter(names).map(|name| async move {
             let result = crds::wait(calls, &name, deadline).await?;
-            Ok::<_, Halt>((name, result))
+            Ok::<_, StopReason>((name, result))
         });
         let waited: Vec<_> = waits.buffer_unordered(IN_FLIGHT).try_collect().await?;
         let mut pending = Vec::new();
@@ -64,7 +64,7 @@ impl<D: Discover> Pass<'_, D> {
             if pending.iter().all(|name| served.find(name).is_some()) || Instant::now() >= deadline {
                 return Ok(served);
             }
-            calls.gate().wait(LOOK).await?;
+            calls.cancellation().wait(LOOK).await?;
         }
     }
 }

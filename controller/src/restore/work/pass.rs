@@ -19,7 +19,7 @@ use super::{
     Discover, IN_FLIGHT, Work, WorkError, act::Acted, misplaced, turns::Begun, turns::Turns, volumes,
 };
 use crate::{
-    operations::executing::{Done, Execution},
+    job::action_journal::{Done, Execution},
     restore::{
         apply::{self, Applied, Outcome, Target},
         guard,
@@ -72,7 +72,7 @@ impl<D: Discover> Pass<'_, D> {
                     return;
                 }
                 let done = async {
-                    self.work.calls.gate().check_going_on()?;
+                    self.work.calls.cancellation().check_new_work()?;
                     self.item(of, *item, Way::Selected).await
                 };
                 if let Err(error) = done.await {
@@ -117,7 +117,7 @@ impl<D: Discover> Pass<'_, D> {
     async fn restore(&self, of: Kind<'_>, item: ItemRef, depth: u8) -> Result<bool, WorkError> {
         let Work { contents, report, rules, calls, own, .. } = self.work;
         let Kind { group_resource, resource } = of;
-        calls.gate().check()?;
+        calls.cancellation().check()?;
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
         let from_backup = match select::read(contents, &item) {

@@ -83,7 +83,7 @@ async fn restored_with(
     let report = Report::new().unwrap();
     let calls = fake.calls();
     let restore = Restore::new("r", spec.clone());
-    let executions = Executions::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let executions = ActionJournal::take_over(Arc::new(Kept::default()), &[]).unwrap();
     let work = Work {
         contents,
         restore: &restore,
@@ -409,7 +409,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     stop.cancel();
     let (report, calls) = (Report::new().unwrap(), fake.calls_until(stop));
     let restore = Restore::new("r", RestoreSpec::default());
-    let executions = Executions::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let executions = ActionJournal::take_over(Arc::new(Kept::default()), &[]).unwrap();
     let work = Work {
         contents: &contents,
         restore: &restore,
@@ -431,7 +431,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
         rules: RestoreRules::default(),
         snapshots: snapshots::none(),
     };
-    assert!(matches!(work.run().await, Err(WorkError::Halt(Halt::Stopped))));
+    assert!(matches!(work.run().await, Err(WorkError::Stopped(StopReason::ShuttingDown))));
     assert!(fake.log().is_empty());
 }
 

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        Reins,
+        Cancellation,
         fake::{Params, status},
         operations::Done,
     },
     harness::{Outcome, Setup, cluster, collect_by, item},
 };
-use crate::operations::executing::Earlier;
+use crate::job::action_journal::PriorAttempt;
 
 type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
 
@@ -273,7 +273,7 @@ async fn operations_are_announced_before_and_told_after_and_handed_back() {
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-async fn after(earlier: Earlier<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
+async fn after(earlier: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
         Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })
     });
@@ -285,7 +285,7 @@ async fn after(earlier: Earlier<BackupActionOutput>) -> (Outcome, Arc<Scripted>)
         earlier,
         ..Setup::default()
     };
-    (setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await, starts)
+    (setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await, starts)
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
         after_operation: vec![id("configmaps", "a", "one")],
     };
     let at = "2026-01-01T00:00:00Z".parse().unwrap();
-    let (outcome, starts) = after(Earlier::Started(Box::new(Done { executed, at }))).await;
+    let (outcome, starts) = after(PriorAttempt::Started(Box::new(Done { executed, at }))).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
     assert_eq!(outcome.told, ["x/starts may act on q", "x/starts started again on q"]);
     let (_, pod) = outcome.sink.items.iter().find(|(name, _)| name == "pods/a/p").unwrap();
@@ -312,7 +312,7 @@ async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
 
 #[tokio::test]
 async fn what_nobody_knows_of_an_earlier_try_is_told_and_not_tried_again() {
-    let (outcome, starts) = after(Earlier::Unknown).await;
+    let (outcome, starts) = after(PriorAttempt::Unknown).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.names().contains(&"pods/a/q"));
     let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };

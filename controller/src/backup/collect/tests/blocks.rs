@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{Reins, fake::Api},
+    super::{Cancellation, fake::Api},
     harness::{Outcome, Setup, cluster, item},
 };
 use crate::backup::hooks::{exec::ExecError, fake::FakePods};
@@ -90,7 +90,7 @@ fn shared(pods: &[(&str, &[&str])]) -> Api {
 }
 
 async fn collect(setup: Setup) -> Outcome {
-    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 fn setup(api: Api, pods: &Arc<FakePods>, spec: Value) -> Setup {

@@ -19,9 +19,9 @@ use super::super::{fake::Api, operations::Done, *};
 use crate::{
     backup::hooks::{
         Owed,
-        fake::{FakePods, Kept as Notebook},
+        fake::{FakePods, Kept as JobJournal},
     },
-    operations::executing::{Earlier, Operations},
+    job::action_journal::{ActionRecords, PriorAttempt},
 };
 
 /// Keeps what it is given: path and object.
@@ -111,18 +111,18 @@ impl Outcome {
 }
 
 pub async fn collect(spec: Value, api: Api, sink: Kept) -> Outcome {
-    collect_with(spec, api, sink, &Reins::of(Leadership::always(), CancellationToken::new())).await
+    collect_with(spec, api, sink, &Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
-pub async fn collect_with(spec: Value, api: Api, sink: Kept, reins: &Reins) -> Outcome {
+pub async fn collect_with(spec: Value, api: Api, sink: Kept, cancellation: &Cancellation) -> Outcome {
     let setup = Setup { spec, api, sink, ..Setup::default() };
-    setup.collect(reins).await
+    setup.collect(cancellation).await
 }
 
 /// Collects with these actions.
 pub async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn BackupItemAction>>) -> Outcome {
     let setup = Setup { spec, api, actions, ..Setup::default() };
-    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 /// What a collection is made of, if it matters.
@@ -138,16 +138,16 @@ pub struct Setup {
     pub natives: Option<Natives>,
     pub policy: Option<ResourcePolicy>,
     pub pods: Arc<FakePods>,
-    pub notes: Notebook,
+    pub notes: JobJournal,
     /// Namespaces that live; a, b and empty if it does not matter.
     pub live: Vec<String>,
     pub page_size: Option<u32>,
     /// What an earlier try has made of items, by their names.
-    pub earlier: HashMap<String, Earlier<BackupActionOutput>>,
+    pub earlier: HashMap<String, PriorAttempt<BackupActionOutput>>,
 }
 
 impl Setup {
-    pub async fn collect(self, reins: &Reins) -> Outcome {
+    pub async fn collect(self, cancellation: &Cancellation) -> Outcome {
         let Self {
             spec,
             api,
@@ -206,7 +206,7 @@ impl Setup {
             sink: &mut sink,
             report: &mut report,
             progress: &progress,
-            reins,
+            cancellation,
         })
         .await;
         let flat = |set: &backup_store::ResultSet| -> Vec<String> {
@@ -232,23 +232,19 @@ impl Setup {
 }
 
 /// Remembers what it was told; by item, what an earlier try has done.
-pub struct Told(pub Vec<String>, pub HashMap<String, Earlier<BackupActionOutput>>);
+pub struct Told(pub Vec<String>, pub HashMap<String, PriorAttempt<BackupActionOutput>>);
 
-impl Operations<BackupActionOutput> for Told {
-    fn earlier(&mut self, _: &str, item: &ItemId) -> Option<Earlier<BackupActionOutput>> {
+impl ActionRecords<BackupActionOutput> for Told {
+    fn prior_attempt(&mut self, _: &str, item: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
         self.1.get(&item.name).cloned()
     }
 
-    fn intended<'a>(
-        &'a mut self,
-        action: &'a str,
-        item: &'a ItemId,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.0.push(format!("{action} may act on {}", item.name));
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn ended<'a>(
+    fn end<'a>(
         &'a mut self,
         action: &'a str,
         item: &'a ItemId,

@@ -11,10 +11,8 @@ use super::{
     super::{CollectError, fake::Api},
     harness::{Outcome, Setup, cluster, item},
 };
-use crate::backup::{
-    halt::Reins,
-    hooks::{exec::ExecError, fake::FakePods},
-};
+use crate::backup::hooks::{exec::ExecError, fake::FakePods};
+use crate::job::cancellation::Cancellation;
 
 fn pod(name: &str, annotations: &Value) -> Value {
     let mut pod = item("a", name);
@@ -40,7 +38,7 @@ fn spec() -> Value {
 }
 
 async fn collect(setup: Setup) -> Outcome {
-    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 fn hooked(api: Api, pods: FakePods) -> (Arc<FakePods>, Setup) {
@@ -124,8 +122,8 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
 
 #[tokio::test]
 async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_stops() {
-    let reins = Reins::of(Leadership::always(), CancellationToken::new());
-    let pulled = reins.clone();
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let pulled = cancellation.clone();
     let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _, _| {
         pulled.delete();
         Ok(String::new())
@@ -137,8 +135,8 @@ async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_s
         actions: vec![super::actions::action("x/any", "pods", |_| Ok(BackupActionOutput::default()))],
         ..Setup::default()
     };
-    let outcome = setup.collect(&reins).await;
-    assert!(matches!(outcome.result, Err(CollectError::Halt(_))));
+    let outcome = setup.collect(&cancellation).await;
+    assert!(matches!(outcome.result, Err(CollectError::Stopped(_))));
     assert_eq!(pods.ran(), ["db freeze"]);
     let [owed] = &outcome.owed[..] else { panic!("{:?}", outcome.owed) };
     assert_eq!((owed.pod.as_str(), owed.post[0].command.as_slice()), ("db", &["thaw".to_owned()][..]));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::Reins,
+    super::Cancellation,
     harness::{Outcome, Setup, cluster, item},
 };
 use crate::backup::{
@@ -55,7 +55,7 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
         policy,
         ..Setup::default()
     };
-    setup.collect(&Reins::of(Leadership::always(), CancellationToken::new())).await
+    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::{
-    operations::{call::Registry, kept},
+    job::operations::{call::Registry, records},
     plugins::Host,
 };
 
@@ -71,11 +71,11 @@ fn done(error: &str) -> OperationProgress {
 }
 
 /// A worker that knows the action.
-fn knowing(ctx: &Context, action: &Arc<Scripted>) -> (Worker, Reins) {
-    let (mut worker, reins) = worker(ctx);
+fn knowing(ctx: &Context, action: &Arc<Scripted>) -> (Worker, Cancellation) {
+    let (mut worker, cancellation) = worker(ctx);
     let known: Arc<dyn BackupItemAction> = action.clone();
-    worker.means.registry = Arc::new(Registry::new([known], Host::none()));
-    (worker, reins)
+    worker.config.registry = Arc::new(Registry::new([known], Host::none()));
+    (worker, cancellation)
 }
 
 /// Backup `b` has begun; with operations, its items are collected, too.
@@ -119,7 +119,7 @@ async fn begun(cluster: &Cluster, phase: &str, operations: &[&str]) {
         results: Results::default(),
         resource_list: ResourceList::default(),
         volume_info: vec![],
-        item_operations: kept::encode(&operations).unwrap(),
+        item_operations: records::encode(&operations).unwrap(),
         volume_snapshots: vec![],
         pod_volume_backups: vec![],
     };
@@ -310,10 +310,10 @@ async fn a_person_who_cancels_gets_an_honest_end() {
     let cluster = Cluster::with(metadata_comes_first);
     begun(&cluster, "InProgress", &["one"]).await;
     let action = Arc::new(Scripted::default());
-    let (worker, reins) = knowing(&cluster.context(), &action);
+    let (worker, cancellation) = knowing(&cluster.context(), &action);
     let running = tokio::spawn(worker.run());
     cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
-    reins.cancel();
+    cancellation.cancel();
     running.await.unwrap();
     assert_eq!(cluster.phase(), "PartiallyFailed");
     assert!(action.asked.lock().unwrap().contains(&"cancel one".to_owned()));

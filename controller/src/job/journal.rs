@@ -6,20 +6,24 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::backup::hooks::Notes;
+/// Takes entries that the next process must know. Create-only: an entry is never changed.
+pub trait JournalWriter: Send + Sync {
+    /// Adds an entry; it is durable once this has returned.
+    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
+}
 
 /// How often a note looks for another place.
 const TRIES: usize = 5;
 
 /// Where notes are made.
-pub struct Notebook {
+pub struct JobJournal {
     journal: Mutex<Journal>,
     leadership: Leadership,
     /// What every note says besides.
     stamp: Option<(&'static str, String)>,
 }
 
-impl Notebook {
+impl JobJournal {
     /// Notes go behind what was read of this journal.
     pub fn new(journal: Journal, leadership: Leadership) -> Self {
         Self { journal: Mutex::new(journal), leadership, stamp: None }
@@ -48,8 +52,8 @@ impl Notebook {
     }
 }
 
-impl Notes for Notebook {
-    fn note(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+impl JournalWriter for JobJournal {
+    fn append(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
         if let Some((member, value)) = &self.stamp {
             note[*member] = Value::from(value.as_str());
         }

@@ -1,25 +1,24 @@
 use backup_core::operation::BackupOperation;
 
+use backup_runtime::leader::Leadership;
+use tokio_util::sync::CancellationToken;
+
 use super::*;
-use crate::operations::{following::tests::moving, looks::Looks};
+use crate::job::operations::{flush_requests::FlushRequests, poller::tests::moving};
 
 /// When a state was kept, and how far the operation had come.
 #[derive(Default)]
 struct Record(Vec<(u64, i64)>);
 
-impl Keeper<BackupOperation> for Record {
-    type Trouble = ();
+impl StateStore<BackupOperation> for Record {
+    type Error = StopReason;
 
-    fn check(&self) -> Result<(), ()> {
-        Ok(())
-    }
-
-    async fn keep(&mut self, operations: &[BackupOperation]) -> Result<Kept, ()> {
+    async fn store(&mut self, operations: &[BackupOperation]) -> Result<Stored, StopReason> {
         self.0.push((now(), operations[0].status.n_completed));
-        Ok(Kept::Done)
+        Ok(Stored::Yes)
     }
 
-    async fn show(&mut self, _: &[BackupOperation]) -> Result<(), ()> {
+    async fn publish(&mut self, _: &[BackupOperation]) -> Result<(), StopReason> {
         Ok(())
     }
 }
@@ -36,19 +35,23 @@ fn now() -> u64 {
 /// What is kept in a hundred seconds in which somebody looks at these.
 async fn kept(looks_at: &[u64]) -> Vec<(u64, i64)> {
     now();
-    let looks = Looks::default();
-    let (mut following, mut record) = (moving(&looks), Record::default());
+    let requests = FlushRequests::default();
+    let (mut poller, mut record) = (moving(&requests), Record::default());
     let people = async {
         for second in looks_at {
             tokio::time::sleep(Duration::from_secs(second - now())).await;
-            looks.look("").await;
+            requests.flush("").await;
             assert_eq!(now(), *second, "somebody waited");
         }
     };
-    let end = tokio::time::sleep(Duration::from_secs(100));
-    let (seen, ()) =
-        tokio::join!(see_to_the_end(&mut following, &mut record, end, std::future::pending()), people);
-    assert_eq!(seen, Ok(Seen::Pulled));
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let end = async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        cancellation.delete();
+    };
+    let (stopped, (), ()) =
+        tokio::join!(poll_until_complete(&mut poller, &mut record, &cancellation), people, end);
+    assert_eq!(stopped, Err(StopReason::Deleted));
     record.0
 }
 

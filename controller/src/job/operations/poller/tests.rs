@@ -7,6 +7,7 @@ use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
 };
+use backup_core::operation::Counts;
 use backup_core::{
     api::Backup,
     operation::{BackupOperation, BackupOperationSpec},
@@ -77,27 +78,27 @@ impl BackupItemAction for Scripted {
     }
 }
 
-fn following(ids: &[&str], permits: usize, timeout: Duration) -> (Following<Backup>, Arc<Scripted>) {
-    looked_at(&Looks::default(), ids, permits, timeout)
+fn following(ids: &[&str], permits: usize, timeout: Duration) -> (OperationPoller<Backup>, Arc<Scripted>) {
+    looked_at(&FlushRequests::default(), ids, permits, timeout)
 }
 
 /// An operation that has come further whenever it is asked, every ten seconds.
-pub(in crate::operations) fn moving(looks: &Looks) -> Following<Backup> {
-    looked_at(looks, &["moves"], 1, HOUR).0
+pub(in crate::job::operations) fn moving(requests: &FlushRequests) -> OperationPoller<Backup> {
+    looked_at(requests, &["moves"], 1, HOUR).0
 }
 
 fn looked_at(
-    looks: &Looks,
+    requests: &FlushRequests,
     ids: &[&str],
     permits: usize,
     timeout: Duration,
-) -> (Following<Backup>, Arc<Scripted>) {
+) -> (OperationPoller<Backup>, Arc<Scripted>) {
     let action = Arc::new(Scripted::default());
     let known: Arc<dyn BackupItemAction> = action.clone();
-    let means = Means {
+    let config = PollConfig {
         registry: Arc::new(Registry::new([known], Host::none())),
         permits: Arc::new(Semaphore::new(permits)),
-        looks: looks.clone(),
+        flush_requests: requests.clone(),
         pace: Pace::of(Duration::from_secs(10)),
         clock: Clock::Tokio(Instant::now()),
     };
@@ -109,10 +110,10 @@ fn looked_at(
         },
         ..BackupOperation::default()
     };
-    (Following::new(means, &Backup::default(), ids.iter().map(operation).collect(), timeout), action)
+    (OperationPoller::new(config, &Backup::default(), ids.iter().map(operation).collect(), timeout), action)
 }
 
-async fn to_the_end(following: &mut Following<Backup>) -> Duration {
+async fn to_the_end(following: &mut OperationPoller<Backup>) -> Duration {
     let started = Instant::now();
     while !following.all_ended() {
         following.next().await;

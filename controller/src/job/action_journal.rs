@@ -17,24 +17,24 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::backup::hooks::Notes;
+use crate::job::journal::JournalWriter;
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
 
 /// What an action has made of an item.
-pub trait Outcome: Clone + Serialize + DeserializeOwned + Send + Sync {
+pub trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
     /// The id of what was started and goes on; none if nothing did.
     fn operation(&self) -> Option<&str>;
 }
 
-impl Outcome for BackupActionOutput {
+impl ActionOutcome for BackupActionOutput {
     fn operation(&self) -> Option<&str> {
         self.operation.as_deref()
     }
 }
 
-impl Outcome for RestoreActionOutput {
+impl ActionOutcome for RestoreActionOutput {
     fn operation(&self) -> Option<&str> {
         self.operation.as_deref()
     }
@@ -51,7 +51,7 @@ pub struct Done<E> {
 
 /// What is known of an action on an item from an earlier try.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Earlier<E> {
+pub enum PriorAttempt<E> {
     /// It was executed, and nobody knows what came of it.
     Unknown,
     /// It has started an operation, which goes on.
@@ -60,17 +60,16 @@ pub enum Earlier<E> {
 
 /// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup or
 /// restore over must know what was started before.
-pub trait Operations<E>: Send {
+pub trait ActionRecords<E>: Send {
     /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
-    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier<E>>;
+    fn prior_attempt(&mut self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>>;
 
     /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
     /// work.
-    fn intended<'a>(&'a mut self, action: &'a str, item: &'a ItemId)
-    -> BoxFuture<'a, Result<(), StoreError>>;
+    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// It has ended, and has started something or not. An error ends the work.
-    fn ended<'a>(
+    fn end<'a>(
         &'a mut self,
         action: &'a str,
         item: &'a ItemId,
@@ -80,22 +79,22 @@ pub trait Operations<E>: Send {
 
 /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
 /// ends the work.
-pub async fn once<E: Outcome>(
-    operations: &mut dyn Operations<E>,
+pub async fn execute_once<E: ActionOutcome>(
+    operations: &mut dyn ActionRecords<E>,
     action: &str,
     item: &ItemId,
     execute: impl Future<Output = Result<E, ActionError>> + Send,
 ) -> Result<Result<Done<E>, ActionError>, StoreError> {
-    match operations.earlier(action, item) {
-        Some(Earlier::Started(done)) => return Ok(Ok(*done)),
-        Some(Earlier::Unknown) => {
+    match operations.prior_attempt(action, item) {
+        Some(PriorAttempt::Started(done)) => return Ok(Ok(*done)),
+        Some(PriorAttempt::Unknown) => {
             let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it is \
                           not executed again";
             return Ok(Err(ActionError::Unknown { action: action.to_owned(), reason: reason.to_owned() }));
         }
         None => {}
     }
-    operations.intended(action, item).await?;
+    operations.begin(action, item).await?;
     crash::point("before-execution");
     let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
     crash::point("after-execution");
@@ -103,9 +102,9 @@ pub async fn once<E: Outcome>(
         // Stays open: whoever takes this up must not try it again either.
         Err(ActionError::Unknown { .. }) => {}
         Ok(done) if done.executed.operation().is_some() => {
-            operations.ended(action, item, Some(done)).await?;
+            operations.end(action, item, Some(done)).await?;
         }
-        Ok(_) | Err(_) => operations.ended(action, item, None).await?,
+        Ok(_) | Err(_) => operations.end(action, item, None).await?,
     }
     crash::point("after-execution-recorded");
     Ok(executed)
@@ -121,23 +120,23 @@ pub struct Execution {
 }
 
 /// The notes of one backup or restore.
-pub struct Executions<E> {
-    notes: Arc<dyn Notes>,
+pub struct ActionJournal<E> {
+    journal: Arc<dyn JournalWriter>,
     /// What was not come past again so far.
-    earlier: Mutex<HashMap<Execution, Earlier<E>>>,
+    earlier: Mutex<HashMap<Execution, PriorAttempt<E>>>,
 }
 
-impl<E: Outcome> Executions<E> {
+impl<E: ActionOutcome> ActionJournal<E> {
     /// Goes on from these notes; those about other things are passed over.
     ///
     /// # Errors
     /// A note about actions that can't be understood: then nobody knows what was started.
-    pub fn take_over(notes: Arc<dyn Notes>, found: &[Value]) -> Result<Self, StoreError> {
+    pub fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| StoreError::Corrupt {
             url: "the private notes".to_owned(),
             detail: format!("a note about actions on items can't be understood: {error}"),
         })?;
-        Ok(Self { notes, earlier: Mutex::new(earlier) })
+        Ok(Self { journal, earlier: Mutex::new(earlier) })
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
@@ -146,8 +145,8 @@ impl<E: Outcome> Executions<E> {
         let (mut started, mut unknown) = (Vec::new(), Vec::new());
         for (of, earlier) in self.lock().drain() {
             match earlier {
-                Earlier::Started(done) => started.push((of, *done)),
-                Earlier::Unknown => unknown.push(format!(
+                PriorAttempt::Started(done) => started.push((of, *done)),
+                PriorAttempt::Unknown => unknown.push(format!(
                     "{}: it was executed on {} by an earlier try that was ended before it had answered; whether it has \
                      started something is not known",
                     of.action,
@@ -162,7 +161,7 @@ impl<E: Outcome> Executions<E> {
         (started, unknown)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Execution, Earlier<E>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Execution, PriorAttempt<E>>> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,17 +169,19 @@ impl<E: Outcome> Executions<E> {
 /// What notes say was begun, and what has come of it.
 ///
 /// # Errors
-/// As of [`Executions::take_over`].
-pub fn read<E: Outcome>(notes: &[Value]) -> Result<HashMap<Execution, Earlier<E>>, serde_json::Error> {
+/// As of [`ActionJournal::take_over`].
+pub fn read<E: ActionOutcome>(
+    notes: &[Value],
+) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
     let mut all = HashMap::new();
     for note in notes {
         if let Some(begun) = note.get(BEGUN) {
-            all.insert(serde_json::from_value(begun.clone())?, Earlier::Unknown);
+            all.insert(serde_json::from_value(begun.clone())?, PriorAttempt::Unknown);
         }
         if let Some(ended) = note.get(ENDED) {
             let of: Execution = serde_json::from_value(ended.clone())?;
             match serde_json::from_value::<Option<Box<Done<E>>>>(note["started"].clone())? {
-                Some(done) => all.insert(of, Earlier::Started(done)),
+                Some(done) => all.insert(of, PriorAttempt::Started(done)),
                 None => all.remove(&of),
             };
         }
@@ -189,26 +190,22 @@ pub fn read<E: Outcome>(notes: &[Value]) -> Result<HashMap<Execution, Earlier<E>
 }
 
 /// Notes may be made for many items at a time.
-impl<E: Outcome> Operations<E> for &Executions<E> {
-    fn earlier(&mut self, action: &str, item: &ItemId) -> Option<Earlier<E>> {
+impl<E: ActionOutcome> ActionRecords<E> for &ActionJournal<E> {
+    fn prior_attempt(&mut self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
         self.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
     }
 
-    fn intended<'a>(
-        &'a mut self,
-        action: &'a str,
-        item: &'a ItemId,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.notes.note(json!({ BEGUN: { "action": action, "item": item } }))
+    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.journal.append(json!({ BEGUN: { "action": action, "item": item } }))
     }
 
-    fn ended<'a>(
+    fn end<'a>(
         &'a mut self,
         action: &'a str,
         item: &'a ItemId,
         started: Option<&'a Done<E>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.notes.note(json!({ ENDED: { "action": action, "item": item }, "started": started }))
+        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started }))
     }
 }
 
@@ -234,39 +231,42 @@ mod tests {
     #[tokio::test]
     async fn what_was_begun_and_what_was_started_is_found_by_whoever_comes_next() {
         let notes = Arc::new(Kept::default());
-        let first = Executions::take_over(notes.clone(), &[]).unwrap();
+        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
         let mut first = &first;
         for name in ["started", "nothing", "unknown"] {
-            first.intended("x/a", &item(name)).await.unwrap();
+            first.begin("x/a", &item(name)).await.unwrap();
         }
-        first.ended("x/a", &item("started"), Some(&done())).await.unwrap();
-        first.ended("x/a", &item("nothing"), None).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done())).await.unwrap();
+        first.end("x/a", &item("nothing"), None).await.unwrap();
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
-        let next = Executions::<BackupActionOutput>::take_over(notes, &found).unwrap();
+        let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
         let mut next = &next;
-        assert_eq!(next.earlier("x/a", &item("started")), Some(Earlier::Started(Box::new(done()))));
-        assert_eq!(next.earlier("x/a", &item("unknown")), Some(Earlier::Unknown));
-        assert_eq!(next.earlier("x/a", &item("nothing")), None);
-        assert_eq!(next.earlier("x/b", &item("unknown")), None);
+        assert_eq!(
+            next.prior_attempt("x/a", &item("started")),
+            Some(PriorAttempt::Started(Box::new(done())))
+        );
+        assert_eq!(next.prior_attempt("x/a", &item("unknown")), Some(PriorAttempt::Unknown));
+        assert_eq!(next.prior_attempt("x/a", &item("nothing")), None);
+        assert_eq!(next.prior_attempt("x/b", &item("unknown")), None);
         assert_eq!(next.left(), (vec![], vec![]), "all was asked for");
     }
 
     #[tokio::test]
     async fn what_is_not_come_past_again_is_not_forgotten() {
         let notes = Arc::new(Kept::default());
-        let first = Executions::take_over(notes.clone(), &[]).unwrap();
+        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
         let mut first = &first;
         for name in ["started", "unknown", "again"] {
-            first.intended("x/a", &item(name)).await.unwrap();
+            first.begin("x/a", &item(name)).await.unwrap();
         }
         for name in ["started", "again"] {
-            first.ended("x/a", &item(name), Some(&done())).await.unwrap();
+            first.end("x/a", &item(name), Some(&done())).await.unwrap();
         }
-        let next = Executions::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
+        let next = ActionJournal::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
         let mut next = &next;
-        next.earlier("x/a", &item("again")).unwrap();
+        next.prior_attempt("x/a", &item("again")).unwrap();
         let (started, unknown) = next.left();
         assert_eq!(started.iter().map(|(of, _)| of.item.name.as_str()).collect::<Vec<_>>(), ["started"]);
         assert!(unknown.len() == 1 && unknown[0].contains("n/unknown"), "{unknown:?}");
@@ -277,7 +277,9 @@ mod tests {
         for note in
             [json!({ BEGUN: 1 }), json!({ ENDED: { "action": "x/a", "item": item("i") }, "started": 1 })]
         {
-            assert!(Executions::<BackupActionOutput>::take_over(Arc::new(Kept::default()), &[note]).is_err());
+            assert!(
+                ActionJournal::<BackupActionOutput>::take_over(Arc::new(Kept::default()), &[note]).is_err()
+            );
         }
     }
 }

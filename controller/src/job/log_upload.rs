@@ -1,4 +1,4 @@
-//! The log of work that goes on, kept in the store for people who look at it, whichever replica gives it to them.
+//! The log of work that goes on, stored while people look at it, so that every replica can serve it.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -7,7 +7,7 @@ use backup_store::{FileOwner, Location, LogFile};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use crate::{context::Context, operations::looks::Seat};
+use crate::{context::Context, job::operations::flush_requests::FlushReceiver};
 
 /// What was kept within this time is good enough.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -27,10 +27,10 @@ pub struct Subject<'a> {
 
 /// Keeps a log in this location whenever somebody looks, at most once a second, for as long as it is polled. What can't be
 /// kept is told to whoever runs the controller only: the work does not depend on it.
-pub async fn keep_log(ctx: &Context, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
-    let seat = ctx.looks.seat(of.uid);
+pub async fn upload_log(ctx: &Context, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
+    let requests = ctx.flush_requests.receiver(of.uid);
     let log = &log;
-    when_somebody_looks(seat, &ctx.cluster.leadership, || async move {
+    on_request(requests, &ctx.cluster.leadership, || async move {
         let kept = location.keep_log_snapshot(of.owner, of.name, of.uid, log, Timestamp::now());
         match timeout(BUDGET, kept).await {
             Ok(Ok(())) => {}
@@ -41,15 +41,15 @@ pub async fn keep_log(ctx: &Context, of: Subject<'_>, location: &Location, log: 
     .await
 }
 
-async fn when_somebody_looks<F: Future<Output = ()>>(
-    mut seat: Seat,
+async fn on_request<F: Future<Output = ()>>(
+    mut requests: FlushReceiver,
     leadership: &Leadership,
     keep: impl Fn() -> F,
 ) -> Infallible {
     let mut kept_at: Option<Instant> = None;
     loop {
         // Let go at the end of this turn.
-        let _look = seat.next().await;
+        let _request = requests.next().await;
         // A private key is written.
         if leadership.check().is_err() || kept_at.is_some_and(|at| at.elapsed() < PAUSE) {
             continue;
@@ -64,21 +64,21 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::operations::looks::Looks;
+    use crate::job::operations::flush_requests::FlushRequests;
 
     /// How often something was kept for somebody who looks after each of these times (milliseconds).
     async fn kept(leadership: Leadership, after: &[u64]) -> u32 {
-        let (looks, kept) = (Looks::default(), AtomicU32::new(0));
+        let (flushes, kept) = (FlushRequests::default(), AtomicU32::new(0));
         let keep = || async {
             kept.fetch_add(1, Ordering::Relaxed);
         };
-        let seat = looks.seat("u");
+        let requests = flushes.receiver("u");
         tokio::select! {
-            never = when_somebody_looks(seat, &leadership, keep) => match never {},
+            never = on_request(requests, &leadership, keep) => match never {},
             () = async {
                 for after in after {
                     tokio::time::sleep(Duration::from_millis(*after)).await;
-                    looks.look("u").await;
+                    flushes.flush("u").await;
                 }
             } => {}
         }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backup_core::operation::{Counts, Operation as _, OperationStatus};
+use backup_core::operation::{Operation as _, OperationStatus};
 use backup_runtime::clock::Clock;
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::{
     call::{self, Registry, Subject},
     decide::{Answer, Call, Followed, Pace},
-    looks::{Looks, Seat},
+    flush_requests::{FlushReceiver, FlushRequests},
 };
 
 /// The longest sleep: what is due is looked at again then, should the clocks disagree.
@@ -22,13 +22,13 @@ const NAP: Duration = Duration::from_secs(30);
 
 /// What is the same for all that have operations.
 #[derive(Clone)]
-pub struct Means {
+pub struct PollConfig {
     /// Actions by name.
     pub registry: Arc<Registry>,
     /// One permit for each call under way.
     pub permits: Arc<Semaphore>,
-    /// Who looks at them.
-    pub looks: Looks,
+    /// Who wants to see them now.
+    pub flush_requests: FlushRequests,
     /// How fast to ask.
     pub pace: Pace,
     /// For deadlines.
@@ -48,8 +48,8 @@ pub enum Change {
 }
 
 /// Operations of one backup or restore.
-pub struct Following<S: Subject> {
-    means: Means,
+pub struct OperationPoller<S: Subject> {
+    config: PollConfig,
     subject: Arc<S>,
     all: Vec<One<S::Operation>>,
     calls: FuturesUnordered<BoxFuture<'static, Answered>>,
@@ -72,10 +72,10 @@ struct Answered {
     answer: Answer,
 }
 
-impl<S: Subject> Following<S> {
+impl<S: Subject> OperationPoller<S> {
     /// Operations as they were kept; `timeout` is what each may take from its creation.
-    pub fn new(means: Means, subject: &S, operations: Vec<S::Operation>, timeout: Duration) -> Self {
-        let (now, wall) = (means.clock.now(), Timestamp::now());
+    pub fn new(config: PollConfig, subject: &S, operations: Vec<S::Operation>, timeout: Duration) -> Self {
+        let (now, wall) = (config.clock.now(), Timestamp::now());
         let one = |operation: S::Operation| One {
             followed: Followed::new(operation.status().clone(), timeout, now, wall),
             operation,
@@ -88,7 +88,7 @@ impl<S: Subject> Following<S> {
             calls: FuturesUnordered::new(),
             stopped: false,
             rounds: 0,
-            means,
+            config,
         }
     }
 
@@ -102,14 +102,14 @@ impl<S: Subject> Following<S> {
         self.all.iter().map(now).collect()
     }
 
-    /// Where people arrive who want to see them as they are.
-    pub fn seat(&self) -> Seat {
-        self.means.looks.seat(self.subject.meta().uid.as_deref().unwrap_or_default())
+    /// Requests to store them as they are.
+    pub fn flush_receiver(&self) -> FlushReceiver {
+        self.config.flush_requests.receiver(self.subject.meta().uid.as_deref().unwrap_or_default())
     }
 
-    /// How many there are of which sort.
-    pub fn counts(&self) -> Counts {
-        Counts::of(self.all.iter().map(|one| &one.followed.status.phase))
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> backup_core::operation::Counts {
+        backup_core::operation::Counts::of(self.all.iter().map(|one| &one.followed.status.phase))
     }
 
     /// Whether none runs any more.
@@ -125,9 +125,9 @@ impl<S: Subject> Following<S> {
     /// A person wants all of them to stop.
     pub fn stop(&mut self) {
         self.stopped = true;
-        let now = self.means.clock.now();
+        let now = self.config.clock.now();
         for one in &mut self.all {
-            one.followed.stop(now, self.means.pace);
+            one.followed.stop(now, self.config.pace);
         }
     }
 
@@ -148,7 +148,7 @@ impl<S: Subject> Following<S> {
 
     /// Makes the calls that are due; how long until the next one is.
     fn call(&mut self) -> Duration {
-        let now = self.means.clock.now();
+        let now = self.config.clock.now();
         let mut next = NAP;
         for (index, one) in self.all.iter_mut().enumerate().filter(|(_, one)| !one.asked) {
             match one.followed.call(now) {
@@ -158,14 +158,14 @@ impl<S: Subject> Following<S> {
                     one.asked = true;
                     let (action, operation) =
                         (one.operation.action().to_owned(), one.operation.id().to_owned());
-                    let (means, subject) = (self.means.clone(), Arc::clone(&self.subject));
+                    let (config, subject) = (self.config.clone(), Arc::clone(&self.subject));
                     self.calls.push(Box::pin(async move {
-                        let _permit = means.permits.acquire().await;
+                        let _permit = config.permits.acquire().await;
                         // Waiting for a permit is not part of the call.
-                        let at = means.clock.now();
+                        let at = config.clock.now();
                         // Boxed when it is its turn: thousands may wait for a permit, and a call is large.
                         let made =
-                            Box::pin(call::make(&means.registry, &action, &operation, call, &*subject));
+                            Box::pin(call::make(&config.registry, &action, &operation, call, &*subject));
                         let answer = made.await;
                         Answered { index, at, answer }
                     }));
@@ -180,7 +180,7 @@ impl<S: Subject> Following<S> {
         let Some(one) = self.all.get_mut(index) else { return Change::None };
         one.asked = false;
         let before = one.followed.status.clone();
-        one.followed.answered(at, answer, self.means.clock.now(), self.means.pace, fastrand::f64());
+        one.followed.answered(at, answer, self.config.clock.now(), self.config.pace, fastrand::f64());
         one.answered = true;
         let change = change(&before, &one.followed.status);
         if self.all.iter().all(|one| one.answered || one.followed.has_ended()) {

@@ -1,0 +1,157 @@
+//! Whether work may go on: asked between pages, and before everything that is written.
+
+use std::time::Duration;
+
+use backup_runtime::leader::{Leadership, NotLeader};
+use tokio_util::sync::CancellationToken;
+
+/// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopReason {
+    /// Another replica continues.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// The process ends.
+    #[error("the controller is shutting down; the work is taken up again when it is back")]
+    ShuttingDown,
+    /// The object is gone, or its deletion was asked for.
+    #[error("the object was deleted while it was worked on")]
+    Deleted,
+    /// A person wants an early end: nothing new is begun, and what there is is brought to its end.
+    #[error("it was cancelled")]
+    Cancelled,
+}
+
+/// Tells work whether it may go on. Cheap to clone; all clones are of the same work.
+#[derive(Clone, Debug)]
+pub struct Cancellation {
+    leadership: Leadership,
+    shutdown: CancellationToken,
+    deleted: CancellationToken,
+    cancelled: CancellationToken,
+}
+
+impl Cancellation {
+    /// Of work that goes on until leadership is lost or `shutdown` is cancelled.
+    pub fn new(leadership: Leadership, shutdown: CancellationToken) -> Self {
+        Self { leadership, shutdown, deleted: CancellationToken::new(), cancelled: CancellationToken::new() }
+    }
+
+    /// The object is going or gone.
+    pub fn delete(&self) {
+        self.deleted.cancel();
+    }
+
+    /// A person wants an early end.
+    pub fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Whether a person wants an early end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
+
+    /// Resolves when a person wants an early end.
+    pub async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+
+    /// To be asked before each step, and before each write.
+    pub fn check(&self) -> Result<(), StopReason> {
+        if self.deleted.is_cancelled() {
+            return Err(StopReason::Deleted);
+        }
+        if self.shutdown.is_cancelled() {
+            return Err(StopReason::ShuttingDown);
+        }
+        Ok(self.leadership.check()?)
+    }
+
+    /// To be asked before each step that an early end leaves out.
+    pub fn check_new_work(&self) -> Result<(), StopReason> {
+        self.check()?;
+        if self.is_cancelled() { Err(StopReason::Cancelled) } else { Ok(()) }
+    }
+
+    /// How long a request that is sent now may take.
+    pub fn request_timeout(&self, wanted: Duration) -> Duration {
+        self.leadership.request_timeout(wanted)
+    }
+
+    /// Resolves when work must not go on. A loss of leadership is only found by [`Self::check`].
+    pub async fn stopped(&self) -> StopReason {
+        tokio::select! {
+            biased;
+            () = self.deleted.cancelled() => StopReason::Deleted,
+            () = self.shutdown.cancelled() => StopReason::ShuttingDown,
+        }
+    }
+
+    /// What `wait` brings, unless a person wants an early end before. Only for what may be dropped half way.
+    pub async fn unless_cancelled<T>(&self, wait: impl Future<Output = T>) -> Result<T, StopReason> {
+        tokio::select! {
+            // What is there is taken.
+            biased;
+            result = wait => Ok(result),
+            () = self.cancelled() => Err(StopReason::Cancelled),
+        }
+    }
+
+    /// Waits, but not longer than until work has to stop. For what is under way, and comes to its own end.
+    pub async fn sleep(&self, time: Duration) -> Result<(), StopReason> {
+        tokio::select! {
+            reason = self.stopped() => Err(reason),
+            () = tokio::time::sleep(time) => Ok(()),
+        }
+    }
+
+    /// As [`Self::sleep`], and not longer than until a person wants an early end.
+    pub async fn wait(&self, time: Duration) -> Result<(), StopReason> {
+        self.unless_cancelled(self.sleep(time)).await?
+    }
+}
+
+/// As [`Cancellation::unless_cancelled`], where there may be nothing that cancels.
+pub async fn unless_cancelled<T>(
+    cancellation: Option<&Cancellation>,
+    wait: impl Future<Output = T>,
+) -> Result<T, StopReason> {
+    match cancellation {
+        Some(cancellation) => cancellation.unless_cancelled(wait).await,
+        None => Ok(wait.await),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_goes_on_until_it_is_stopped_and_a_cancellation_lets_what_is_under_way_pass() {
+        let shutdown = CancellationToken::new();
+        let cancellation = Cancellation::new(Leadership::always(), shutdown.clone());
+        assert_eq!(cancellation.check_new_work(), Ok(()));
+        cancellation.cancel();
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            (cancellation.check(), cancellation.check_new_work()),
+            (Ok(()), Err(StopReason::Cancelled))
+        );
+        let waits = (cancellation.sleep(second).await, cancellation.wait(second).await);
+        assert_eq!(waits, (Ok(()), Err(StopReason::Cancelled)));
+        assert_eq!(
+            cancellation.unless_cancelled(std::future::ready(1)).await,
+            Ok(1),
+            "what is there is taken"
+        );
+        shutdown.cancel();
+        let stopped = Err(StopReason::ShuttingDown);
+        assert_eq!((cancellation.check_new_work(), cancellation.sleep(second).await), (stopped, stopped));
+        cancellation.clone().delete();
+        assert_eq!(
+            (cancellation.check(), cancellation.stopped().await),
+            (Err(StopReason::Deleted), StopReason::Deleted)
+        );
+    }
+}

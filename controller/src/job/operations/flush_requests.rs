@@ -1,0 +1,107 @@
+//! Requests to store what is known of operations at once, and not when it is due: somebody wants to see them.
+//!
+//! A DownloadRequest calls [`FlushRequests::flush`]; the worker that polls the operations has a [`FlushReceiver`], and drops
+//! each [`FlushRequest`] once what it knows is in the store. So any replica can serve the file, and nothing is written when
+//! nobody asks.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+/// How long a request waits. With a slower store, the reader gets what was stored before.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// Requests that wait for one backup or restore; more get what was stored before.
+const WAITING: usize = 64;
+
+/// Somebody who waits; released when it is dropped.
+pub type FlushRequest = oneshot::Sender<()>;
+
+/// The receivers of this process, by uid of the backup or restore. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct FlushRequests(Arc<Mutex<HashMap<String, mpsc::Sender<FlushRequest>>>>);
+
+impl FlushRequests {
+    /// Waits until what is known of the operations of this backup or restore is stored, for a moment at most. Returns at
+    /// once if this process polls none of them.
+    pub async fn flush(&self, uid: &str) {
+        let receiver = self.all().get(uid).cloned();
+        let (request, released) = oneshot::channel();
+        if receiver.is_some_and(|receiver| receiver.try_send(request).is_ok()) {
+            let _ = timeout(PATIENCE, released).await;
+        }
+    }
+
+    /// For the worker that polls the operations of this backup or restore.
+    pub fn receiver(&self, uid: &str) -> FlushReceiver {
+        let (sender, requests) = mpsc::channel(WAITING);
+        self.all().insert(uid.to_owned(), sender);
+        FlushReceiver { uid: uid.to_owned(), requests, of: self.clone() }
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<FlushRequest>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where requests arrive.
+#[derive(Debug)]
+pub struct FlushReceiver {
+    uid: String,
+    requests: mpsc::Receiver<FlushRequest>,
+    of: FlushRequests,
+}
+
+impl FlushReceiver {
+    /// The next one; never, once another receiver has taken the place of this one.
+    pub async fn next(&mut self) -> FlushRequest {
+        match self.requests.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for FlushReceiver {
+    fn drop(&mut self) {
+        self.requests.close();
+        let mut all = self.of.all();
+        // A later receiver stays.
+        if all.get(&self.uid).is_some_and(mpsc::Sender::is_closed) {
+            all.remove(&self.uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_waits_for_the_worker_that_polls() {
+        let requests = FlushRequests::default();
+        requests.flush("u").await;
+        let mut receiver = requests.receiver("u");
+        let started = tokio::time::Instant::now();
+        tokio::join!(requests.flush("u"), async {
+            let request = receiver.next().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            drop(request);
+        });
+        assert_eq!(started.elapsed().as_millis(), 200);
+        // Nobody releases it.
+        requests.flush("u").await;
+        assert_eq!(started.elapsed().as_millis(), 1700);
+        let other = requests.receiver("u");
+        drop(receiver);
+        assert_eq!(requests.all().len(), 1);
+        drop(other);
+        assert!(requests.all().is_empty());
+    }
+}
