@@ -129,24 +129,28 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result
     world.delete_unfinished().await
 }
 
-/// A review that the API server sends over a connection whose end it has not seen yet is lost with the replica: that creation
-/// fails closed. The next one reaches the other replica.
+/// The API server speaks HTTP/1.1 to webhooks and keeps idle connections. A review that it sends over one whose end it has
+/// not seen yet is lost with the replica: that creation fails closed at once, and that connection is not used again.
 async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow::Result<()> {
+    /// Idle connections that the API server keeps to one host at most.
+    const IDLE_CONNECTIONS: usize = 25;
     world.webhooks[0].kill().await?;
     let result = async {
+        let mut lost = 0;
         for number in 0..6 {
             let name = format!("one-replica-{number}");
-            let created = world.create_backup(&name, of_namespaces(&["nothing-here"])).await;
-            if let Err(error) = created {
-                ensure!(format!("{error:#}").contains("failed calling webhook"), "{name}: {error:#}");
+            while let Err(error) = world.create_backup(&name, of_namespaces(&["nothing-here"])).await {
+                let error = format!("{error:#}");
+                ensure!(
+                    error.contains("failed calling webhook") && !error.contains("deadline exceeded"),
+                    "{name}: {error}"
+                );
                 ensure!(
                     world.backups().get_opt(&name).await?.is_none(),
                     "{name} was stored without a review"
                 );
-                world
-                    .create_backup(&name, of_namespaces(&["nothing-here"]))
-                    .await
-                    .context("the second time")?;
+                lost += 1;
+                ensure!(lost <= IDLE_CONNECTIONS, "{lost} reviews were lost, the last for {name}: {error}");
             }
         }
         anyhow::Ok(())
