@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::Args, deletion, job::operations::flush_requests::FlushRequests, location::Locations,
-    metrics::Metrics, plugins::Host,
+    metrics::Metrics,
 };
+use backup_plugins::Host;
 
 /// Shared by all controllers; cheap to clone.
 #[derive(Clone)]

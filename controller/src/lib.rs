@@ -12,7 +12,6 @@ pub mod download;
 mod job;
 pub mod location;
 pub mod metrics;
-pub mod plugins;
 pub mod restore;
 pub mod retention;
 pub mod schedule;
@@ -26,6 +25,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backup_core::profile::Profile;
 use backup_lock::Guard;
+use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
     events::Events,
@@ -42,7 +42,6 @@ use context::Context;
 use job::operations::flush_requests::FlushRequests;
 use location::Locations;
 use metrics::Metrics;
-use plugins::Host;
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
 const SHUTDOWN: Duration = Duration::from_secs(25);
@@ -75,7 +74,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let host = host();
     let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
-    let plugins = Host::new(&args);
+    let plugins = Host::new(Options {
+        folder: args.plugin_dir.clone(),
+        features: args.features.clone(),
+        namespace: args.namespace.clone(),
+        kubeconfig: args.kubeconfig.clone(),
+        limit: args.plugin_timeout.as_std(),
+    });
     let ctx = Context {
         cluster: Cluster {
             client: client.clone(),
@@ -177,7 +182,7 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         all.push(("schedule", Box::pin(schedule::run(ctx.clone()))));
         all.push(("download", Box::pin(download::run(ctx.clone()))));
         all.push(("server status", Box::pin(server_status::run(ctx.clone()))));
-        all.push(("plugins", Box::pin(plugins::run(ctx))));
+        all.push(("plugins", Box::pin(run_plugins(ctx))));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }
@@ -187,6 +192,12 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
     });
     try_join_all(tasks).await.map(|_| ())
+}
+
+/// Runs all plugin binaries until the process is asked to end. One that cannot be run is a problem of the backups that need it.
+async fn run_plugins(ctx: Context) -> anyhow::Result<()> {
+    ctx.plugins.run(ctx.stop).await;
+    Ok(())
 }
 
 /// A task that does not outlive its handle.

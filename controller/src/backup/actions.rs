@@ -5,7 +5,7 @@ use backup_actions::{
     backup::{BackupItemAction, ItemBlockAction},
 };
 
-use crate::plugins::PluginLog;
+use backup_plugins::PluginLog;
 
 /// The actions of one backup, in the order in which an item passes them.
 #[derive(Default)]

@@ -30,8 +30,8 @@ use crate::{
         action_journal::ActionRecords,
         journal::{JobJournal, JournalWriter},
     },
-    plugins::PluginLog,
 };
+use backup_plugins::PluginLog;
 
 /// Member of a note: uid of the Backup that it is about.
 const BACKUP: &str = "backup";

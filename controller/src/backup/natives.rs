@@ -18,9 +18,9 @@ use serde_json::Value;
 use super::report::Report;
 use crate::{
     context::Context,
-    plugins::{PluginLog, error::PluginError, snapshotter::VolumeSnapshotter},
     snapshots::{self, zone},
 };
+use backup_plugins::{PluginLog, error::PluginError, snapshotter::VolumeSnapshotter};
 
 #[cfg(test)]
 pub mod fake;

@@ -5,7 +5,7 @@ use std::io;
 use backup_store::{LogFile, Results, Scope};
 use jiff::Timestamp;
 
-use crate::plugins::said::{Level, Said};
+use backup_plugins::log_line::{Level, LogLine};
 
 /// Results and log of one backup.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Report {
 
     /// What plugins have said, at their level: what is an error for them is one of the backup (as with Velero, which counts
     /// the lines of its log).
-    pub fn said(&mut self, lines: Vec<Said>) {
+    pub fn said(&mut self, lines: Vec<LogLine>) {
         for said in lines {
             match said.level {
                 Level::Debug => {}

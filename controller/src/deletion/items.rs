@@ -9,7 +9,8 @@ use backup_store::Contents;
 use serde_json::Value;
 
 use super::act::Error;
-use crate::{context::Context, discovery::ServedTypes, plugins::delete_item::DeleteAction};
+use crate::{context::Context, discovery::ServedTypes};
+use backup_plugins::delete_item::DeleteAction;
 
 /// The plugins. What cannot be run goes to `errors`: nothing is deleted then, as what such a plugin has made would stay.
 pub(super) async fn actions(

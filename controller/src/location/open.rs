@@ -12,10 +12,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 
 use super::secrets::Used;
-use crate::plugins::{
-    Host,
+use backup_plugins::{
+    Host, Missing,
     configured::{Credentials, Settings},
-    host::Missing,
 };
 
 /// The Secret that locations without a credential of their own use, if it exists (Velero `velero install`).

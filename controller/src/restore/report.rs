@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
-use crate::plugins::said::{Level, Said};
+use backup_plugins::log_line::{Level, LogLine};
 
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Report {
     }
 
     /// What plugins have said, at their level: what is an error for them is one of the restore.
-    pub fn said(&self, lines: Vec<Said>) {
+    pub fn said(&self, lines: Vec<LogLine>) {
         for said in lines {
             match said.level {
                 Level::Debug => {}

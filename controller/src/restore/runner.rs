@@ -38,8 +38,8 @@ use crate::{
     discovery::ServedTypes,
     job::log_upload::{Subject, upload_log},
     job::{action_journal::ActionJournal, journal::JobJournal, operations::records},
-    plugins::PluginLog,
 };
+use backup_plugins::PluginLog;
 
 /// How often progress is shown at most.
 const PROGRESS: Duration = Duration::from_secs(1);

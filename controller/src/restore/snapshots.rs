@@ -22,7 +22,7 @@ use super::{
     work::WorkError,
 };
 use crate::job::cancellation::StopReason;
-use crate::plugins::{
+use backup_plugins::{
     error::PluginError,
     snapshotter::{From, VolumeSnapshotter},
 };

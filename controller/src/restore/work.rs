@@ -20,8 +20,9 @@ use super::{
     select::{self, Batch, Selection, Served},
     snapshots::Snapshots,
 };
+use crate::job::action_journal::ActionJournal;
 use crate::job::cancellation::StopReason;
-use crate::{job::action_journal::ActionJournal, plugins::PluginLog};
+use backup_plugins::PluginLog;
 pub use pass::Started;
 use pass::{Kind, Pass};
 use turns::Turns;

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use backup_actions::{backup, restore};
 use backup_core::api::server_status_request::PluginInfo;
 
-use crate::{context::Context, plugins::offers::Kind};
+use crate::context::Context;
+use backup_plugins::catalog::Kind;
 
 /// How long binaries may take to say what they offer. Velero's command line waits five seconds for the whole answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -11,13 +11,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 
 use super::choose::{self, Facts, plugin_of};
-use crate::{
-    context::Context,
-    plugins::{
-        PluginLog,
-        configured::{Credentials, Settings},
-        snapshotter::VolumeSnapshotter,
-    },
+use crate::context::Context;
+use backup_plugins::{
+    PluginLog,
+    configured::{Credentials, Settings},
+    snapshotter::VolumeSnapshotter,
 };
 
 /// How long one read is tried.

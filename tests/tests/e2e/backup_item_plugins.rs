@@ -5,13 +5,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use backup_actions::backup::built_in;
-use backup_controller::{
-    Args,
-    plugins::{Host, PluginLog},
-};
 use backup_core::api::{
     Backup, BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration,
 };
+use backup_plugins::{Host, Options, PluginLog};
 use backup_runtime::{Cluster, events::Events, leader::Leadership};
 use backup_store::crash;
 use backup_tests::{
@@ -21,7 +18,6 @@ use backup_tests::{
     wait::{Probe, eventually, when},
     world::{BUCKET, controllers::REACHED, scripted::of_scripted},
 };
-use clap::Parser as _;
 use futures::future::join_all;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, ServiceAccount},
@@ -292,8 +288,13 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
     }
 
-    let folder = format!("--plugin-dir={}", plugins.folder().display());
-    let host = Host::new(&Args::try_parse_from(["backup-controller", &folder])?);
+    let host = Host::new(Options {
+        folder: plugins.folder().to_owned(),
+        features: vec![],
+        namespace: NAMESPACE.to_owned(),
+        kubeconfig: None,
+        limit: Duration::from_mins(10),
+    });
     let stop = tokio_util::sync::CancellationToken::new();
     let running = tokio::spawn({
         let (host, stop) = (host.clone(), stop.clone());

@@ -9,7 +9,7 @@ use std::{
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
 
-use crate::plugins::{
+use backup_plugins::{
     error::PluginError,
     snapshotter::{From, VolumeSnapshotter},
 };

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 
 use super::decide::{Answer, Call};
-use crate::plugins::{Host, host::Missing};
+use backup_plugins::{Host, Missing};
 
 /// How long an action may take to answer. One that hangs is asked again later.
 const LIMIT: Duration = Duration::from_secs(30);

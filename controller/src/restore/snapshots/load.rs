@@ -9,9 +9,9 @@ use kube::ResourceExt as _;
 use super::{Noted, Places, Snapshots};
 use crate::{
     context::Context,
-    plugins::PluginLog,
     snapshots::{self, LocationError},
 };
+use backup_plugins::PluginLog;
 
 /// Why it is not known what volumes come back from.
 #[derive(Debug, thiserror::Error)]

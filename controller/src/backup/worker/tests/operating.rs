@@ -12,10 +12,8 @@ use flate2::read::MultiGzDecoder;
 use futures::future::BoxFuture;
 
 use super::*;
-use crate::{
-    job::operations::{call::Registry, records},
-    plugins::Host,
-};
+use crate::job::operations::{call::Registry, records};
+use backup_plugins::Host;
 
 /// An action whose operations answer as a test says.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use backup_core::{
 use tokio::time::Instant;
 
 use super::*;
-use crate::plugins::Host;
+use backup_plugins::Host;
 
 const HOUR: Duration = Duration::from_hours(1);
 

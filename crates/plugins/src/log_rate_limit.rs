@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::said::{Level, Said};
+use crate::log_line::{Level, LogLine};
 
 /// Lines that go into our own log, in [`LINES_EVERY`].
 const LINES: u64 = 100;
@@ -13,11 +13,11 @@ const LINES_EVERY: Duration = Duration::from_secs(10);
 
 /// So many lines go into our own log in a while; the rest is dropped.
 #[derive(Debug, Default)]
-pub struct Allowance(Mutex<Option<(Instant, u64)>>);
+pub(crate) struct LogRateLimit(Mutex<Option<(Instant, u64)>>);
 
-impl Allowance {
+impl LogRateLimit {
     /// Writes a line into our own log, if it matters and there is room.
-    pub fn log(&self, said: &Said) {
+    pub(crate) fn log(&self, said: &LogLine) {
         if said.level == Level::Debug || !self.take() {
             return;
         }

@@ -1,34 +1,34 @@
 //! The messages that plugins understand, by their numbers in Velero's `pkg/plugin/proto` (v1.18), go-plugin's
 //! `internal/plugin` and gRPC's health service. Only what is used here.
 
-pub mod restore;
+pub(crate) mod restore;
 
 use prost::Message;
 
 /// Methods.
-pub mod method {
+pub(crate) mod method {
     /// gRPC's health service.
-    pub const HEALTH: &str = "/grpc.health.v1.Health/Check";
+    pub(crate) const HEALTH: &str = "/grpc.health.v1.Health/Check";
     /// Standard output and error of the process, as a stream.
-    pub const STDIO: &str = "/plugin.GRPCStdio/StreamStdio";
+    pub(crate) const STDIO: &str = "/plugin.GRPCStdio/StreamStdio";
     /// Asks the process to end.
-    pub const SHUTDOWN: &str = "/plugin.GRPCController/Shutdown";
+    pub(crate) const SHUTDOWN: &str = "/plugin.GRPCController/Shutdown";
     /// What a binary offers.
-    pub const LIST: &str = "/generated.PluginLister/ListPlugins";
+    pub(crate) const LIST: &str = "/generated.PluginLister/ListPlugins";
     /// How far an operation has come.
-    pub const PROGRESS: &str = "/v2.BackupItemAction/Progress";
+    pub(crate) const PROGRESS: &str = "/v2.BackupItemAction/Progress";
     /// Tells an operation to stop.
-    pub const CANCEL: &str = "/v2.BackupItemAction/Cancel";
+    pub(crate) const CANCEL: &str = "/v2.BackupItemAction/Cancel";
 }
 
 /// The service that go-plugin reports the health of.
-pub const HEALTH_SERVICE: &str = "plugin";
+pub(crate) const HEALTH_SERVICE: &str = "plugin";
 /// It serves.
-pub const SERVING: i32 = 1;
+pub(crate) const SERVING: i32 = 1;
 
 /// Asks for the health of a service.
 #[derive(Clone, PartialEq, Message)]
-pub struct HealthCheckRequest {
+pub(crate) struct HealthCheckRequest {
     /// Name of the service.
     #[prost(string, tag = "1")]
     pub service: String,
@@ -36,7 +36,7 @@ pub struct HealthCheckRequest {
 
 /// The health of a service.
 #[derive(Clone, PartialEq, Message)]
-pub struct HealthCheckResponse {
+pub(crate) struct HealthCheckResponse {
     /// [`SERVING`], or something else.
     #[prost(int32, tag = "1")]
     pub status: i32,
@@ -44,7 +44,7 @@ pub struct HealthCheckResponse {
 
 /// A piece of standard output or error.
 #[derive(Clone, PartialEq, Message)]
-pub struct StdioData {
+pub(crate) struct StdioData {
     /// 1 is standard output, 2 is standard error.
     #[prost(int32, tag = "1")]
     pub channel: i32,
@@ -55,7 +55,7 @@ pub struct StdioData {
 
 /// What a binary offers.
 #[derive(Clone, PartialEq, Message)]
-pub struct ListPluginsResponse {
+pub(crate) struct ListPluginsResponse {
     /// All of it.
     #[prost(message, repeated, tag = "1")]
     pub plugins: Vec<PluginIdentifier>,
@@ -63,7 +63,7 @@ pub struct ListPluginsResponse {
 
 /// One plugin of a binary.
 #[derive(Clone, PartialEq, Message)]
-pub struct PluginIdentifier {
+pub(crate) struct PluginIdentifier {
     /// How the binary was called.
     #[prost(string, tag = "1")]
     pub command: String,
@@ -77,7 +77,7 @@ pub struct PluginIdentifier {
 
 /// Asks what an action wants to see. The same for all kinds.
 #[derive(Clone, PartialEq, Message)]
-pub struct AppliesToRequest {
+pub(crate) struct AppliesToRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -85,7 +85,7 @@ pub struct AppliesToRequest {
 
 /// What an action wants to see. The same for all kinds.
 #[derive(Clone, PartialEq, Message)]
-pub struct AppliesToResponse {
+pub(crate) struct AppliesToResponse {
     /// Absent: everything.
     #[prost(message, optional, tag = "1")]
     pub selector: Option<ResourceSelector>,
@@ -93,7 +93,7 @@ pub struct AppliesToResponse {
 
 /// Which items an action wants to see.
 #[derive(Clone, PartialEq, Message)]
-pub struct ResourceSelector {
+pub(crate) struct ResourceSelector {
     /// Namespaces; none: all.
     #[prost(string, repeated, tag = "1")]
     pub included_namespaces: Vec<String>,
@@ -113,7 +113,7 @@ pub struct ResourceSelector {
 
 /// An object.
 #[derive(Clone, PartialEq, Message)]
-pub struct ResourceIdentifier {
+pub(crate) struct ResourceIdentifier {
     /// API group.
     #[prost(string, tag = "1")]
     pub group: String,
@@ -130,7 +130,7 @@ pub struct ResourceIdentifier {
 
 /// Has an action look at an item of a backup. The same for all kinds of actions on backups.
 #[derive(Clone, PartialEq, Message)]
-pub struct ExecuteRequest {
+pub(crate) struct ExecuteRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -144,7 +144,7 @@ pub struct ExecuteRequest {
 
 /// What an action has done. v1 has only the first two.
 #[derive(Clone, PartialEq, Message)]
-pub struct ExecuteResponse {
+pub(crate) struct ExecuteResponse {
     /// JSON.
     #[prost(bytes = "vec", tag = "1")]
     pub item: Vec<u8>,
@@ -161,7 +161,7 @@ pub struct ExecuteResponse {
 
 /// Asks about an operation, or tells it to stop. The same for backups and restores.
 #[derive(Clone, PartialEq, Message)]
-pub struct OperationRequest {
+pub(crate) struct OperationRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -175,7 +175,7 @@ pub struct OperationRequest {
 
 /// How far an operation is.
 #[derive(Clone, PartialEq, Message)]
-pub struct ProgressResponse {
+pub(crate) struct ProgressResponse {
     /// Never absent in an answer that makes sense.
     #[prost(message, optional, tag = "1")]
     pub progress: Option<OperationProgress>,
@@ -183,7 +183,7 @@ pub struct ProgressResponse {
 
 /// How far an operation is.
 #[derive(Clone, PartialEq, Message)]
-pub struct OperationProgress {
+pub(crate) struct OperationProgress {
     /// Whether it has ended.
     #[prost(bool, tag = "1")]
     pub completed: bool,
@@ -212,7 +212,7 @@ pub struct OperationProgress {
 
 /// A point in time (google.protobuf.Timestamp).
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Timestamp {
+pub(crate) struct Timestamp {
     /// Since 1970.
     #[prost(int64, tag = "1")]
     pub seconds: i64,

@@ -7,18 +7,18 @@ use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{
-    asking::{Plugin, ids},
+use crate::{
     binary::Binary,
+    catalog::{Kind, Offer},
     error::PluginError,
     log::PluginLog,
-    offers::{Kind, Offer},
+    plugin_client::{Plugin, ids},
     wire,
 };
 
 /// What belongs to an item. (The question is that of all kinds of actions on backups.)
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RelatedItems {
+pub(crate) struct RelatedItems {
     /// All of it.
     #[prost(message, repeated, tag = "1")]
     pub related_items: Vec<wire::ResourceIdentifier>,
@@ -26,7 +26,7 @@ pub struct RelatedItems {
 
 /// An action on blocks that a plugin binary offers.
 #[derive(Debug)]
-pub struct BlockAction {
+pub(crate) struct BlockAction {
     plugin: Plugin,
     applies_to: AppliesTo,
     limit: Duration,
@@ -35,7 +35,7 @@ pub struct BlockAction {
 
 impl BlockAction {
     /// What a binary offers; none if nobody knows which items it wants to see.
-    pub fn new(binary: Arc<Binary>, offer: Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
+    pub(crate) fn new(binary: Arc<Binary>, offer: Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
         let plugin = Plugin::new(binary, offer.name);
         Some(Self { plugin, applies_to: offer.applies_to.ok()?, limit, log: log.clone() })
     }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tonic_prost::ProstCodec;
 
-use super::connection::{Connection, Failure, failure};
+use crate::connection::{Connection, Failure, failure};
 
 /// How long the other side may take.
 #[derive(Clone, Copy, Debug)]

@@ -10,18 +10,18 @@ use backup_core::api::Backup;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{
-    asking::{Plugin, ids, made},
+use crate::{
     binary::Binary,
+    catalog::{Kind, Offer},
     error::PluginError,
     log::PluginLog,
-    offers::{Kind, Offer},
+    plugin_client::{Plugin, ids, made},
     wire::{self, method},
 };
 
 /// An action that a plugin binary offers.
 #[derive(Debug)]
-pub struct PluginAction {
+pub(crate) struct PluginAction {
     plugin: Plugin,
     kind: Kind,
     applies_to: AppliesTo,
@@ -32,7 +32,7 @@ pub struct PluginAction {
 
 impl PluginAction {
     /// What a binary offers; none if nobody knows which items it wants to see.
-    pub fn new(binary: Arc<Binary>, offer: &Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
+    pub(crate) fn new(binary: Arc<Binary>, offer: &Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
         Some(Self {
             plugin: Plugin::new(binary, offer.name.clone()),
             kind: offer.kind,

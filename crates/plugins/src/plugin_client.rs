@@ -7,7 +7,7 @@ use backup_core::operation::ResourceIdentifier;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{
+use crate::{
     binary::{Binary, Call},
     error::PluginError,
     log::PluginLog,
@@ -20,7 +20,7 @@ const ASKED: Duration = Duration::from_secs(15);
 
 /// A plugin.
 #[derive(Debug)]
-pub struct Plugin {
+pub(crate) struct Plugin {
     binary: Arc<Binary>,
     /// Name, as `domain/name`.
     pub name: String,
@@ -28,12 +28,12 @@ pub struct Plugin {
 
 impl Plugin {
     /// One that this binary offers.
-    pub fn new(binary: Arc<Binary>, name: String) -> Self {
+    pub(crate) fn new(binary: Arc<Binary>, name: String) -> Self {
         Self { binary, name }
     }
 
     /// Has it work on an item, by a method that people know under this name.
-    pub async fn execute<Q, A>(
+    pub(crate) async fn execute<Q, A>(
         &self,
         (method, name): (&'static str, &'static str),
         limit: Duration,
@@ -49,7 +49,7 @@ impl Plugin {
     }
 
     /// Asks it something that it should know at once.
-    pub async fn ask<Q, A>(
+    pub(crate) async fn ask<Q, A>(
         &self,
         method: &'static str,
         name: &'static str,
@@ -64,7 +64,7 @@ impl Plugin {
     }
 
     /// Asks it about an operation of a backup or restore, or tells it to stop that.
-    pub async fn about<A: prost::Message + Default + 'static>(
+    pub(crate) async fn about<A: prost::Message + Default + 'static>(
         &self,
         method: &'static str,
         name: &'static str,
@@ -80,7 +80,7 @@ impl Plugin {
     }
 
     /// How far an operation of a backup or restore is.
-    pub async fn progress(
+    pub(crate) async fn progress(
         &self,
         method: &'static str,
         operation: &str,
@@ -94,14 +94,18 @@ impl Plugin {
     }
 
     /// What it is sent.
-    pub fn json(&self, value: &impl serde::Serialize, call: &'static str) -> Result<Vec<u8>, PluginError> {
+    pub(crate) fn json(
+        &self,
+        value: &impl serde::Serialize,
+        call: &'static str,
+    ) -> Result<Vec<u8>, PluginError> {
         serde_json::to_vec(value).map_err(|error| {
             self.refused(call, format!("what it is asked can not be written as JSON: {error}"))
         })
     }
 
     /// Nobody needs to ask it: it starts no operations.
-    pub fn starts_none(&self, call: &'static str, operation: &str) -> PluginError {
+    pub(crate) fn starts_none(&self, call: &'static str, operation: &str) -> PluginError {
         self.refused(call, format!("it starts no operations, so it does not know {operation:?}"))
     }
 
@@ -111,12 +115,12 @@ impl Plugin {
     }
 
     /// Its answer makes no sense.
-    pub fn nonsense(&self, call: &'static str, reason: String) -> PluginError {
+    pub(crate) fn nonsense(&self, call: &'static str, reason: String) -> PluginError {
         PluginError::Nonsense { binary: self.binary.path(), plugin: self.name.clone(), call, reason }
     }
 
     /// `executing`: what was asked for may have happened all the same.
-    pub fn told(&self, error: &PluginError, executing: bool) -> ActionError {
+    pub(crate) fn told(&self, error: &PluginError, executing: bool) -> ActionError {
         tracing::warn!(category = error.category(), %error, "a plugin failed");
         let (action, reason) = (self.name.clone(), error.to_string());
         if executing && error.leaves_outcome_unknown() {
@@ -131,7 +135,7 @@ impl Plugin {
 
 /// The object that a plugin has made; none if it is what was sent as these bytes. Who changes nothing sends back what it
 /// was given. The error says what is wrong with it.
-pub fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
+pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
     if answered.is_empty() || answered == sent {
         return Ok(None);
     }
@@ -146,7 +150,7 @@ pub fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, 
 }
 
 /// Objects that a plugin asks for.
-pub fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
+pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
     let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
         if resource.is_empty() || name.is_empty() {
             return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::said::{Level, Said};
+use crate::log_line::{Level, LogLine};
 
 /// Lines that wait to be taken.
 const WAITING: usize = 1_000;
@@ -32,7 +32,7 @@ struct Heard {
 
 #[derive(Debug, Default)]
 struct Kept {
-    lines: VecDeque<Said>,
+    lines: VecDeque<LogLine>,
     /// So many were kept in all.
     all: usize,
     /// So many were dropped since lines were taken last.
@@ -40,7 +40,7 @@ struct Kept {
 }
 
 impl PluginLog {
-    fn add(&self, said: Said) {
+    fn add(&self, said: LogLine) {
         let mut kept = lock(&self.0.kept);
         if kept.lines.len() >= WAITING || kept.all >= ALL {
             kept.dropped += 1;
@@ -53,7 +53,11 @@ impl PluginLog {
 
     /// Waits for the end of some work, and tells what plugins say in the meantime: whoever looks at the log of an item that
     /// takes long sees it, at its time.
-    pub async fn told_during<T>(&self, work: impl Future<Output = T>, mut tell: impl FnMut(Vec<Said>)) -> T {
+    pub async fn told_during<T>(
+        &self,
+        work: impl Future<Output = T>,
+        mut tell: impl FnMut(Vec<LogLine>),
+    ) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
@@ -67,20 +71,20 @@ impl PluginLog {
     }
 
     /// Waits a moment for the last lines, if a plugin was executed: they come by another way than its answers.
-    pub async fn settle(&self, tell: impl FnMut(Vec<Said>)) {
+    pub async fn settle(&self, tell: impl FnMut(Vec<LogLine>)) {
         let was_executed = Arc::weak_count(&self.0) > 0;
         let patience = if was_executed { LAST_LINES } else { Duration::ZERO };
         self.told_during(tokio::time::sleep(patience), tell).await;
     }
 
     /// Takes what has come since the last time.
-    fn take(&self) -> Vec<Said> {
+    fn take(&self) -> Vec<LogLine> {
         let mut kept = lock(&self.0.kept);
         let mut lines: Vec<_> = kept.lines.drain(..).collect();
         let dropped = std::mem::take(&mut kept.dropped);
         if dropped > 0 {
             let text = format!("plugins have written {dropped} lines more than are kept; they are left out");
-            lines.push(Said { level: Level::Warning, text });
+            lines.push(LogLine { level: Level::Warning, text });
         }
         lines
     }
@@ -110,7 +114,7 @@ impl Listeners {
     }
 
     /// A line was written. Whether anybody listens.
-    pub fn tell(&self, said: &Said) -> bool {
+    pub fn tell(&self, said: &LogLine) -> bool {
         let logs: Vec<_> = lock(&self.0).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
         for log in &logs {
             log.add(said.clone());
@@ -146,8 +150,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Said {
-        Said { level: Level::Info, text: text.to_owned() }
+    fn said(text: &str) -> LogLine {
+        LogLine { level: Level::Info, text: text.to_owned() }
     }
 
     fn texts(log: &PluginLog) -> Vec<String> {
@@ -184,7 +188,7 @@ mod tests {
                 log.add(said(text));
             }
         };
-        let tell = |lines: Vec<Said>| {
+        let tell = |lines: Vec<LogLine>| {
             told.extend(lines.into_iter().map(|said| (begun.elapsed().as_secs(), said.text)));
         };
         log.told_during(work, tell).await;

@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 
 /// The variable that tells a binary that Velero starts it, and its value (Velero `pkg/plugin/framework/handshake.go`, v1.18).
-pub const COOKIE: (&str, &str) = ("VELERO_PLUGIN", "hello");
+pub(crate) const COOKIE: (&str, &str) = ("VELERO_PLUGIN", "hello");
 /// The version of what is spoken with it.
-pub const PROTOCOL: &str = "2";
+pub(crate) const PROTOCOL: &str = "2";
 /// A certificate is longer than this; some older versions of go-plugin say something shorter in its place.
 const NO_CERTIFICATE: usize = 50;
 
 /// Where a plugin listens, from its line `1|2|unix|<path>|grpc|…`; the error says what is wrong with it.
-pub fn address(line: &str) -> Result<PathBuf, String> {
+pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
     let parts: Vec<&str> = line.trim().split('|').collect();
     let [core, protocol, network, address, rest @ ..] = parts.as_slice() else {
         return Err(format!("it says {line:?}, which is not how a plugin begins"));

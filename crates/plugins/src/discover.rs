@@ -14,7 +14,7 @@ const DEPTH: usize = 16;
 ///
 /// # Errors
 /// A folder that can't be read.
-pub fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     match look(folder, DEPTH, &mut found) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => return Ok(Vec::new()),

@@ -9,12 +9,12 @@ use backup_actions::{
 use backup_core::{api::Restore, operation::ResourceIdentifier};
 use futures::future::BoxFuture;
 
-use super::{
-    asking::{Plugin, ids, made},
+use crate::{
     binary::Binary,
+    catalog::{Kind, Offer},
     error::PluginError,
     log::PluginLog,
-    offers::{Kind, Offer},
+    plugin_client::{Plugin, ids, made},
     wire::{self, restore as messages},
 };
 

@@ -21,15 +21,15 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
+use crate::{
     connection::{Connection, Failure},
     handshake, lines,
-    said::{Reader, Said},
+    log_line::{LogLine, Reader},
     wire::{self, method},
 };
 
 /// How long a binary may take until it says where it listens (go-plugin's `StartTimeout`).
-pub const START: Duration = Duration::from_mins(1);
+pub(crate) const START: Duration = Duration::from_mins(1);
 /// How long it may take to say how it is.
 const HEALTH: Duration = Duration::from_secs(10);
 /// How long it gets to end by itself (go-plugin: 2 s).
@@ -68,7 +68,7 @@ impl Process {
     pub async fn start(
         program: &Path,
         setup: &Setup,
-        heard: impl Fn(Said) + Send + 'static,
+        heard: impl Fn(LogLine) + Send + 'static,
     ) -> Result<Self, String> {
         let folder = tempfile::Builder::new()
             .prefix("plugin-")
@@ -252,7 +252,7 @@ async fn end(ended: &mut watch::Receiver<Option<String>>) -> String {
     }
 }
 
-async fn hear<R: AsyncBufRead + Unpin>(mut stderr: R, words: Words, heard: impl Fn(Said)) {
+async fn hear<R: AsyncBufRead + Unpin>(mut stderr: R, words: Words, heard: impl Fn(LogLine)) {
     let mut reader = Reader::default();
     while let Ok(Some(line)) = lines::next(&mut stderr).await {
         let said = reader.read(&line);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use prost::Message;
 use serde_json::Value;
 
-use super::{configured::Configured, error::PluginError, log::PluginLog};
+use crate::{configured::Configured, error::PluginError, log::PluginLog};
 
 /// Takes snapshots of volumes. What may be done twice without harm is said of each.
 pub trait VolumeSnapshotter: Send + Sync {

@@ -15,13 +15,13 @@ use backup_runtime::backoff::Backoff;
 use tempfile::NamedTempFile;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{
-    allowance::Allowance,
+use crate::{
     connection::Failure,
     error::{PluginError, is_lasting},
     log::Listeners,
+    log_line::LogLine,
+    log_rate_limit::LogRateLimit,
     process::{Process, Setup},
-    said::Said,
     store_wire::InitRequest,
 };
 
@@ -75,7 +75,7 @@ pub struct Configured {
     init: &'static str,
     settings: Settings,
     state: Mutex<State>,
-    lines: Arc<Allowance>,
+    lines: Arc<LogRateLimit>,
     listeners: Arc<Listeners>,
 }
 
@@ -181,8 +181,8 @@ impl Configured {
         }
         let (lines, listeners) = (Arc::clone(&self.lines), Arc::clone(&self.listeners));
         let of = self.plugin.clone();
-        let heard = move |said: Said| {
-            let said = Said { text: format!("plugin {of}: {}", said.text), ..said };
+        let heard = move |said: LogLine| {
+            let said = LogLine { text: format!("plugin {of}: {}", said.text), ..said };
             if !listeners.tell(&said) {
                 lines.log(&said);
             }

@@ -6,18 +6,18 @@ use prost::Message;
 use super::ResourceIdentifier;
 
 /// Methods.
-pub mod method {
+pub(crate) mod method {
     /// How far an operation has come.
-    pub const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
+    pub(crate) const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
     /// Tells an operation to stop.
-    pub const CANCEL: &str = "/v2.RestoreItemAction/Cancel";
+    pub(crate) const CANCEL: &str = "/v2.RestoreItemAction/Cancel";
     /// Whether objects that came along can be used.
-    pub const READY: &str = "/v2.RestoreItemAction/AreAdditionalItemsReady";
+    pub(crate) const READY: &str = "/v2.RestoreItemAction/AreAdditionalItemsReady";
 }
 
 /// Has an action look at an item of a restore.
 #[derive(Clone, PartialEq, Message)]
-pub struct ExecuteRequest {
+pub(crate) struct ExecuteRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -34,7 +34,7 @@ pub struct ExecuteRequest {
 
 /// What an action has done. v1 has only the first three.
 #[derive(Clone, PartialEq, Message)]
-pub struct ExecuteResponse {
+pub(crate) struct ExecuteResponse {
     /// JSON.
     #[prost(bytes = "vec", tag = "1")]
     pub item: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct ExecuteResponse {
 
 /// A span of time (google.protobuf.Duration).
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Duration {
+pub(crate) struct Duration {
     /// Whole ones.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
@@ -68,7 +68,7 @@ pub struct Duration {
 
 /// Asks whether objects that came along can be used.
 #[derive(Clone, PartialEq, Message)]
-pub struct ReadyRequest {
+pub(crate) struct ReadyRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -82,7 +82,7 @@ pub struct ReadyRequest {
 
 /// Whether they can.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct ReadyResponse {
+pub(crate) struct ReadyResponse {
     /// All of them.
     #[prost(bool, tag = "1")]
     pub ready: bool,

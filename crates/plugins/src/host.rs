@@ -9,9 +9,10 @@ use backup_actions::{
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     action::PluginAction,
     binary::Binary,
+    catalog::{Chosen, Kind, Offer, choose},
     configured::{Configured, Settings},
     delete_item::DeleteAction,
     discover,
@@ -19,17 +20,31 @@ use super::{
     item_block::BlockAction,
     log::PluginLog,
     objects::PluginBucket,
-    offers::{Chosen, Kind, Offer, choose},
     pool::Pool,
     process::Setup,
     restore_item::RestoreAction,
     snapshotter::{Snapshotter, VolumeSnapshotter},
 };
-use crate::Args;
 
 /// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
+
+/// Where plugins are, and what each binary gets: the features, as Velero's get all of the server's flags, and the namespace in
+/// the variable that Velero's deployments have it in.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Folder with the binaries.
+    pub folder: PathBuf,
+    /// Features that are enabled.
+    pub features: Vec<String>,
+    /// Namespace of the installation.
+    pub namespace: String,
+    /// Kubeconfig file of this process, if it has one.
+    pub kubeconfig: Option<PathBuf>,
+    /// How long an action may take for an item.
+    pub limit: Duration,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -74,21 +89,20 @@ impl<A> Actions<A> {
 }
 
 impl Host {
-    /// The plugins in `--plugin-dir`. A binary gets our features, as Velero's get all of the server's flags, and the
-    /// namespace in the variable that Velero's deployments have it in.
-    pub fn new(args: &Args) -> Self {
+    /// The plugins of a folder.
+    pub fn new(options: Options) -> Self {
         let mut setup = Setup::default();
-        if !args.features.is_empty() {
-            setup.args.push(format!("--features={}", args.features.join(",")));
+        if !options.features.is_empty() {
+            setup.args.push(format!("--features={}", options.features.join(",")));
         }
-        setup.env.push(("VELERO_NAMESPACE".to_owned(), args.namespace.clone()));
-        if let Some(kubeconfig) = &args.kubeconfig {
+        setup.env.push(("VELERO_NAMESPACE".to_owned(), options.namespace));
+        if let Some(kubeconfig) = &options.kubeconfig {
             setup.env.push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
         }
         Self(Arc::new(Inner {
-            folder: Some(args.plugin_dir.clone()),
+            folder: Some(options.folder),
             setup,
-            limit: args.plugin_timeout.as_std(),
+            limit: options.limit,
             binaries: watch::Sender::new(None),
             configured: Pool::default(),
         }))
@@ -105,7 +119,7 @@ impl Host {
         }))
     }
 
-    /// FlushRequests for binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
+    /// Finds the binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(folder) = self.0.folder.clone() else { return };
         let shown = folder.display().to_string();

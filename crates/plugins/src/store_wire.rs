@@ -5,26 +5,26 @@ use std::collections::HashMap;
 use prost::Message;
 
 /// Methods.
-pub mod method {
+pub(crate) mod method {
     /// Writes an object, message by message.
-    pub const PUT: &str = "/generated.ObjectStore/PutObject";
+    pub(crate) const PUT: &str = "/generated.ObjectStore/PutObject";
     /// Whether there is an object.
-    pub const EXISTS: &str = "/generated.ObjectStore/ObjectExists";
+    pub(crate) const EXISTS: &str = "/generated.ObjectStore/ObjectExists";
     /// Reads an object, message by message.
-    pub const GET: &str = "/generated.ObjectStore/GetObject";
+    pub(crate) const GET: &str = "/generated.ObjectStore/GetObject";
     /// The folders in a folder.
-    pub const FOLDERS: &str = "/generated.ObjectStore/ListCommonPrefixes";
+    pub(crate) const FOLDERS: &str = "/generated.ObjectStore/ListCommonPrefixes";
     /// Keys.
-    pub const KEYS: &str = "/generated.ObjectStore/ListObjects";
+    pub(crate) const KEYS: &str = "/generated.ObjectStore/ListObjects";
     /// Deletes an object.
-    pub const DELETE: &str = "/generated.ObjectStore/DeleteObject";
+    pub(crate) const DELETE: &str = "/generated.ObjectStore/DeleteObject";
     /// A URL that opens an object.
-    pub const SIGN: &str = "/generated.ObjectStore/CreateSignedURL";
+    pub(crate) const SIGN: &str = "/generated.ObjectStore/CreateSignedURL";
 }
 
 /// Tells a plugin its settings, before anything else.
 #[derive(Clone, PartialEq, Message)]
-pub struct InitRequest {
+pub(crate) struct InitRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -35,7 +35,7 @@ pub struct InitRequest {
 
 /// A piece of an object that is written.
 #[derive(Clone, PartialEq, Message)]
-pub struct PutObjectRequest {
+pub(crate) struct PutObjectRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -52,7 +52,7 @@ pub struct PutObjectRequest {
 
 /// Names an object: asks whether it is there, for its bytes, or to delete it.
 #[derive(Clone, PartialEq, Message)]
-pub struct ObjectRequest {
+pub(crate) struct ObjectRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -66,7 +66,7 @@ pub struct ObjectRequest {
 
 /// Whether there is an object.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct ObjectExistsResponse {
+pub(crate) struct ObjectExistsResponse {
     /// Whether.
     #[prost(bool, tag = "1")]
     pub exists: bool,
@@ -74,7 +74,7 @@ pub struct ObjectExistsResponse {
 
 /// A piece of an object that is read.
 #[derive(Clone, PartialEq, Message)]
-pub struct Bytes {
+pub(crate) struct Bytes {
     /// The next bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub data: bytes::Bytes,
@@ -82,7 +82,7 @@ pub struct Bytes {
 
 /// Asks for folders.
 #[derive(Clone, PartialEq, Message)]
-pub struct ListCommonPrefixesRequest {
+pub(crate) struct ListCommonPrefixesRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -99,7 +99,7 @@ pub struct ListCommonPrefixesRequest {
 
 /// Folders.
 #[derive(Clone, PartialEq, Message)]
-pub struct ListCommonPrefixesResponse {
+pub(crate) struct ListCommonPrefixesResponse {
     /// Each from the top, with the delimiter at its end.
     #[prost(string, repeated, tag = "1")]
     pub prefixes: Vec<String>,
@@ -107,7 +107,7 @@ pub struct ListCommonPrefixesResponse {
 
 /// Asks for keys.
 #[derive(Clone, PartialEq, Message)]
-pub struct ListObjectsRequest {
+pub(crate) struct ListObjectsRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -121,7 +121,7 @@ pub struct ListObjectsRequest {
 
 /// Keys.
 #[derive(Clone, PartialEq, Message)]
-pub struct ListObjectsResponse {
+pub(crate) struct ListObjectsResponse {
     /// All of them.
     #[prost(string, repeated, tag = "1")]
     pub keys: Vec<String>,
@@ -129,7 +129,7 @@ pub struct ListObjectsResponse {
 
 /// Asks for a URL that opens an object.
 #[derive(Clone, PartialEq, Message)]
-pub struct CreateSignedUrlRequest {
+pub(crate) struct CreateSignedUrlRequest {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
@@ -146,7 +146,7 @@ pub struct CreateSignedUrlRequest {
 
 /// A URL that opens an object.
 #[derive(Clone, PartialEq, Message)]
-pub struct CreateSignedUrlResponse {
+pub(crate) struct CreateSignedUrlResponse {
     /// The URL.
     #[prost(string, tag = "1")]
     pub url: String,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::configured::{Configured, Settings};
+use crate::configured::{Configured, Settings};
 
 /// How long one runs that nobody needs: a location is looked at about every minute.
 const IDLE: Duration = Duration::from_mins(5);
@@ -16,11 +16,11 @@ type Key = (String, String, Settings);
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Pool(Mutex<HashMap<Key, (Arc<Configured>, Instant)>>);
+pub(crate) struct Pool(Mutex<HashMap<Key, (Arc<Configured>, Instant)>>);
 
 impl Pool {
     /// The one for these settings.
-    pub fn get(
+    pub(crate) fn get(
         &self,
         binary: &str,
         plugin: &str,
@@ -36,12 +36,12 @@ impl Pool {
     }
 
     /// Takes those out that nobody has needed for a while.
-    pub fn take_idle(&self) -> Vec<Arc<Configured>> {
+    pub(crate) fn take_idle(&self) -> Vec<Arc<Configured>> {
         self.take(|plugin, used| Arc::strong_count(plugin) == 1 && used.elapsed() > IDLE)
     }
 
     /// Takes all out.
-    pub fn take_all(&self) -> Vec<Arc<Configured>> {
+    pub(crate) fn take_all(&self) -> Vec<Arc<Configured>> {
         self.take(|_, _| true)
     }
 

@@ -6,11 +6,11 @@ use backup_actions::{AppliesTo, ItemAction};
 use backup_core::api::Backup;
 use serde_json::Value;
 
-use super::{
-    asking::Plugin,
+use crate::{
     binary::Binary,
+    catalog::{Kind, Offer},
     error::PluginError,
-    offers::{Kind, Offer},
+    plugin_client::Plugin,
     wire,
 };
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use prost::Message;
 
-use super::{
+use crate::{
     configured::Configured,
     error::PluginError,
     process::Process,

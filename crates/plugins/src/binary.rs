@@ -11,14 +11,14 @@ use backup_runtime::backoff::Backoff;
 use prost::Message;
 use tokio::sync::watch;
 
-use super::{
-    allowance::Allowance,
+use crate::{
+    catalog::{Kind, Offer, is_name},
     connection::Failure,
     error::{PluginError, is_lasting},
     log::{Listeners, PluginLog},
-    offers::{Kind, Offer, is_name},
+    log_line::{Level, LogLine},
+    log_rate_limit::LogRateLimit,
     process::{Process, Setup},
-    said::{Level, Said},
     wire::{self, method},
 };
 
@@ -40,7 +40,7 @@ pub struct Binary {
     /// What it offered when it was asked last.
     offers: Mutex<Option<Vec<Offer>>>,
     listeners: Listeners,
-    lines: Allowance,
+    lines: LogRateLimit,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Binary {
             state: watch::Sender::new(State::Starting),
             offers: Mutex::default(),
             listeners: Listeners::default(),
-            lines: Allowance::default(),
+            lines: LogRateLimit::default(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Binary {
     /// answers for a plugin at the first call to it, without a lock, so first calls come one after the other.
     async fn start(self: &Arc<Self>) -> Result<Arc<Process>, String> {
         let ears = Arc::downgrade(self);
-        let heard = move |said: Said| {
+        let heard = move |said: LogLine| {
             if let Some(binary) = ears.upgrade() {
                 binary.hear(&said);
             }
@@ -149,12 +149,12 @@ impl Binary {
         Ok(Arc::new(process))
     }
 
-    fn hear(&self, said: &Said) {
+    fn hear(&self, said: &LogLine) {
         if said.level == Level::Debug {
             return;
         }
         let of = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let said = Said { text: format!("plugin {of}: {}", said.text), level: said.level };
+        let said = LogLine { text: format!("plugin {of}: {}", said.text), level: said.level };
         if !self.listeners.tell(&said) {
             self.lines.log(&said);
         }

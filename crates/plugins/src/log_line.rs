@@ -20,7 +20,7 @@ pub enum Level {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct LogLine {
     /// How much it matters.
     pub level: Level,
     /// The message.
@@ -35,7 +35,7 @@ pub struct Reader {
 
 impl Reader {
     /// What a line says.
-    pub fn read(&mut self, line: &str) -> Said {
+    pub fn read(&mut self, line: &str) -> LogLine {
         if let Ok(fields) = serde_json::from_str::<Map<String, Value>>(line)
             && let Some(said) = structured(&fields)
         {
@@ -53,11 +53,11 @@ impl Reader {
         let found = prefixes.iter().find(|(prefix, _)| line.starts_with(prefix));
         self.panicked |= found.is_some_and(|(prefix, _)| !prefix.starts_with('['));
         let plain = if self.panicked { Level::Info } else { Level::Debug };
-        Said { level: found.map_or(plain, |(_, level)| *level), text: line.to_owned() }
+        LogLine { level: found.map_or(plain, |(_, level)| *level), text: line.to_owned() }
     }
 }
 
-fn structured(fields: &Map<String, Value>) -> Option<Said> {
+fn structured(fields: &Map<String, Value>) -> Option<LogLine> {
     let text = |names: &[&str]| names.iter().find_map(|name| fields.get(*name)?.as_str());
     let mut message = text(&["@message", "msg", "message"])?.to_owned();
     if let Some(error) = text(&["error"]) {
@@ -69,7 +69,7 @@ fn structured(fields: &Map<String, Value>) -> Option<Said> {
         "error" | "fatal" | "panic" => Level::Error,
         _ => Level::Info,
     };
-    Some(Said { level, text: message })
+    Some(LogLine { level, text: message })
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     #[case("just text", Level::Debug, "just text")]
     #[case("", Level::Debug, "")]
     fn lines_have_a_level_and_a_text(#[case] line: &str, #[case] level: Level, #[case] text: &str) {
-        assert_eq!(Reader::default().read(line), Said { level, text: text.to_owned() });
+        assert_eq!(Reader::default().read(line), LogLine { level, text: text.to_owned() });
     }
 
     #[test]

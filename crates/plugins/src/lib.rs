@@ -1,0 +1,39 @@
+//! Velero's plugins, as they are: programs in a folder that are spoken to over gRPC.
+//!
+//! - `host` has all binaries; `discover` finds them, `catalog` decides which of their plugins are used.
+//! - `binary` runs the process of one again and again, `process` is one that runs, `handshake` its first line, `connection` the
+//!   calls to it, `wire` and `store_wire` their messages, `streams` calls of many messages.
+//! - `plugin_client` is a plugin that is used. `action`, `item_block`, `restore_item` and `delete_item` are adapters to the
+//!   traits of `backup_actions`; `objects` is a bucket for `backup_store`, and `snapshotter` takes snapshots of volumes.
+//! - The last two get settings before anything else, so each set of settings has a process of its own (`configured`, `pool`).
+//! - `lines` cuts what they write into lines, `log_line` reads one, `log` adds it to the log of its backup, `log_rate_limit` to
+//!   that of this process.
+#![warn(unreachable_pub)]
+
+mod action;
+mod binary;
+pub mod catalog;
+pub mod configured;
+mod connection;
+pub mod delete_item;
+mod discover;
+pub mod error;
+mod handshake;
+mod host;
+mod item_block;
+mod lines;
+mod log;
+pub mod log_line;
+mod log_rate_limit;
+mod objects;
+mod plugin_client;
+mod pool;
+mod process;
+mod restore_item;
+pub mod snapshotter;
+mod store_wire;
+mod streams;
+mod wire;
+
+pub use host::{Actions, Host, Missing, Options};
+pub use log::PluginLog;
