@@ -23,6 +23,8 @@ pub struct Context {
     pub silent_client: Client,
     /// Settings from the command line.
     pub args: Arc<Args>,
+    /// The cluster and the namespace of this installation, in a form that names no other one.
+    pub installation: Arc<str>,
     /// Velero's ledger.
     pub ledger: LedgerStore,
     /// All profiles that are guarded, with their ledgers.
@@ -62,6 +64,7 @@ impl Context {
                 page_size: args.client_page_size,
             },
             args: Arc::new(args),
+            installation: "cluster/velero".into(),
             ledger: LedgerStore::new(client.clone(), "velero"),
             guards: Arc::new([]),
             locations: Locations::new(client.clone(), "velero", "default", Host::none(), &[]),

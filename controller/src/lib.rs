@@ -59,6 +59,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
     let profiles = backup_lock::guard::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
+    let installation = if engine(&profiles) {
+        startup::installation(&client, &args.namespace).await?
+    } else {
+        String::new()
+    };
     let grace = args.orphan_grace.as_std();
     let guard = |profile| Guard::new(client.clone(), &args.namespace, profile, grace);
     let guards: Arc<[Guard]> = profiles.into_iter().map(guard).collect();
@@ -99,6 +104,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             plugins.clone(),
             &args.object_store_plugins,
         ),
+        installation: installation.into(),
         deletions: deletion::Begun::default(),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),

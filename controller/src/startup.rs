@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use backup_core::api::{
     BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
     server_status_request::ServerStatusRequestPhase,
 };
 use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::{
-    api::apps::v1::Deployment,
+    api::{apps::v1::Deployment, core::v1::Namespace},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Client, api::ListParams};
@@ -162,6 +162,19 @@ fn velero_server(deployment: &Deployment) -> Option<String> {
             && container.command.iter().chain(container.args.iter()).flatten().any(|arg| arg == "server")
     });
     (velero && (replicas > 0 || wanted > 0)).then(|| deployment.metadata.name.clone().unwrap_or_default())
+}
+
+/// The cluster and the namespace of an installation, in a form that names no other one: the uid of `kube-system`, which people
+/// know a cluster by, and the namespace.
+///
+/// # Errors
+/// The namespace `kube-system` cannot be read.
+pub(crate) async fn installation(client: &Client, namespace: &str) -> anyhow::Result<String> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let system = retry::read(BUDGET, || api.get_metadata("kube-system")).await;
+    let system =
+        system.context("namespace kube-system cannot be read: grant the controller get on namespaces")?;
+    Ok(format!("{}/{namespace}", system.metadata.uid.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use backup_core::{
     api::{Backup, BackupPhase},
     validate::Finding,
 };
-use backup_store::Found;
+use backup_store::FoundBackup as Found;
 
 /// What the object store holds under the backup's name.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +29,8 @@ impl Stored {
     pub fn of(found: &Found, uid: &str) -> Self {
         match found {
             Found::Nothing => Self::Nothing,
-            Found::Decided(_) => Self::Recorded,
-            Found::Waiting(_) => Self::Waiting,
+            Found::Committed(_) => Self::Recorded,
+            Found::Awaiting(_) => Self::Waiting,
             Found::Stored(backup) if backup.metadata.uid.as_deref() == Some(uid) => {
                 Self::Ours(backup.clone())
             }

@@ -7,7 +7,7 @@ use backup_core::{
     labels::BLOCKED_ANNOTATION,
     snapshot,
 };
-use backup_store::{BackupFiles, Collected, Decided, StoreError};
+use backup_store::{BackupFiles, CommittedBackup, PendingBackup, StoreError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub enum Unfinished {
     /// Nothing is decided yet. Lost with the process: then it is collected again.
     Collected {
         /// The contents.
-        contents: Collected,
+        contents: Box<PendingBackup>,
         /// What belongs beside them.
         files: Box<BackupFiles>,
         /// Made once: a try whose answer was lost is repeated with the same bytes.
@@ -30,20 +30,20 @@ pub enum Unfinished {
         progress: BackupProgress,
     },
     /// Every byte is decided; any process can write what is missing.
-    Decided(Box<Decided>),
+    Committed(Box<CommittedBackup>),
 }
 
 impl Unfinished {
     /// After everything is collected.
-    pub fn new(contents: Collected, files: BackupFiles, progress: BackupProgress) -> Self {
-        Self::Collected { contents, files: Box::new(files), metadata: None, progress }
+    pub fn new(contents: PendingBackup, files: BackupFiles, progress: BackupProgress) -> Self {
+        Self::Collected { contents: Box::new(contents), files: Box::new(files), metadata: None, progress }
     }
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Collected { contents, .. } => contents.bytes(),
-            Self::Decided(decided) => decided.bytes(),
+            Self::Committed(plan) => plan.bytes(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Unfinished {
     pub fn record(&self) -> Option<u64> {
         match self {
             Self::Collected { .. } => None,
-            Self::Decided(decided) => Some(decided.number()),
+            Self::Committed(plan) => Some(plan.number()),
         }
     }
 
@@ -74,10 +74,10 @@ impl Unfinished {
                         metadata.status.volume_snapshots_completed = completed;
                         Box::new(metadata)
                     });
-                    let decided = contents.decide(files, metadata).await?;
-                    *self = Self::Decided(Box::new(decided));
+                    let plan = contents.commit(files, metadata).await?;
+                    *self = Self::Committed(Box::new(plan));
                 }
-                Self::Decided(decided) => return decided.publish().await,
+                Self::Committed(plan) => return plan.publish().await,
             }
         }
     }

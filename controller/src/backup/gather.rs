@@ -65,7 +65,7 @@ pub async fn noted(
     uid: &str,
     progress: &Progress,
 ) -> Result<Noted, StoreError> {
-    let (journal, mut notes) = location.journal(backup).await?;
+    let (journal, mut notes) = location.journal::<Backup>(backup, uid).await?;
     notes.retain(|note| note[BACKUP] == *uid);
     let executor = Arc::new(InCluster::new(ctx.silent_client.clone(), ctx.cluster.leadership.clone()));
     let notebook = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid));

@@ -11,7 +11,7 @@ use backup_runtime::{
     backoff::Backoff,
     retry::{self, PatchOutcome},
 };
-use backup_store::{Decided, Found, Location};
+use backup_store::{AwaitingBackup, CommittedBackup, FoundBackup, Location};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::{sync::Semaphore, time::Instant};
@@ -194,10 +194,10 @@ impl Worker {
                 // Comes from ReadyToStart only.
                 (Plan::Refuse { .. }, None) => Err(Trouble::Changed),
                 (Plan::Finish, _) => {
-                    if let Some(Looked { record: Some(Record::Decided(decided)), .. }) = found
+                    if let Some(Looked { record: Some(Record::Committed(plan)), .. }) = found
                         && self.unfinished.is_none()
                     {
-                        self.unfinished = Some(Unfinished::Decided(decided));
+                        self.unfinished = Some(Unfinished::Committed(plan));
                     }
                     self.finish(&backup).await
                 }
@@ -224,13 +224,13 @@ impl Worker {
     async fn look(&self, location: &str) -> Result<Looked, (String, bool)> {
         let opened = self.ctx.locations.open(location).await;
         let (_, location) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
-        let found = location.find_backup(&self.name, &self.uid).await;
+        let found = location.find_job::<Backup>(&self.name, &self.uid).await;
         let found = found.map_err(|error| (error.to_string(), error.is_transient()))?;
         let stored = Stored::of(&found, &self.uid);
         let record = match found {
-            Found::Decided(decided) => Some(Record::Decided(decided)),
-            Found::Waiting(waiting) => Some(Record::Waiting(waiting)),
-            Found::Nothing | Found::Stored(_) => None,
+            FoundBackup::Committed(plan) => Some(Record::Committed(plan)),
+            FoundBackup::Awaiting(waiting) => Some(Record::Waiting(waiting)),
+            FoundBackup::Nothing | FoundBackup::Stored(_) => None,
         };
         Ok(Looked { stored, location, record })
     }
@@ -343,15 +343,15 @@ struct Looked {
 /// A record of this Backup.
 enum Record {
     /// What its end will be.
-    Decided(Box<Decided>),
+    Committed(Box<CommittedBackup>),
     /// What was collected before its operations.
-    Waiting(Box<backup_store::Waiting>),
+    Waiting(Box<AwaitingBackup>),
 }
 
 impl Record {
     fn number(&self) -> u64 {
         match self {
-            Self::Decided(decided) => decided.number(),
+            Self::Committed(plan) => plan.number(),
             Self::Waiting(waiting) => waiting.number(),
         }
     }

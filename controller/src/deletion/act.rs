@@ -315,12 +315,12 @@ async fn delete_restores(
 ) -> Result<RetainedVersions, Error> {
     for restore in observe::ended_restores(ctx, backup).await? {
         ctx.cluster.leadership.check()?;
-        let name = restore.name_any();
+        let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
         if let Some(Place { store, keeps_versions, .. }) = place {
             let deleted = if *keeps_versions {
-                store.delete_restore_and_versions(&name, hidden).await
+                store.delete_restore_and_versions(&name, &uid, hidden).await
             } else {
-                store.delete_restore(&name).await.map(|_| RetainedVersions::default())
+                store.delete_restore(&name, &uid).await.map(|_| RetainedVersions::default())
             };
             let Some(kept) = final_or_retry(deleted, errors)? else { continue };
             let is_locked = kept.is_locked();

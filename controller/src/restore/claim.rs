@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backup_core::api::Restore;
+use backup_core::api::{Restore, RestorePhase};
 use backup_lock::{ActivateError, ObjectKey, Token, activate::holds};
 use backup_runtime::{
     queue::Action,
@@ -49,9 +49,9 @@ pub async fn claim(ctx: &Context, restore: &Restore) -> Result<Right, StepError>
         Err(error) => error,
     };
     let why = format!("not started: {error}");
-    let (counts, at) = (Counts::default(), Timestamp::now());
-    let written =
-        retry::status_patch(&ctx.cluster, restore, |now| status::failed(now, &why, &counts, at)).await?;
+    let mut outcome = status::outcome(restore, RestorePhase::Failed, &Counts::default(), Timestamp::now());
+    outcome.failure_reason = Some(why.clone());
+    let written = retry::status_patch(&ctx.cluster, restore, |now| status::published(now, &outcome)).await?;
     if let PatchOutcome::Written(failed) = &written {
         ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
         ctx.cluster.events.warning(failed, "Refused", &why);

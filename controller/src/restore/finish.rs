@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backup_core::api::{Restore, RestorePhase};
+use backup_core::api::{Restore, RestorePhase, RestoreStatus};
 use backup_runtime::{
     queue::{Action, Key},
     retry::{self, PatchOutcome},
 };
-use backup_store::{Location, RestoreFiles, Scope};
+use backup_store::{CommittedRestore, FoundRestore, Location, RestoreFiles, Scope, StoreError, crash};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -16,6 +16,7 @@ use super::{
     decide, operating,
     reconcile::{Desk, StepError, schedule_label},
     report::Report,
+    runner::claimant,
     status::{self, Counts},
 };
 use crate::{context::Context, metrics};
@@ -28,36 +29,45 @@ const DELETE_BUDGET: Duration = Duration::from_secs(30);
 /// Results that are not stored yet.
 #[derive(Debug)]
 pub struct Pending {
-    files: RestoreFiles,
-    counts: Counts,
+    /// None once they are committed: the record holds them.
+    files: Option<RestoreFiles>,
+    /// The status at the end. Made once: a commit whose answer was lost is repeated with the same bytes.
+    outcome: RestoreStatus,
     store: Location,
 }
 
 impl Pending {
     /// The results of work that has come to its end, and where they go.
-    pub fn new(report: Report, store: Location) -> Self {
+    pub fn new(restore: &Restore, report: Report, store: Location) -> Self {
         let (warnings, errors) = report.counts();
         let counts = Counts { warnings, errors, progress: report.progress(), ..Counts::default() };
-        Self { files: report.into_files(), counts, store }
+        Self::of_files(restore, report.into_files(), &counts, store)
     }
 
     /// Results that were completed after the operations had ended.
-    pub fn of_files(files: RestoreFiles, counts: Counts, store: Location) -> Self {
-        Self { files, counts, store }
+    pub fn of_files(restore: &Restore, files: RestoreFiles, counts: &Counts, store: Location) -> Self {
+        let outcome = status::outcome(restore, decide::ended(counts.errors), counts, Timestamp::now());
+        Self { files: Some(files), outcome, store }
+    }
+
+    /// An end that an earlier process has committed.
+    pub fn committed(plan: &CommittedRestore, store: Location) -> Self {
+        Self { files: None, outcome: plan.outcome().clone(), store }
     }
 }
 
-/// Stores the results and publishes the end. When they can not be stored, the Restore says why, and it is tried again.
+/// Commits the end, publishes the files, then the status. When that is not possible now, the Restore says why, and it is tried
+/// again.
 pub async fn finish(
     ctx: &Context,
     desk: &Desk,
     restore: &Restore,
     pending: &Arc<Pending>,
 ) -> Result<Action, StepError> {
-    let (counts, name) = (&pending.counts, restore.name_any());
-    let between = decide::finalizing(counts.errors);
+    let outcome = &pending.outcome;
+    let between = decide::finalizing(outcome.errors);
     let restore =
-        match retry::status_patch(&ctx.cluster, restore, |now| status::finalizing(now, &between, counts))
+        match retry::status_patch(&ctx.cluster, restore, |now| status::finalizing(now, &between, outcome))
             .await?
         {
             PatchOutcome::Written(restore) => restore,
@@ -69,42 +79,90 @@ pub async fn finish(
                 return Ok(Action::AwaitChange);
             }
         };
+    crash::point("after-finalizing-patch");
     ctx.cluster.leadership.check()?;
-    if let Err(error) = pending.store.put_restore_files(&name, &pending.files).await {
-        let why = format!("the results of the restore could not be stored: {error}");
-        return block(ctx, &restore, &why, error.is_transient()).await;
-    }
-    let end = decide::ended(counts.errors);
-    let at = Timestamp::now();
-    let written =
-        retry::status_patch(&ctx.cluster, &restore, |now| status::ended(now, &end, counts, at)).await?;
-    if let PatchOutcome::Written(restore) = &written {
-        let outcome =
-            if counts.errors > 0 { metrics::Outcome::PartialFailure } else { metrics::Outcome::Success };
-        ctx.metrics.restore(outcome, schedule_label(restore));
-        let note = format!(
-            "{} of {} items, {} warnings, {} errors",
-            counts.progress.items_restored, counts.progress.total_items, counts.warnings, counts.errors
-        );
-        if counts.errors > 0 {
-            ctx.cluster.events.warning(restore, end.as_str(), &note);
-        } else {
-            ctx.cluster.events.normal(restore, end.as_str(), &note);
+    let plan = match Box::pin(publish(ctx, &restore, pending)).await {
+        Ok(plan) => plan,
+        // Another replica has committed another end: that one counts.
+        Err(StoreError::Exists { url, detail }) if pending.files.is_some() => {
+            desk.forget(&Key::of(&restore));
+            let why =
+                format!("the results of the restore could not be stored: {url} exists already: {detail}");
+            return block(ctx, &restore, &why, true).await;
         }
+        Err(error) => {
+            let why = format!("the results of the restore could not be stored: {error}");
+            return block(ctx, &restore, &why, error.is_transient()).await;
+        }
+    };
+    let outcome = plan.outcome();
+    crash::point("before-terminal-patch");
+    let written = retry::status_patch(&ctx.cluster, &restore, |now| status::published(now, outcome)).await?;
+    crash::point("after-terminal-patch");
+    if let PatchOutcome::Written(restore) = &written {
+        tell_end(ctx, restore);
     }
     if written != PatchOutcome::Stale {
         desk.forget(&Key::of(&restore));
-        forget_private(&restore, &pending.store).await;
+        remove_private(&restore, &plan).await;
     }
     Ok(give_back(ctx, &restore, &written).await)
 }
 
-/// What was only noted for the work goes. Best effort: what stays goes with the restore.
-async fn forget_private(restore: &Restore, store: &Location) {
+/// One record says what each file will hold; then the files are written.
+async fn publish(
+    ctx: &Context,
+    restore: &Restore,
+    pending: &Pending,
+) -> Result<CommittedRestore, StoreError> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
-    let forgotten = tokio::time::timeout(DELETE_BUDGET, store.forget_restore(&name, &uid)).await;
-    if !matches!(forgotten, Ok(Ok(()))) {
-        tracing::debug!(restore = name, ?forgotten, "private files of a restore stay");
+    let mut plan = match &pending.files {
+        Some(files) => {
+            let opened = pending.store.open_restore(&name, &claimant(ctx, restore)).await?;
+            opened.commit(files, &pending.outcome).await?
+        }
+        None => match pending.store.find_job::<Restore>(&name, &uid).await? {
+            FoundRestore::Committed(plan) => *plan,
+            _ => {
+                return Err(StoreError::Io {
+                    action: format!("finish restore {name}"),
+                    detail: "its record is not in the store any more".to_owned(),
+                });
+            }
+        },
+    };
+    plan.publish().await?;
+    Ok(plan)
+}
+
+/// Counts an end once, and tells it.
+fn tell_end(ctx: &Context, restore: &Restore) {
+    let (status, phase) = (&restore.status, restore.phase());
+    let progress = status.progress.clone().unwrap_or_default();
+    let note = status.failure_reason.clone().unwrap_or_else(|| {
+        format!(
+            "{} of {} items, {} warnings, {} errors",
+            progress.items_restored, progress.total_items, status.warnings, status.errors
+        )
+    });
+    let outcome = match phase {
+        RestorePhase::Completed => metrics::Outcome::Success,
+        RestorePhase::PartiallyFailed => metrics::Outcome::PartialFailure,
+        _ => metrics::Outcome::Failure,
+    };
+    ctx.metrics.restore(outcome, schedule_label(restore));
+    if outcome == metrics::Outcome::Success {
+        ctx.cluster.events.normal(restore, phase.as_str(), &note);
+    } else {
+        ctx.cluster.events.warning(restore, phase.as_str(), &note);
+    }
+}
+
+/// What was only noted for the work goes. Best effort: what stays goes with the restore.
+async fn remove_private(restore: &Restore, plan: &CommittedRestore) {
+    let removed = tokio::time::timeout(DELETE_BUDGET, plan.remove_private()).await;
+    if !matches!(removed, Ok(Ok(()))) {
+        tracing::debug!(restore = restore.name_any(), ?removed, "private files of a restore stay");
     }
 }
 
@@ -138,28 +196,36 @@ pub async fn fail(
     if !restore.phase().can_become(&RestorePhase::Failed) {
         // It was already being finalized by an earlier process; the phase only moves forward.
         return match store {
-            Some(store) => finish(ctx, desk, restore, &Arc::new(Pending::new(report, store))).await,
+            Some(store) => {
+                let pending = Arc::new(Pending::new(restore, report, store));
+                Box::pin(finish(ctx, desk, restore, &pending)).await
+            }
             None => end_without_files(ctx, restore, why).await,
         };
     }
     let progress = restore.status.progress.clone().unwrap_or_default();
     let counts = Counts { errors: 1, progress, ..Counts::default() };
-    if let Some(store) = &store {
+    let mut outcome = status::outcome(restore, RestorePhase::Failed, &counts, Timestamp::now());
+    outcome.failure_reason = Some(why.to_owned());
+    let mut stored = None;
+    if let Some(store) = store {
         ctx.cluster.leadership.check()?;
-        operating::stop(ctx, restore, store).await;
-        if let Err(error) = store.put_restore_files(&restore.name_any(), &report.into_files()).await {
-            tracing::warn!(restore = restore.name_any(), %error, "the log of a failed restore was not stored");
+        Box::pin(operating::stop(ctx, restore, &store)).await;
+        let pending = Pending { files: Some(report.into_files()), outcome: outcome.clone(), store };
+        match Box::pin(publish(ctx, restore, &pending)).await {
+            Ok(plan) => stored = Some(plan),
+            Err(error) => {
+                tracing::warn!(restore = restore.name_any(), %error, "the log of a failed restore was not stored");
+            }
         }
     }
-    let at = Timestamp::now();
-    let written =
-        retry::status_patch(&ctx.cluster, restore, |now| status::failed(now, why, &counts, at)).await?;
+    crash::point("before-failure-patch");
+    let written = retry::status_patch(&ctx.cluster, restore, |now| status::published(now, &outcome)).await?;
     if let PatchOutcome::Written(restore) = &written {
-        ctx.metrics.restore(metrics::Outcome::Failure, schedule_label(restore));
-        ctx.cluster.events.warning(restore, "Failed", why);
+        tell_end(ctx, restore);
     }
-    if let (Some(store), true) = (&store, written != PatchOutcome::Stale) {
-        forget_private(restore, store).await;
+    if let (Some(plan), true) = (&stored, written != PatchOutcome::Stale) {
+        remove_private(restore, plan).await;
     }
     Ok(give_back(ctx, restore, &written).await)
 }
@@ -172,16 +238,11 @@ async fn end_without_files(ctx: &Context, restore: &Restore, why: &str) -> Resul
         progress: restore.status.progress.clone().unwrap_or_default(),
         ..Counts::default()
     };
-    let at = Timestamp::now();
-    let written = retry::status_patch(&ctx.cluster, restore, |now| {
-        let mut patch = status::ended(now, &RestorePhase::PartiallyFailed, &counts, at)?;
-        patch["status"]["failureReason"] = serde_json::Value::from(why);
-        Some(patch)
-    })
-    .await?;
+    let mut outcome = status::outcome(restore, RestorePhase::PartiallyFailed, &counts, Timestamp::now());
+    outcome.failure_reason = Some(why.to_owned());
+    let written = retry::status_patch(&ctx.cluster, restore, |now| status::published(now, &outcome)).await?;
     if let PatchOutcome::Written(restore) = &written {
-        ctx.metrics.restore(metrics::Outcome::PartialFailure, schedule_label(restore));
-        ctx.cluster.events.warning(restore, "PartiallyFailed", why);
+        tell_end(ctx, restore);
     }
     Ok(give_back(ctx, restore, &written).await)
 }
@@ -211,7 +272,10 @@ async fn store_of(ctx: &Context, restore: &Restore) -> Result<Option<Location>, 
 pub async fn delete_files(ctx: &Context, restore: &Restore) {
     let deletion = async {
         let Some(store) = store_of(ctx, restore).await? else { return Ok(0) };
-        store.delete_restore(&restore.name_any()).await.map_err(|error| error.to_string())
+        store
+            .delete_restore(&restore.name_any(), &restore.uid().unwrap_or_default())
+            .await
+            .map_err(|error| error.to_string())
     };
     let result = tokio::time::timeout(DELETE_BUDGET, deletion).await;
     if let Err(error) = result.unwrap_or_else(|_| Err(format!("no answer within {DELETE_BUDGET:?}"))) {

@@ -18,7 +18,7 @@ use backup_runtime::{
     queue::Action,
     retry::{self, PatchOutcome},
 };
-use backup_store::{Location, RestoreFiles, Scope, StoreError, WaitingRestore, crash};
+use backup_store::{AwaitingRestore, FoundRestore, Location, RestoreFiles, Scope, StoreError, crash};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -58,7 +58,7 @@ pub struct Operating {
     /// Where its files are.
     pub store: Location,
     /// What they are so far.
-    pub waiting: WaitingRestore,
+    pub waiting: AwaitingRestore,
 }
 
 /// Operations as they are begun.
@@ -99,20 +99,25 @@ pub async fn operate(
         }
     };
     let mut keeping = Keeping { ctx, cancellation, waiting: &mut waiting, shown: restore };
-    if !Numbers::of_all(&operations).all_ended() {
-        let followed = follow(&mut keeping, operations).await;
-        if let Err(trouble) = followed {
-            return trouble.over();
+    let operations = if Numbers::of_all(&operations).all_ended() {
+        operations
+    } else {
+        match follow(&mut keeping, operations).await {
+            Ok(operations) => operations,
+            Err(trouble) => return trouble.over(),
         }
-    }
+    };
     let restore = keeping.shown;
     crash::point("after-operations");
-    let pending = Arc::new(ended(&restore, store, waiting)?);
+    let pending = Arc::new(ended(&restore, store, waiting, &operations)?);
     desk.keep(&restore, Arc::clone(&pending));
     finish::finish(ctx, desk, &restore, &pending).await
 }
 
-async fn follow(keeping: &mut Keeping<'_>, operations: Vec<RestoreOperation>) -> Result<(), Trouble> {
+async fn follow(
+    keeping: &mut Keeping<'_>,
+    operations: Vec<RestoreOperation>,
+) -> Result<Vec<RestoreOperation>, Trouble> {
     keeping.publish(&operations).await?;
     let (ctx, cancellation, shown) = (keeping.ctx, keeping.cancellation, &keeping.shown);
     let timeout = shown.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
@@ -121,7 +126,8 @@ async fn follow(keeping: &mut Keeping<'_>, operations: Vec<RestoreOperation>) ->
     if shown.is_cancelled() {
         following.stop();
     }
-    poll_until_complete(&mut following, keeping, cancellation).await
+    poll_until_complete(&mut following, keeping, cancellation).await?;
+    Ok(following.operations())
 }
 
 /// Why operations are not followed any more.
@@ -155,7 +161,7 @@ impl<E: Into<StepError>> From<E> for Trouble {
 struct Keeping<'a> {
     ctx: &'a Context,
     cancellation: &'a Cancellation,
-    waiting: &'a mut WaitingRestore,
+    waiting: &'a mut AwaitingRestore,
     /// As it was published last.
     shown: Restore,
 }
@@ -165,7 +171,7 @@ impl StateStore<RestoreOperation> for Keeping<'_> {
 
     async fn store(&mut self, operations: &[RestoreOperation]) -> Result<Stored, Trouble> {
         let kept = match records::encode(operations) {
-            Ok(encoded) => self.waiting.keep_operations(encoded, Timestamp::now()).await,
+            Ok(encoded) => self.waiting.store_operations(&encoded).await,
             Err(error) => {
                 Err(StoreError::Io { action: "encode operations".to_owned(), detail: error.to_string() })
             }
@@ -220,13 +226,18 @@ fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperatio
     }
 }
 
-/// All have ended: their errors are added to the results and the log. Done again after a crash, this makes the same bytes.
-fn ended(restore: &Restore, store: Location, waiting: WaitingRestore) -> Result<Pending, StepError> {
-    let (mut files, at) = waiting.into_files();
-    let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)
-        .map_err(|error| StepError::Cut(format!("the operations can't be read: {error}")))?;
-    let at = at.unwrap_or_else(Timestamp::now);
-    for (namespace, sentence) in records::errors(&operations) {
+/// All have ended: their errors are added to the results and the log. Not visible before it is committed.
+fn ended(
+    restore: &Restore,
+    store: Location,
+    waiting: AwaitingRestore,
+    operations: &[RestoreOperation],
+) -> Result<Pending, StepError> {
+    let mut files = waiting.into_files();
+    files.item_operations = records::encode(operations)
+        .map_err(|error| StepError::Cut(format!("operations can't be encoded: {error}")))?;
+    let at = Timestamp::now();
+    for (namespace, sentence) in records::errors(operations) {
         files.log.line("error", &sentence, &[], at);
         files.results.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
     }
@@ -236,8 +247,8 @@ fn ended(restore: &Restore, store: Location, waiting: WaitingRestore) -> Result<
         files.results.error(Scope::Velero, sentence);
     }
     let mut counts = counts(restore, &files, &[]);
-    counts.operations = Numbers::of_all(&operations);
-    Ok(Pending::of_files(files, counts, store))
+    counts.operations = Numbers::of_all(operations);
+    Ok(Pending::of_files(restore, files, &counts, store))
 }
 
 /// Operations of a restore that comes to nothing, as far as they are known, are told to stop. Best effort: each is told once.
@@ -264,10 +275,12 @@ pub async fn stop(ctx: &Context, restore: &Restore, store: &Location) {
 /// While items are restored, operations are known by the notes about them, later by what was kept.
 async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
-    match store.find_restore(&name, &uid).await {
-        Ok(Some(waiting)) => records::decode(&waiting.files().item_operations).unwrap_or_default(),
-        Ok(None) if restore.phase() == RestorePhase::InProgress => {
-            let notes = store.restore_journal(&name, &uid).await.map(|(_, notes)| notes);
+    match store.find_job::<Restore>(&name, &uid).await {
+        Ok(FoundRestore::Awaiting(waiting)) => {
+            records::decode(&waiting.files().item_operations).unwrap_or_default()
+        }
+        Ok(FoundRestore::Nothing) if restore.phase() == RestorePhase::InProgress => {
+            let notes = store.journal::<Restore>(&name, &uid).await.map(|(_, notes)| notes);
             let read =
                 action_journal::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
             let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
@@ -276,6 +289,6 @@ async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
             });
             begun(restore, started)
         }
-        Ok(None) | Err(_) => Vec::new(),
+        Ok(_) | Err(_) => Vec::new(),
     }
 }

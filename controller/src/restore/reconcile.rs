@@ -13,6 +13,7 @@ use backup_runtime::{
     queue::{Action, Key},
     retry::{self, PatchOutcome, WriteError},
 };
+use backup_store::{FoundRestore, Location};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::json;
@@ -34,7 +35,7 @@ use crate::{context::Context, metrics};
 /// Restores that are worked on at the same time. The lock keeps those apart that overlap.
 const AT_WORK: usize = 2;
 /// Look again at once, through the queue.
-const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
+pub(super) const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
 /// Why a restore fails that a person has cancelled in time.
 pub(super) const CANCELLED_BEFORE: &str = "it was cancelled by a person before anything was restored";
@@ -321,13 +322,20 @@ async fn resume(
         return Ok(Next::Done(AT_ONCE));
     }
     match recorded(ctx, &restore, &backup).await {
-        Ok(Some(operating)) => return Ok(Next::Operate(Box::new(operating))),
-        Ok(None) if waits => {
+        Ok((store, FoundRestore::Awaiting(waiting))) => {
+            return Ok(Next::Operate(Box::new(Operating { restore, store, waiting: *waiting })));
+        }
+        Ok((store, FoundRestore::Committed(plan))) => {
+            let pending = Arc::new(Pending::committed(&plan, store));
+            desk.keep(&restore, Arc::clone(&pending));
+            return finish::finish(ctx, desk, &restore, &pending).await.map(Next::Done);
+        }
+        Ok(_) if waits => {
             let why = "the record of its operations is not in the store, where it should be; it goes on once it is there \
                        again";
             return finish::block(ctx, &restore, why, false).await.map(Next::Done);
         }
-        Ok(None) => {}
+        Ok(_) => {}
         // The location may be gone for good: the work finds that out, and says so.
         Err((_, false)) if !waits => {}
         Err((why, passing)) => return finish::block(ctx, &restore, &why, passing).await.map(Next::Done),
@@ -338,19 +346,19 @@ async fn resume(
     Box::pin(runner::run(ctx, desk, cancellation, job)).await
 }
 
-/// What was kept of a restore whose operations go on; the error says whether it may pass.
+/// Where a restore is stored, and what of it; the error says whether it may pass.
 async fn recorded(
     ctx: &Context,
     restore: &Restore,
     backup: &Backup,
-) -> Result<Option<Operating>, (String, bool)> {
+) -> Result<(Location, FoundRestore), (String, bool)> {
     let location = backup.spec.storage_location.as_deref().unwrap_or_default();
     let opened = ctx.locations.open(location).await;
     let (_, store) = opened.map_err(|error| (error.to_string(), error.is_transient()))?;
-    let found = store.find_restore(&restore.name_any(), &restore.uid().unwrap_or_default()).await;
+    let found = store.find_job::<Restore>(&restore.name_any(), &restore.uid().unwrap_or_default()).await;
     // What is there and can't be read has to be mended: it says what was started.
     let found = found.map_err(|error| (error.to_string(), true))?;
-    Ok(found.map(|waiting| Operating { restore: restore.clone(), store, waiting }))
+    Ok((store, found))
 }
 
 /// The work is over: files of a deleted Restore go, then the claim, then the finalizer.

@@ -17,15 +17,15 @@ use backup_core::{
 };
 use backup_lock::Footprint;
 use backup_runtime::retry;
-use backup_store::{Contents, FileOwner, Location, RestoreFiles, Scope, StoreError, crash};
+use backup_store::{Claimant, Contents, FileOwner, Location, RestoreFiles, Scope, StoreError, crash};
 use kube::{Client, ResourceExt as _};
 
 use super::{
     calls::{Calls, Pace},
     decide,
     finish::{self, Pending},
-    operating::{self, Operating},
-    reconcile::{CANCELLED_BEFORE, Desk, Next, StepError, stopped},
+    operating,
+    reconcile::{AT_ONCE, CANCELLED_BEFORE, Desk, Next, StepError, stopped},
     report::Report,
     select::Served,
     snapshots::{self, Noted, Snapshots},
@@ -126,6 +126,17 @@ pub async fn run(
         report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
     }
     let uid = restore.uid().unwrap_or_default();
+    // Before any item: what is found out only at the end could not be mended any more.
+    if let Err(error) = store.open_restore(&restore.name_any(), &claimant(ctx, restore)).await {
+        return match error {
+            StoreError::Exists { .. } => {
+                finish::fail(ctx, desk, restore, &error.to_string(), None).await.map(Next::Done)
+            }
+            error => {
+                finish::block(ctx, restore, &error.to_string(), error.is_transient()).await.map(Next::Done)
+            }
+        };
+    }
     let noted = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
         Ok(noted) => noted,
         Err(error) => {
@@ -179,7 +190,7 @@ pub async fn run(
     }
     let operations = operating::begun(restore, started.into_iter().chain(left));
     if operations.is_empty() {
-        let pending = Arc::new(Pending::new(report, store));
+        let pending = Arc::new(Pending::new(restore, report, store));
         desk.keep(restore, Arc::clone(&pending));
         return finish::finish(ctx, desk, restore, &pending).await.map(Next::Done);
     }
@@ -187,7 +198,7 @@ pub async fn run(
     files.item_operations = records::encode(&operations)
         .map_err(|error| StepError::Cut(format!("operations can't be encoded: {error}")))?;
     crash::point("before-operations");
-    keep(ctx, restore, &store, &files, cancellation).await
+    keep(ctx, restore, &store, files, cancellation).await
 }
 
 /// Keeps what is known before the phase says that operations go on. Tried until the store takes it: nothing that is in memory
@@ -196,19 +207,19 @@ async fn keep(
     ctx: &Context,
     restore: &Restore,
     store: &Location,
-    files: &RestoreFiles,
+    files: RestoreFiles,
     cancellation: &Cancellation,
 ) -> Result<Next, StepError> {
-    let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    let (name, claimant) = (restore.name_any(), claimant(ctx, restore));
     loop {
         if let Err(halt) = cancellation.check() {
             return stopped(halt).map(Next::Done);
         }
-        let error = match store.keep_restore(&name, &uid, files).await {
-            Ok(waiting) => {
+        let stored = async { store.open_restore(&name, &claimant).await?.await_operations(&files).await };
+        let error = match stored.await {
+            Ok(()) => {
                 crash::point("after-operations-recorded");
-                let operating = Operating { restore: restore.clone(), store: store.clone(), waiting };
-                return Ok(Next::Operate(Box::new(operating)));
+                return Ok(Next::Done(AT_ONCE));
             }
             Err(error @ StoreError::Exists { .. }) => return Err(StepError::Cut(error.to_string())),
             Err(error) => error,
@@ -221,6 +232,11 @@ async fn keep(
     }
 }
 
+/// Who claims the folder of a Restore.
+pub(super) fn claimant(ctx: &Context, restore: &Restore) -> Claimant {
+    Claimant { uid: restore.uid().unwrap_or_default(), installation: ctx.installation.to_string() }
+}
+
 /// What was noted about earlier tries of this restore, and where it goes on.
 async fn notes(
     ctx: &Context,
@@ -229,9 +245,9 @@ async fn notes(
     resumed: bool,
 ) -> Result<(ActionJournal<RestoreActionOutput>, Noted), StoreError> {
     let (journal, notes) = if resumed {
-        store.restore_journal(restore, uid).await?
+        store.journal::<Restore>(restore, uid).await?
     } else {
-        (store.new_restore_journal(restore, uid)?, Vec::new())
+        (store.new_journal::<Restore>(restore, uid)?, Vec::new())
     };
     let notebook = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()));
     Ok((ActionJournal::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))

@@ -2,12 +2,14 @@
 //!
 //! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites what it has not seen.
 
+use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Restore, RestorePhase, RestoreSpec, restore::RestoreProgress},
+    api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, restore::RestoreProgress},
     labels::BLOCKED_ANNOTATION,
     operation::Counts as Operations,
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -79,8 +81,12 @@ pub fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> 
 }
 
 /// The items are done; results are being stored.
-pub fn finalizing(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
-    restore.phase().can_become(phase).then(|| json!({"status": outcome(phase, counts)}))
+pub fn finalizing(restore: &Restore, phase: &RestorePhase, end: &RestoreStatus) -> Option<Value> {
+    restore.phase().can_become(phase).then(|| {
+        let mut status = end.clone();
+        (status.phase, status.completion_timestamp) = (Some(phase.clone()), None);
+        json!({"status": on_the_wire(&status)})
+    })
 }
 
 /// Operations go on, or have just ended; none if the Restore can't go there, or says so already.
@@ -95,7 +101,7 @@ pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Op
     if known || !(now == *phase || now.can_become(phase)) {
         return None;
     }
-    let mut patch = json!({"status": outcome(phase, counts)});
+    let mut patch = json!({"status": so_far(phase, counts)});
     // What is told of operations is in the store: nothing blocks them now.
     unblock(restore, &mut patch);
     Some(patch)
@@ -108,23 +114,40 @@ pub fn blocked(restore: &Restore, why: &str) -> Option<Value> {
         .then(|| json!({"metadata": {"annotations": {BLOCKED_ANNOTATION: why}}}))
 }
 
-/// The end, after the results are stored.
-pub fn ended(restore: &Restore, phase: &RestorePhase, counts: &Counts, at: Timestamp) -> Option<Value> {
-    if !restore.phase().can_become(phase) {
+/// The status at the end.
+pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Timestamp) -> RestoreStatus {
+    let mut status = restore.status.clone();
+    status.phase = Some(phase);
+    (status.warnings, status.errors) = (counts.warnings, counts.errors);
+    status.progress = Some(counts.progress.clone());
+    if counts.operations.attempted > 0 {
+        status.restore_item_operations_attempted = counts.operations.attempted;
+        status.restore_item_operations_completed = counts.operations.completed;
+        status.restore_item_operations_failed = counts.operations.failed;
+    }
+    status.completion_timestamp = Some(Time(whole_seconds(at)));
+    status
+}
+
+/// The end; none if the Restore cannot go there from where it is.
+pub fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value> {
+    if !end.phase.as_ref().is_some_and(|phase| restore.phase().can_become(phase)) {
         return None;
     }
-    let mut status = outcome(phase, counts);
-    status["completionTimestamp"] = Value::from(time(at));
-    let mut patch = json!({"metadata": {"finalizers": without_ours(restore)}, "status": status});
+    let mut patch = json!({"metadata": {"finalizers": without_ours(restore)}, "status": on_the_wire(end)});
     unblock(restore, &mut patch);
     Some(patch)
 }
 
-/// A fatal error: nothing more will be restored.
-pub fn failed(restore: &Restore, why: &str, counts: &Counts, at: Timestamp) -> Option<Value> {
-    let mut patch = ended(restore, &RestorePhase::Failed, counts, at)?;
-    patch["status"]["failureReason"] = Value::from(why);
-    Some(patch)
+/// Zeros, too: another program may have written other counts.
+fn on_the_wire(end: &RestoreStatus) -> Value {
+    let mut status = json!(end);
+    (status["warnings"], status["errors"]) = (json!(end.warnings), json!(end.errors));
+    if end.restore_item_operations_attempted > 0 {
+        status["restoreItemOperationsCompleted"] = json!(end.restore_item_operations_completed);
+        status["restoreItemOperationsFailed"] = json!(end.restore_item_operations_failed);
+    }
+    status
 }
 
 /// The Restore can not run as it stands; nothing was done.
@@ -143,7 +166,7 @@ pub fn freed(restore: &Restore, files_gone: bool) -> Option<Value> {
     Some(json!({"metadata": {"finalizers": if rest.is_empty() { Value::Null } else { json!(rest) }}}))
 }
 
-fn outcome(phase: &RestorePhase, counts: &Counts) -> Value {
+fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
     let mut status = json!({
         "phase": phase,
         "warnings": counts.warnings,
@@ -179,6 +202,7 @@ mod tests {
     #[test]
     fn a_terminal_restore_is_never_written_again() {
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
+        let end = |phase| outcome(&restore(RestorePhase::InProgress), phase, &counts, at);
         for phase in [
             RestorePhase::Completed,
             RestorePhase::PartiallyFailed,
@@ -187,9 +211,9 @@ mod tests {
         ] {
             let restore = restore(phase);
             assert_eq!(start(&restore, &restore.spec, at), None);
-            assert_eq!(finalizing(&restore, &RestorePhase::Finalizing, &counts), None);
-            assert_eq!(ended(&restore, &RestorePhase::Completed, &counts, at), None);
-            assert_eq!(failed(&restore, "why", &counts, at), None);
+            assert_eq!(finalizing(&restore, &RestorePhase::Finalizing, &end(RestorePhase::Completed)), None);
+            assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
+            assert_eq!(published(&restore, &end(RestorePhase::Failed)), None);
             assert_eq!(refused(&restore, &[]), None);
             assert_eq!(blocked(&restore, "why"), None);
             assert_eq!(operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts), None);
@@ -201,8 +225,8 @@ mod tests {
         let mut restore = restore(RestorePhase::Finalizing);
         restore.metadata.annotations =
             Some([(BLOCKED_ANNOTATION.to_owned(), "store away".to_owned())].into());
-        let patch =
-            ended(&restore, &RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH).unwrap();
+        let end = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        let patch = published(&restore, &end).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other/one"]));
         assert_eq!(patch["metadata"]["annotations"], json!({BLOCKED_ANNOTATION: null}));
         assert_eq!(patch["status"]["phase"], "Completed");
@@ -245,8 +269,9 @@ mod tests {
     fn errors_seen_before_a_restart_are_not_forgotten_by_the_phase() {
         let restore = restore(RestorePhase::FinalizingPartiallyFailed);
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(ended(&restore, &RestorePhase::Completed, &counts, at), None);
-        assert!(ended(&restore, &RestorePhase::PartiallyFailed, &counts, at).is_some());
+        let end = |phase| outcome(&restore, phase, &counts, at);
+        assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
+        assert!(published(&restore, &end(RestorePhase::PartiallyFailed)).is_some());
     }
 
     #[test]

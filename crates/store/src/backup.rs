@@ -1,27 +1,257 @@
-//! Writing a backup: the one place that knows the order.
-//!
-//! [`crate::Location::open_backup`] → [`BackupWriter`] (items) → [`Collected`] (everything is in the store or in hand, and
-//! nothing is visible) → [`Decided`] (a private record says what each final key will hold) → the final keys, contents
-//! first and metadata last. Each step consumes or needs the one before it. Whoever finds the record writes the same
-//! bytes, so every final key is written once, by however many processes.
-//!
-//! A backup whose operations go on after its items were collected is kept by a record, too: [`Waiting`].
+//! Writing a backup: items, then [`crate::job`].
 
-mod claim;
-mod collected;
-mod decided;
-mod files;
-mod find;
-pub(crate) mod record;
-mod waiting;
+mod open;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use collected::Collected;
-pub use decided::Decided;
-pub use files::BackupFiles;
-pub use find::Found;
-pub use waiting::Waiting;
+use backup_core::api::{Backup, BackupPhase};
+use bytes::Bytes;
+use object_store::path::Path;
+use serde_json::Value;
+
+use crate::{
+    Location, LogFile, ResourceList, Results, StoreError, crash,
+    gzip::{file, parse},
+    job::{AwaitingOperations, CommittedPlan, FoundJob, Job, PendingUpload, RecordedOutcome, record::Record},
+    layout::{BackupKeys, Layout, PrivateKeys},
+    staging::Staged,
+};
+
 pub use writer::BackupWriter;
+
+/// What the store holds of a backup; its end is the metadata.
+pub type FoundBackup = FoundJob<Backup>;
+/// A backup whose items are collected.
+pub type PendingBackup = PendingUpload<Backup>;
+/// A backup of which every byte is recorded.
+pub type CommittedBackup = CommittedPlan<Backup>;
+/// A backup whose operations go on.
+pub type AwaitingBackup = AwaitingOperations<Backup>;
+
+/// Everything of a backup but contents and metadata. All files are always written, empty lists too: Velero's command line
+/// takes a missing file for an older format.
+#[derive(Debug)]
+pub struct BackupFiles {
+    /// The log.
+    pub log: LogFile,
+    /// Warnings and errors. The counts in the Backup's status must be those of these lists.
+    pub results: Results,
+    /// Names of the items.
+    pub resource_list: ResourceList,
+    /// How each volume was backed up.
+    pub volume_info: Vec<Value>,
+    /// Asynchronous operations of plugins.
+    pub item_operations: Vec<Value>,
+    /// Native volume snapshots.
+    pub volume_snapshots: Vec<Value>,
+    /// PodVolumeBackups.
+    pub pod_volume_backups: Vec<Value>,
+}
+
+impl Job for Backup {
+    type Files = BackupFiles;
+    /// The metadata.
+    type Outcome = Backup;
+    type Keys = BackupKeys;
+
+    const NOUN: &'static str = "backup";
+
+    fn keys(layout: &Layout, name: &str, _uid: &str) -> Result<(BackupKeys, PrivateKeys), StoreError> {
+        let keys = layout.backup(name)?;
+        let private = keys.private();
+        Ok((keys, private))
+    }
+
+    fn name(keys: &BackupKeys) -> &str {
+        keys.name()
+    }
+
+    fn folder(keys: &BackupKeys) -> &Path {
+        keys.folder()
+    }
+
+    /// Each final key with its bytes, in the order of writing; the same bytes each time.
+    fn encode(files: &BackupFiles, keys: &BackupKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
+        let log =
+            files.log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+        Ok(vec![
+            (keys.log(), log),
+            file(keys.results(), &files.results)?,
+            file(keys.resource_list(), &files.resource_list)?,
+            file(keys.volume_info(), &files.volume_info)?,
+            file(keys.item_operations(), &files.item_operations)?,
+            file(keys.volume_snapshots(), &files.volume_snapshots)?,
+            file(keys.pod_volume_backups(), &files.pod_volume_backups)?,
+        ])
+    }
+
+    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
+    fn decode(keys: &BackupKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<BackupFiles, String> {
+        let log = LogFile::read(&keys.log(), bytes_of)?;
+        Ok(BackupFiles {
+            log,
+            results: parse(&keys.results(), bytes_of)?,
+            resource_list: parse(&keys.resource_list(), bytes_of)?,
+            volume_info: parse(&keys.volume_info(), bytes_of)?,
+            item_operations: parse(&keys.item_operations(), bytes_of)?,
+            volume_snapshots: parse(&keys.volume_snapshots(), bytes_of)?,
+            pod_volume_backups: parse(&keys.pod_volume_backups(), bytes_of)?,
+        })
+    }
+
+    fn operations(files: &mut BackupFiles) -> &mut Vec<Value> {
+        &mut files.item_operations
+    }
+
+    fn check(metadata: &Backup, name: &str, uid: &str) -> Result<(), StoreError> {
+        let of = (metadata.metadata.name.as_deref(), metadata.metadata.uid.as_deref());
+        if of != (Some(name), Some(uid)) {
+            let message = format!(
+                "{:?} with uid {:?} is not the backup that was opened, {name:?} with uid {uid:?}",
+                of.0, of.1
+            );
+            return Err(StoreError::config("metadata", message));
+        }
+        // Stored metadata is read as the end of the work: nothing may be stored that a reader would run, or wait for.
+        let phase = metadata.phase();
+        if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
+            let message = format!("{phase} can not be stored: expected Completed, PartiallyFailed or Failed");
+            return Err(StoreError::config("status.phase", message));
+        }
+        Ok(())
+    }
+
+    fn encode_outcome(metadata: &Backup, keys: &BackupKeys) -> Result<RecordedOutcome, StoreError> {
+        let json = serde_json::to_vec_pretty(metadata)
+            .map_err(|error| StoreError::io("encode the Backup", &error))?;
+        Ok(RecordedOutcome::File(keys.metadata(), json.into()))
+    }
+
+    fn decode_outcome(keys: &BackupKeys, record: &Record) -> Result<Backup, String> {
+        let metadata = record.file(&keys.metadata()).unwrap_or_default();
+        serde_json::from_slice(&metadata)
+            .map_err(|error| format!("the Backup in it can not be read: {error}"))
+    }
+
+    fn outcome_key(keys: &BackupKeys) -> Option<Path> {
+        Some(keys.metadata())
+    }
+
+    fn contents(keys: &BackupKeys) -> Option<Path> {
+        Some(keys.contents())
+    }
+
+    async fn stored(location: &Location, name: &str) -> Result<Option<Backup>, StoreError> {
+        location.read_metadata(name).await
+    }
+
+    /// With the metadata, last, the backup exists.
+    async fn publish_outcome(plan: &mut CommittedPlan<Self>) -> Result<Backup, StoreError> {
+        plan.check_contents().await?;
+        crash::point("before-metadata");
+        let metadata = plan.file(&plan.keys.metadata()).unwrap_or_default();
+        let stored = plan.commit(&Staged::Inline(metadata)).await?;
+        crash::point("after-metadata");
+        plan.tidy().await;
+        Ok(stored)
+    }
+}
+
+impl CommittedPlan<Backup> {
+    /// Begins again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless (the contents were
+    /// removed by somebody after they had been published) are removed first, if they are still as we wrote them.
+    pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
+        let metadata = Staged::Inline(self.file(&self.keys.metadata()).unwrap_or_default());
+        for (key, staged) in self.files().into_iter().chain([(self.keys.metadata(), metadata)]) {
+            if self.location.holds(&key, &staged).await? {
+                self.location.delete(vec![key]).await?;
+            }
+        }
+        let number = self.number();
+        self.location.begin(self.keys, &self.record.uid, number, false).await
+    }
+
+    async fn commit(&self, staged: &Staged) -> Result<Backup, StoreError> {
+        let key = self.keys.metadata();
+        match self.location.publish(&key, staged).await {
+            // Other bytes may be ours, too: of an earlier decision, or written by another version.
+            Ok(()) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        match self.location.read_metadata(self.keys.name()).await? {
+            Some(stored)
+                if stored.metadata.uid == self.outcome.metadata.uid
+                    && stored.phase() == self.outcome.phase() =>
+            {
+                Ok(stored)
+            }
+            Some(stored) => Err(StoreError::Exists {
+                url: self.location.url_of(&key),
+                detail: format!(
+                    "it holds a backup with uid {:?} as {}; it is left alone",
+                    stored.metadata.uid.as_deref().unwrap_or_default(),
+                    stored.phase()
+                ),
+            }),
+            None => Err(StoreError::Unreachable {
+                action: "read back".to_owned(),
+                url: self.location.url_of(&key),
+                detail: "it was written, and now it is not there; another program may have removed it"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// Metadata says that the contents are there. So they are looked at once more, as bucket rules, people and other
+    /// programs may have removed them.
+    async fn check_contents(&mut self) -> Result<(), StoreError> {
+        let (key, expected) = (self.keys.contents(), self.bytes());
+        let found = self.location.look_at(&key).await?;
+        // A plugin does not tell sizes; it has said that it has all of it.
+        let is_whole = |size: Option<u64>| size.is_none_or(|size| size == expected);
+        if found.as_ref().is_some_and(|there| is_whole(there.size)) {
+            return Ok(());
+        }
+        self.done = 0;
+        match found.and_then(|there| there.size) {
+            None => Err(StoreError::Unreachable {
+                action: "read back".to_owned(),
+                url: self.location.url_of(&key),
+                detail: "it was written, and now it is not there; another program may have removed it"
+                    .to_owned(),
+            }),
+            Some(size) => Err(StoreError::Exists {
+                url: self.location.url_of(&key),
+                detail: format!(
+                    "{expected} bytes were stored, now there are {size}: another program has written it; it is left alone"
+                ),
+            }),
+        }
+    }
+
+    /// Removes what nobody needs beside the metadata. Best effort: a bucket may refuse every deletion.
+    async fn tidy(&self) {
+        if let Err(error) = self.location.tidy_backup(self.keys.name()).await {
+            tracing::debug!(backup = self.keys.name(), %error, "private files of a finished backup stay");
+        }
+    }
+}
+
+impl Location {
+    /// Removes what a finished backup needs no more: records, notes, and uploads that were never completed. Nothing if there
+    /// is no metadata. Safe to repeat.
+    pub async fn tidy_backup(&self, backup: &str) -> Result<(), StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let found = self.list(keys.folder()).await?;
+        if !found.contains(&keys.metadata()) {
+            return Ok(());
+        }
+        if keys.private().upload_notes().has_any(&found) {
+            self.remove_begun(&keys, false).await?;
+        }
+        let owner = keys.private().owner();
+        self.delete(found.into_iter().filter(|key| keys.is_private(key) && *key != owner).collect()).await
+    }
+}

@@ -32,6 +32,22 @@ pub const POINTS: &[&str] = &[
     "after-terminal-patch",
 ];
 
+/// The points of a restore without operations from its claim on the folder to its end, in order; named as the same steps of a
+/// backup.
+pub const RESTORE_POINTS: &[&str] = &[
+    "after-owner-marker",
+    "after-finalizing-patch",
+    "before-record",
+    "after-record",
+    "after-logs.gz",
+    "after-resource-list.json.gz",
+    "after-itemoperations.json.gz",
+    "after-volumeinfo.json.gz",
+    "after-results.gz",
+    "before-terminal-patch",
+    "after-terminal-patch",
+];
+
 /// The points between collection and end of a backup whose actions have started operations, in order.
 pub const OPERATION_POINTS: &[&str] = &[
     "before-operations",

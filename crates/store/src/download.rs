@@ -4,10 +4,13 @@
 
 use std::time::Duration;
 
-use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+use backup_core::api::{
+    Backup, Restore,
+    download_request::{DownloadTarget, DownloadTargetKind as Kind},
+};
 use object_store::path::Path;
 
-use crate::{Found, Location, StoreError, layout::Layout};
+use crate::{FoundJob, Location, StoreError, layout::Layout};
 
 /// What a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +103,15 @@ impl Location {
         }
         let Some(owner) = FileOwner::of(&target.kind) else { return Ok(None) };
         let found = match owner {
-            FileOwner::Backup => match self.find_backup(&target.name, uid).await? {
-                Found::Waiting(waiting) => waiting.file(&key)?,
-                Found::Decided(_) | Found::Stored(_) => return Ok(None),
-                Found::Nothing => None,
+            FileOwner::Backup => match self.find_job::<Backup>(&target.name, uid).await? {
+                FoundJob::Awaiting(awaiting) => awaiting.file(&key)?,
+                FoundJob::Committed(_) | FoundJob::Stored(_) => return Ok(None),
+                FoundJob::Nothing => None,
             },
-            FileOwner::Restore => match self.find_restore(&target.name, uid).await? {
-                Some(waiting) => waiting.file(&self.layout().restore(&target.name)?, &key)?,
-                None => None,
+            FileOwner::Restore => match self.find_job::<Restore>(&target.name, uid).await? {
+                FoundJob::Awaiting(awaiting) => awaiting.file(&key)?,
+                FoundJob::Committed(_) | FoundJob::Stored(_) => return Ok(None),
+                FoundJob::Nothing => None,
             },
         };
         let Some((snapshot, bytes)) = found else {

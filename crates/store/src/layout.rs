@@ -19,7 +19,7 @@ const LOG_SNAPSHOT: &str = "so-far-log-";
 
 /// Keys under the prefix of one BackupStorageLocation.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     prefix: Path,
 }
 
@@ -73,7 +73,7 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct BackupKeys {
+pub struct BackupKeys {
     folder: Path,
     name: String,
 }
@@ -139,59 +139,18 @@ impl BackupKeys {
         self.file("-csi-volumesnapshots.json.gz")
     }
 
-    /// What a final key would hold in a state of a backup that waits for operations: its record, and the state of its
-    /// operations. Ours, create-only; made when it is asked for.
-    pub(crate) fn file_snapshot(&self, record: u64, operations: u64, key: &Path) -> Path {
-        self.private().join(format!("{SNAPSHOT}{record}-{operations}-{}", key.filename().unwrap_or_default()))
-    }
-
-    /// The log as it was at a moment (milliseconds since 1970) while items were collected. Ours, create-only; made when it is
-    /// asked for.
-    pub(crate) fn log_snapshots(&self) -> Numbered {
-        self.numbered(LOG_SNAPSHOT)
-    }
-
-    /// Holds the uid of the Backup that writes the folder. Ours, create-only.
-    pub(crate) fn owner(&self) -> Path {
-        self.private().join("owner")
-    }
-
     /// Where everything lies that is ours and of no concern to a reader.
-    pub(crate) fn private(&self) -> Path {
-        self.folder.clone().join(PRIVATE)
+    pub(crate) fn private(&self) -> PrivateKeys {
+        PrivateKeys { folder: self.folder.clone().join(PRIVATE), owner: self.folder.clone().join(PRIVATE) }
     }
 
-    /// Decisions about what the final keys will hold. Ours, create-only; the highest counts.
-    pub(crate) fn records(&self) -> Numbered {
-        self.numbered("record-")
-    }
-
-    /// States of the operations of a backup that waits for them. Ours, create-only; the highest counts.
-    pub(crate) fn operations(&self) -> Numbered {
-        self.numbered(OPERATIONS)
-    }
-
-    /// Entries of what work must remember. Ours, create-only.
-    pub(crate) fn journal(&self) -> Numbered {
-        self.numbered(JOURNAL)
-    }
-
-    /// Notes of uploads that were begun, so that their parts can be removed after a crash. Ours, create-only.
-    pub(crate) fn upload_notes(&self) -> Numbered {
-        self.numbered("upload-")
-    }
-
-    /// Whether a key is one of [`Self::file_snapshot`] or [`Self::log_snapshots`].
+    /// Whether a key is one of [`PrivateKeys::file_snapshot`] or [`PrivateKeys::log_snapshots`].
     pub(crate) fn is_snapshot(&self, key: &Path) -> bool {
         self.is_private(key) && key.filename().is_some_and(|name| name.starts_with(SNAPSHOT))
     }
 
     pub(crate) fn is_private(&self, key: &Path) -> bool {
-        key.prefix_matches(&self.private())
-    }
-
-    fn numbered(&self, kind: &'static str) -> Numbered {
-        Numbered { folder: self.private(), kind }
+        key.prefix_matches(self.private().folder())
     }
 
     fn file(&self, suffix: &str) -> Path {
@@ -232,12 +191,16 @@ impl Numbered {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct RestoreKeys {
+pub struct RestoreKeys {
     folder: Path,
     name: String,
 }
 
 impl RestoreKeys {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -265,8 +228,13 @@ impl RestoreKeys {
 
     /// Where everything lies that is ours and of no concern to a reader, about the Restore of this uid. There may be another
     /// of the same name, of before or of another cluster. Errors: a uid that would leave the folder.
-    pub(crate) fn private(&self, uid: &str) -> Result<RestorePrivateKeys, StoreError> {
-        Ok(RestorePrivateKeys { folder: self.folder.clone().join(PRIVATE).join(part(uid)?) })
+    pub(crate) fn private(&self, uid: &str) -> Result<PrivateKeys, StoreError> {
+        let folder = self.folder.clone().join(PRIVATE);
+        Ok(PrivateKeys { folder: folder.clone().join(part(uid)?), owner: folder })
+    }
+
+    pub(crate) fn is_private(&self, key: &Path) -> bool {
+        key.prefix_matches(&self.folder.clone().join(PRIVATE))
     }
 
     fn file(&self, prefix: &str, suffix: &str) -> Path {
@@ -274,40 +242,69 @@ impl RestoreKeys {
     }
 }
 
-/// Private keys of one Restore. All are create-only.
+/// Private keys of one Backup or Restore. All are create-only.
 #[derive(Clone, Debug)]
-pub(crate) struct RestorePrivateKeys {
+pub struct PrivateKeys {
     folder: Path,
+    /// Where the marker lies.
+    owner: Path,
 }
 
-impl RestorePrivateKeys {
+impl PrivateKeys {
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The files of a restore whose operations go on, as they were when its items were done.
-    pub(crate) fn record(&self) -> Path {
-        self.folder.clone().join("record")
+    /// Holds the uid of the object that writes the folder.
+    pub(crate) fn owner(&self) -> Path {
+        self.owner.clone().join("owner")
     }
 
-    /// The states of its operations; the one with the highest number counts.
+    /// What the final keys hold so far (number 0 of a restore, and one of a backup that is open), or will hold. The highest
+    /// counts.
+    pub(crate) fn record(&self, number: u64) -> Path {
+        if number == 0 { self.folder.clone().join("record") } else { self.records().key(number) }
+    }
+
+    /// The highest number among the records that are there.
+    pub(crate) fn last_record(&self, found: &[Path]) -> Option<u64> {
+        self.records().last(found).or_else(|| found.contains(&self.record(0)).then_some(0))
+    }
+
+    pub(crate) fn records(&self) -> Numbered {
+        self.numbered("record-")
+    }
+
+    /// States of the operations; the highest counts.
     pub(crate) fn operations(&self) -> Numbered {
-        Numbered { folder: self.folder.clone(), kind: OPERATIONS }
+        self.numbered(OPERATIONS)
     }
 
-    /// The entries of what work has to remember.
+    /// Entries of what work must remember.
     pub(crate) fn journal(&self) -> Numbered {
-        Numbered { folder: self.folder.clone(), kind: JOURNAL }
+        self.numbered(JOURNAL)
     }
 
-    /// What a final key would hold in a state of the operations. Made when somebody asks for it.
-    pub(crate) fn file_snapshot(&self, operations: u64, key: &Path) -> Path {
-        self.folder.clone().join(format!("{SNAPSHOT}{operations}-{}", key.filename().unwrap_or_default()))
+    /// Notes of uploads that were begun, so that their parts can be removed after a crash.
+    pub(crate) fn upload_notes(&self) -> Numbered {
+        self.numbered("upload-")
     }
 
-    /// The log as it was at a moment (milliseconds since 1970) while items were restored. Made when somebody asks for it.
+    /// What a final key would hold while operations go on, by the numbers of the record and of the state of the operations.
+    /// Made when somebody asks for it.
+    pub(crate) fn file_snapshot(&self, record: u64, operations: u64, key: &Path) -> Path {
+        let file = key.filename().unwrap_or_default();
+        let state = if record == 0 { operations.to_string() } else { format!("{record}-{operations}") };
+        self.folder.clone().join(format!("{SNAPSHOT}{state}-{file}"))
+    }
+
+    /// The log as it was at a moment (milliseconds since 1970) while items were worked on. Made when somebody asks for it.
     pub(crate) fn log_snapshots(&self) -> Numbered {
-        Numbered { folder: self.folder.clone(), kind: LOG_SNAPSHOT }
+        self.numbered(LOG_SNAPSHOT)
+    }
+
+    fn numbered(&self, kind: &'static str) -> Numbered {
+        Numbered { folder: self.folder.clone(), kind }
     }
 }
 
@@ -344,23 +341,25 @@ mod tests {
                 ),
                 (b.csi_snapshots(), "backups/nightly-1.2/nightly-1.2-csi-volumesnapshots.json.gz"),
                 (
-                    b.file_snapshot(1, 2, &b.log()),
+                    b.private().file_snapshot(1, 2, &b.log()),
                     "backups/nightly-1.2/.private/so-far-1-2-nightly-1.2-logs.gz",
                 ),
-                (b.owner(), "backups/nightly-1.2/.private/owner"),
-                (b.records().key(2), "backups/nightly-1.2/.private/record-2"),
-                (b.operations().key(3), "backups/nightly-1.2/.private/operations-3"),
-                (b.journal().key(4), "backups/nightly-1.2/.private/journal-4"),
-                (b.upload_notes().key(1), "backups/nightly-1.2/.private/upload-1"),
+                (b.private().owner(), "backups/nightly-1.2/.private/owner"),
+                (b.private().records().key(2), "backups/nightly-1.2/.private/record-2"),
+                (b.private().operations().key(3), "backups/nightly-1.2/.private/operations-3"),
+                (b.private().journal().key(4), "backups/nightly-1.2/.private/journal-4"),
+                (b.private().upload_notes().key(1), "backups/nightly-1.2/.private/upload-1"),
                 (r.log(), "restores/r1/restore-r1-logs.gz"),
                 (r.results(), "restores/r1/restore-r1-results.gz"),
                 (r.resource_list(), "restores/r1/restore-r1-resource-list.json.gz"),
                 (r.item_operations(), "restores/r1/restore-r1-itemoperations.json.gz"),
                 (r.volume_info(), "restores/r1/r1-volumeinfo.json.gz"),
-                (of_u.record(), "restores/r1/.private/u-1/record"),
+                (of_u.owner(), "restores/r1/.private/owner"),
+                (of_u.record(1), "restores/r1/.private/u-1/record-1"),
+                (of_u.record(0), "restores/r1/.private/u-1/record"),
                 (of_u.operations().key(2), "restores/r1/.private/u-1/operations-2"),
                 (of_u.journal().key(3), "restores/r1/.private/u-1/journal-3"),
-                (of_u.file_snapshot(2, &r.log()), "restores/r1/.private/u-1/so-far-2-restore-r1-logs.gz"),
+                (of_u.file_snapshot(0, 2, &r.log()), "restores/r1/.private/u-1/so-far-2-restore-r1-logs.gz"),
             ];
             for (key, expected) in table {
                 assert_eq!(key.as_ref(), format!("{base}{expected}"));
@@ -370,7 +369,7 @@ mod tests {
 
     #[test]
     fn numbers_are_read_back_from_private_keys_only() {
-        let keys = Layout::new("p").unwrap().backup("b").unwrap();
+        let keys = Layout::new("p").unwrap().backup("b").unwrap().private();
         let (records, operations) = (keys.records(), keys.operations());
         assert_eq!(records.number(&records.key(12)), Some(12));
         assert_eq!(operations.number(&operations.key(3)), Some(3));
@@ -379,7 +378,9 @@ mod tests {
         assert_eq!(journal.number(&operations.key(3)), None);
         let notes = keys.upload_notes();
         assert_eq!(notes.number(&notes.key(1)), Some(1));
-        for other in [keys.owner(), keys.folder().clone().join("record-1"), keys.private().join("record-x")] {
+        for other in
+            [keys.owner(), Path::from("p/backups/b/record-1"), keys.folder().clone().join("record-x")]
+        {
             assert_eq!(records.number(&other), None, "{other}");
         }
     }

@@ -1,8 +1,8 @@
 //! The object-store layout: keys, formats, and the one place that knows the order of writes.
 //!
 //! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
-//! [`BackupWriter`]; when all items are in, [`Collected`] takes the other files and the metadata and decides, in a private
-//! record, what each final key will hold; [`Decided`] makes that visible, metadata last. The types make any other order
+//! [`BackupWriter`]; when all items are in, [`PendingUpload`] takes the other files and the metadata and decides, in a private
+//! record, what each final key will hold; [`CommittedPlan`] makes that visible, metadata last. The types make any other order
 //! impossible. [`Location::read_contents`] gives the items back. The store itself is one of `object_store`'s, or a plugin of
 //! Velero's kind ([`ObjectPlugin`]).
 //!
@@ -14,7 +14,7 @@ pub mod crash;
 mod download;
 mod error;
 mod gzip;
-mod journal;
+mod job;
 mod layout;
 mod location;
 mod logfile;
@@ -30,10 +30,10 @@ mod testing;
 
 pub use backup_core::results::{ResultSet, Results, Scope};
 
-pub use backup::{BackupFiles, BackupWriter, Collected, Decided, Found, Waiting};
+pub use backup::{AwaitingBackup, BackupFiles, BackupWriter, CommittedBackup, FoundBackup, PendingBackup};
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
-pub use journal::Journal;
+pub use job::{AwaitingOperations, Claimant, CommittedPlan, FoundJob, Journal, PendingUpload, StoredJob};
 pub use location::{
     BUILT_IN, BackupFolder, Body, DeletedBackup, Fault, IncompleteBackup, Location, ObjectPlugin,
     PluginFault, Remnant, RetainedVersions, SideFile, bucket_and_prefix, is_built_in, plugin_of,
@@ -41,5 +41,5 @@ pub use location::{
 pub use logfile::LogFile;
 pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
-pub use restore::{RestoreFiles, WaitingRestore};
+pub use restore::{AwaitingRestore, CommittedRestore, FoundRestore, PendingRestore, RestoreFiles};
 pub use tarball::{Contents, ItemPath, ItemRef};

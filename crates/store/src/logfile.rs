@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use object_store::path::Path;
 
-use crate::{Location, StoreError, gzip};
+use crate::gzip;
 
 mod format;
 mod snapshot;
@@ -106,14 +106,6 @@ impl Spool {
     fn forget(&mut self) {
         self.text.clear();
         self.lines = 0;
-    }
-}
-
-impl Location {
-    /// A log, written once.
-    pub(crate) async fn put_log(&self, key: &Path, log: &LogFile) -> Result<(), StoreError> {
-        let bytes = log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
-        self.put_new(key, bytes).await
     }
 }
 

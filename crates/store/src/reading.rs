@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use backup_core::{
-    api::{Backup, download_request::DownloadTarget},
+    api::{Backup, Restore, download_request::DownloadTarget},
     digest::short_sha256,
 };
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use object_store::{GetOptions, GetRange, path::Path};
 
 use crate::{
-    Found, Location, StoreError,
+    FoundJob, Location, StoreError,
     download::{FileOwner, is_log},
 };
 
@@ -76,19 +76,20 @@ impl Location {
     ) -> Result<LookupResult, StoreError> {
         let key = self.layout().target(target)?;
         let snapshot = match FileOwner::of(&target.kind) {
-            Some(FileOwner::Backup) => match self.find_backup(&target.name, of.uid).await? {
-                Found::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
-                Found::Stored(_) => return Ok(LookupResult::OfAnother),
-                Found::Waiting(waiting) => waiting.file(&key)?.map(|(_, bytes)| bytes),
-                Found::Decided(decided) => decided.file(&key),
-                Found::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
+            Some(FileOwner::Backup) => match self.find_job::<Backup>(&target.name, of.uid).await? {
+                FoundJob::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
+                FoundJob::Stored(_) => return Ok(LookupResult::OfAnother),
+                FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
+                FoundJob::Committed(plan) => plan.file(&key),
+                FoundJob::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
             },
-            Some(FileOwner::Restore) => match self.find_restore(&target.name, of.uid).await? {
-                Some(waiting) => {
-                    waiting.file(&self.layout().restore(&target.name)?, &key)?.map(|(_, bytes)| bytes)
+            Some(FileOwner::Restore) => match self.find_job::<Restore>(&target.name, of.uid).await? {
+                FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
+                FoundJob::Committed(plan) => plan.file(&key),
+                FoundJob::Stored(_) | FoundJob::Nothing if of.ended => return self.stored(key).await,
+                FoundJob::Stored(_) | FoundJob::Nothing => {
+                    return self.look_up_log_snapshot(FileOwner::Restore, target, of).await;
                 }
-                None if of.ended => return self.stored(key).await,
-                None => return self.look_up_log_snapshot(FileOwner::Restore, target, of).await,
             },
             None => None,
         };

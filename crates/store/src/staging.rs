@@ -17,7 +17,7 @@ pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
 /// A part of an upload that is not completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub struct Part {
     /// What the store calls it (an ETag on S3, the id of a block on Azure).
     pub id: String,
     /// SHA-256 of its bytes, in hex.
@@ -26,7 +26,7 @@ pub(crate) struct Part {
 
 /// An upload that is not completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Uploaded {
+pub struct Uploaded {
     /// What the store calls it.
     pub upload: String,
     /// In order; all of [`PART_SIZE`] but the last.

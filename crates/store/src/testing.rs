@@ -24,8 +24,8 @@ use object_store::{
 };
 
 use crate::{
-    BackupFiles, BackupWriter, Collected, ItemPath, Location, LogFile, ResourceList, RestoreFiles, Results,
-    StoreError,
+    BackupFiles, BackupWriter, ItemPath, Location, LogFile, PendingBackup, ResourceList, RestoreFiles,
+    Results, StoreError,
     location::{Connector, HttpFailure},
 };
 
@@ -200,7 +200,11 @@ pub(crate) async fn add_noise(writer: &mut BackupWriter, items: u32) -> Result<(
 }
 
 /// Backup `b`, with contents of several parts, or of less than one.
-pub(crate) async fn collected(location: &Location, uid: &str, large: bool) -> Result<Collected, StoreError> {
+pub(crate) async fn collected(
+    location: &Location,
+    uid: &str,
+    large: bool,
+) -> Result<PendingBackup, StoreError> {
     let mut writer = location.open_backup("b", uid).await?;
     add_noise(&mut writer, if large { NOISE } else { 0 }).await?;
     writer.item(&pod("one"), br#"{"kind":"Pod"}"#).await?;

@@ -24,7 +24,7 @@ fn stored(uid: &str, phase: BackupPhase) -> Stored {
     let mut backup = Backup::default();
     backup.metadata.uid = Some(uid.to_owned());
     backup.status.phase = Some(phase);
-    Stored::of(&Found::Stored(Box::new(backup)), "mine")
+    Stored::of(&backup_store::FoundBackup::Stored(Box::new(backup)), "mine")
 }
 
 #[test]

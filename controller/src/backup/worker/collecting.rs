@@ -6,7 +6,7 @@ use backup_actions::backup::BackupVolumes;
 use backup_core::api::{Backup, BackupPhase};
 use backup_lock::Token;
 use backup_runtime::retry::{self, PatchOutcome};
-use backup_store::{BackupFiles, BackupWriter, Collected, FileOwner, Location, Scope, StoreError, crash};
+use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, PendingBackup, Scope, StoreError, crash};
 
 use super::{Next, Record, Trouble, Worker};
 use crate::job::cancellation::StopReason;
@@ -49,7 +49,7 @@ impl Worker {
         self.cancellation.check()?;
         let opened = match lost {
             None => location.open_backup(&self.name, &self.uid).await,
-            Some(Record::Decided(decided)) => decided.begin_again().await,
+            Some(Record::Committed(plan)) => plan.begin_again().await,
             Some(Record::Waiting(waiting)) => waiting.begin_again().await,
         };
         let mut writer = match opened {
@@ -128,7 +128,7 @@ impl Worker {
             return Err(trouble);
         }
         crash::point("before-operations");
-        if let Err(error) = writer.wait(files, patches::collection(progress)).await {
+        if let Err(error) = writer.await_operations(files, patches::collection(progress)).await {
             return self.writing_failed(backup, location, error).await;
         }
         crash::point("after-operations-recorded");
@@ -139,7 +139,7 @@ impl Worker {
     async fn enter_finalizing(
         &mut self,
         backup: &Backup,
-        contents: Collected,
+        contents: PendingBackup,
         files: BackupFiles,
         progress: &Progress,
         token: &Token,
@@ -244,7 +244,7 @@ impl Worker {
         mut error: StoreError,
     ) -> Result<Next, Trouble> {
         if matches!(error, StoreError::Exists { .. }) && decide::may_fail(&backup.phase()) {
-            let found = location.find_backup(&self.name, &self.uid).await;
+            let found = location.find_job::<Backup>(&self.name, &self.uid).await;
             match found.map(|found| Stored::of(&found, &self.uid)) {
                 // Another replica has come further with this very backup: that is gone on with.
                 Ok(Stored::Ours(_) | Stored::Recorded | Stored::Waiting) => return Err(Trouble::Changed),

@@ -11,7 +11,7 @@ use backup_core::{
     api::{Backup, GoDuration},
     operation::BackupOperation,
 };
-use backup_store::{BackupFiles, BackupWriter, Scope, StoreError, Waiting, crash};
+use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope, StoreError, crash};
 use serde_json::Value;
 
 use super::{Next, Trouble, Worker, collecting::remember_failure};
@@ -38,7 +38,7 @@ impl Worker {
     pub(super) async fn operations(
         &mut self,
         backup: &Backup,
-        mut waiting: Waiting,
+        mut waiting: AwaitingBackup,
     ) -> Result<Next, Trouble> {
         self.cancellation.check()?;
         let operations = records::decode(&waiting.take_operations()).map_err(|error| Trouble::Blocked {
@@ -70,7 +70,7 @@ impl Worker {
     async fn show(
         &self,
         backup: &Backup,
-        waiting: &Waiting,
+        waiting: &AwaitingBackup,
         operations: &[BackupOperation],
     ) -> Result<Backup, Trouble> {
         let next = records::phase(operations, waiting.files().results.errors(), &backup.phase());
@@ -84,7 +84,7 @@ impl Worker {
     async fn follow(
         &mut self,
         shown: Backup,
-        waiting: &mut Waiting,
+        waiting: &mut AwaitingBackup,
         mut following: OperationPoller<Backup>,
     ) -> Result<Next, Trouble> {
         let cancellation = self.cancellation.clone();
@@ -101,7 +101,7 @@ impl Worker {
     async fn renew(
         &mut self,
         backup: &Backup,
-        waiting: Waiting,
+        waiting: AwaitingBackup,
         operations: &[BackupOperation],
     ) -> Result<Next, Trouble> {
         let record = waiting.number();
@@ -185,7 +185,7 @@ impl Worker {
 /// States of operations go into the record, what follows from them into the Backup.
 struct Keeping<'a> {
     worker: &'a mut Worker,
-    waiting: &'a mut Waiting,
+    waiting: &'a mut AwaitingBackup,
     /// As it was published last.
     shown: Backup,
 }
@@ -217,9 +217,9 @@ impl StateStore<BackupOperation> for Keeping<'_> {
     }
 }
 
-async fn keep(waiting: &mut Waiting, operations: &[BackupOperation]) -> Result<(), StoreError> {
+async fn keep(waiting: &mut AwaitingBackup, operations: &[BackupOperation]) -> Result<(), StoreError> {
     let encoded = records::encode(operations).map_err(|error| unencodable(&error))?;
-    waiting.keep_operations(&encoded).await
+    waiting.store_operations(&encoded).await
 }
 
 fn unencodable(error: &serde_json::Error) -> StoreError {

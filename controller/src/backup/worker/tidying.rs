@@ -6,7 +6,7 @@ use backup_core::{
     operation::BackupOperation,
 };
 use backup_runtime::{errors::is_transient, errors::plain};
-use backup_store::{Found, Location};
+use backup_store::{FoundBackup, Location};
 use futures::{StreamExt as _, stream};
 
 use super::{Trouble, Worker};
@@ -118,8 +118,8 @@ impl Worker {
         }
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Vec::new() };
-        match location.find_backup(&self.name, &self.uid).await {
-            Ok(Found::Waiting(waiting)) => {
+        match location.find_job::<Backup>(&self.name, &self.uid).await {
+            Ok(FoundBackup::Awaiting(waiting)) => {
                 records::decode(&waiting.files().item_operations).unwrap_or_default()
             }
             Ok(_) if collecting => {

@@ -42,6 +42,6 @@ pub async fn stored(
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some("uid".to_owned());
     backup.status.phase = Some(BackupPhase::Completed);
-    collected.decide(&files, &backup).await.unwrap().publish().await.unwrap();
+    collected.commit(&files, &backup).await.unwrap().publish().await.unwrap();
     (folder, location, object)
 }

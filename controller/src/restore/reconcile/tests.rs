@@ -321,15 +321,16 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
 async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
     let fake = Fake::new();
     let folder = prepared(&fake, None).await;
-    // A file where the folder of the results should be.
-    std::fs::write(folder.path().join("restores"), b"").unwrap();
+    // A folder where the log should be.
+    let log = folder.path().join("restores/r/restore-r-logs.gz");
+    std::fs::create_dir_all(&log).unwrap();
     let (ctx, desk) = (Context::fake(fake.client()), Arc::default());
     assert!(matches!(step(&ctx, &desk).await.unwrap(), Action::RequeueAfter(_)));
     let restore = fake.get(RESTORE).unwrap();
     assert_eq!(restore["status"]["phase"], "Finalizing");
     assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string(), "{restore}");
     assert_eq!(claims(&ctx).await, 1, "it still works");
-    std::fs::remove_file(folder.path().join("restores")).unwrap();
+    std::fs::remove_dir(&log).unwrap();
     let posts = || fake.log().iter().filter(|line| line.contains("configmaps")).count();
     let before = posts();
     assert_eq!(step(&ctx, &desk).await.unwrap(), Action::AwaitChange);

@@ -2,12 +2,12 @@ use backup_core::api::{Backup, BackupPhase};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{BackupFiles, Decided, Found};
+use super::{BackupFiles, CommittedBackup, FoundJob};
 use crate::{
-    Location, LogFile, ResourceList, RestoreFiles, Results, Scope, StoreError,
+    Location, LogFile, ResourceList, Results, Scope, StoreError,
     testing::{
         Fault, NOISE, Recorder, add_noise, backup, backup_files, collected, folder, get, keys, memory, noise,
-        pod, put, restore_files,
+        pod, put,
     },
 };
 
@@ -35,18 +35,18 @@ fn files(line: &str) -> BackupFiles {
     BackupFiles { log: log(line), results, resource_list, item_operations, ..backup_files() }
 }
 
-async fn decided(location: &Location, uid: &str) -> Decided {
+async fn decided(location: &Location, uid: &str) -> CommittedBackup {
     let collected = collected(location, uid, false).await.unwrap();
-    collected.decide(&files("x"), &backup(uid, BackupPhase::Completed)).await.unwrap()
+    collected.commit(&files("x"), &backup(uid, BackupPhase::Completed)).await.unwrap()
 }
 
 async fn stored(location: &Location, uid: &str) {
     decided(location, uid).await.publish().await.unwrap();
 }
 
-async fn found(location: &Location) -> Decided {
-    match location.find_backup("b", "u1").await.unwrap() {
-        Found::Decided(decided) => *decided,
+async fn found(location: &Location) -> CommittedBackup {
+    match location.find_job::<Backup>("b", "u1").await.unwrap() {
+        FoundJob::Committed(decided) => *decided,
         other => panic!("{other:?}"),
     }
 }
@@ -114,7 +114,7 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
         let visible = |keys: Vec<String>| keys.into_iter().filter(|key| !key.contains("/.private/")).count();
         assert_eq!(visible(keys(&location).await), 0);
         let end = backup("u1", BackupPhase::PartiallyFailed);
-        let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+        let mut decided = collected.commit(&files("x"), &end).await.unwrap();
         assert_eq!(visible(keys(&location).await), 0);
         let before = recorder.operations().len();
         assert_eq!(decided.publish().await.unwrap(), end);
@@ -186,7 +186,7 @@ async fn large_contents_are_read_back_whole() {
         let collected = collected(&location, "u1", true).await.unwrap();
         assert!(collected.bytes() > 16 << 20);
         let end = backup("u1", BackupPhase::Completed);
-        collected.decide(&files("x"), &end).await.unwrap().publish().await.unwrap();
+        collected.commit(&files("x"), &end).await.unwrap().publish().await.unwrap();
         let contents = location.read_contents("b").await.unwrap();
         assert_eq!(contents.len(), NOISE as usize + 1);
         for item in &contents.items("pods")[..NOISE as usize] {
@@ -214,17 +214,17 @@ async fn only_the_end_of_this_backup_is_decided() {
     let collected = collected(&location, "u1", false).await.unwrap();
     for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
         if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
-            let error = collected.decide(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
+            let error = collected.commit(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
             assert_eq!(error.category(), "config", "{phase}");
         }
     }
     let mut other = backup("u1", BackupPhase::Completed);
     other.metadata.name = Some("c".to_owned());
     for wrong in [other, backup("u2", BackupPhase::Completed)] {
-        assert_eq!(collected.decide(&files("x"), &wrong).await.unwrap_err().category(), "config");
+        assert_eq!(collected.commit(&files("x"), &wrong).await.unwrap_err().category(), "config");
     }
-    assert!(matches!(location.find_backup("b", "u1").await.unwrap(), Found::Nothing));
-    collected.decide(&files("x"), &backup("u1", BackupPhase::Failed)).await.unwrap();
+    assert!(matches!(location.find_job::<Backup>("b", "u1").await.unwrap(), FoundJob::Nothing));
+    collected.commit(&files("x"), &backup("u1", BackupPhase::Failed)).await.unwrap();
 }
 
 #[tokio::test]
@@ -234,9 +234,9 @@ async fn the_first_decision_stands() {
         (collected(&location, "u1", false).await.unwrap(), collected(&location, "u1", false).await.unwrap());
     let end = backup("u1", BackupPhase::Completed);
     for _ in 0..2 {
-        ours.decide(&files("x"), &end).await.unwrap(); // the answer may have been lost
+        ours.commit(&files("x"), &end).await.unwrap(); // the answer may have been lost
     }
-    let late = theirs.decide(&files("y"), &end).await.unwrap_err();
+    let late = theirs.commit(&files("y"), &end).await.unwrap_err();
     assert_eq!(late.category(), "exists");
     assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists", "not begun again");
     found(&location).await.publish().await.unwrap();
@@ -252,7 +252,7 @@ async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_
             for location in [memory("p"), local] {
                 let end = backup("u1", BackupPhase::Completed);
                 let collected = collected(&location, "u1", large).await.unwrap();
-                let mut decided = collected.decide(&files("x"), &end).await.unwrap();
+                let mut decided = collected.commit(&files("x"), &end).await.unwrap();
                 let key = format!("{DIR}/{file}");
                 put(&location, &key, b"foreign").await;
                 for _ in 0..2 {
@@ -371,27 +371,6 @@ async fn a_deleted_backup_leaves_no_folder_on_disk() {
 }
 
 #[tokio::test]
-async fn files_of_a_restore_are_written_once() {
-    let with_log = |line: &str| RestoreFiles { log: log(line), ..restore_files() };
-    let location = memory("p");
-    let files = with_log("x");
-    location.put_restore_files("r", &files).await.unwrap();
-    location.put_restore_files("r", &files).await.unwrap();
-    let expected = [
-        "p/restores/r/r-volumeinfo.json.gz",
-        "p/restores/r/restore-r-itemoperations.json.gz",
-        "p/restores/r/restore-r-logs.gz",
-        "p/restores/r/restore-r-resource-list.json.gz",
-        "p/restores/r/restore-r-results.gz",
-    ];
-    assert_eq!(keys(&location).await, expected);
-    assert_eq!(location.put_restore_files("r", with_log("y")).await.unwrap_err().category(), "exists");
-    assert_eq!(location.delete_restore("r").await.unwrap(), 5);
-    assert_eq!(location.delete_restore("r").await.unwrap(), 0);
-    location.put_restore_files("r", with_log("y")).await.unwrap();
-}
-
-#[tokio::test]
 async fn missing_contents_are_not_found() {
     assert_eq!(memory("p").read_contents("b").await.unwrap_err().category(), "not_found");
 }
@@ -402,11 +381,12 @@ fn the_futures_can_be_spawned() {
     let location = memory("p");
     send(location.open_backup("b", "u"));
     send(location.read_contents("b"));
-    send(location.put_restore_files("r", restore_files()));
+    let claimant = crate::Claimant::default();
+    send(location.open_restore("r", &claimant));
     send(async move {
         let mut writer = location.open_backup("b", "u").await?;
         writer.item(&pod("x"), b"{}").await?;
         let collected = writer.finish().await?;
-        collected.decide(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await
+        collected.commit(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await
     });
 }

@@ -1,14 +1,17 @@
 //! The first step: items.
 
-use super::{
-    BackupFiles, Collected, Waiting,
-    record::{Contents, Record},
-};
+use super::{AwaitingBackup, BackupFiles, PendingBackup, open::note_number};
 use crate::{
     Location, StoreError, crash,
+    job::{
+        Job as _,
+        record::{Contents, Record},
+    },
     layout::BackupKeys,
-    tarball::{ItemPath, Writer},
+    tarball::{self, ItemPath, Writer},
+    upload::Upload,
 };
+use backup_core::api::Backup;
 use serde_json::Value;
 
 /// Takes the items of a backup. From [`Location::open_backup`].
@@ -42,9 +45,17 @@ impl BackupWriter {
     /// Ends the archive. All of it is in the store or in hand then, and nothing is visible.
     ///
     /// Errors: as for [`Self::item`].
-    pub async fn finish(self) -> Result<Collected, StoreError> {
+    pub async fn finish(self) -> Result<PendingBackup, StoreError> {
         let contents = self.tar.finish().await?;
-        Ok(Collected::new(self.location, self.keys, self.uid, self.record, contents))
+        let private = self.keys.private();
+        Ok(PendingBackup {
+            location: self.location,
+            keys: self.keys,
+            private,
+            uid: self.uid,
+            record: self.record,
+            contents: Some(contents),
+        })
     }
 
     /// Keeps what was collected until operations have ended: a record (create-only) says what is uploaded and holds the
@@ -52,22 +63,64 @@ impl BackupWriter {
     /// process can go on from there.
     ///
     /// Errors: as for [`Self::item`]; [`StoreError::Exists`] if another replica has decided something else. Whether it is
-    /// recorded is not known after an error: look again ([`Location::find_backup`]).
-    pub async fn wait(self, files: BackupFiles, status: Value) -> Result<Waiting, StoreError> {
+    /// recorded is not known after an error: look again ([`Location::find_job`]).
+    pub async fn await_operations(
+        self,
+        files: BackupFiles,
+        status: Value,
+    ) -> Result<AwaitingBackup, StoreError> {
         let (parts, tail, total) = self.tar.pause().await?;
         let record = Record {
             uid: self.uid,
             contents: Contents::Open { parts, tail, total },
             status,
-            files: files.encode(&self.keys)?,
+            files: Backup::encode(&files, &self.keys)?,
         };
-        self.location.still_ours(&self.keys, &record.uid).await?;
-        self.location.put_new(&self.keys.records().key(self.record), record.encode()?).await?;
-        Ok(Waiting::new(self.location, self.keys, self.record, record, files))
+        let private = self.keys.private();
+        self.location.still_ours(self.keys.folder(), &private.owner(), &record.uid).await?;
+        self.location.put_new(&private.record(self.record), record.encode()?).await?;
+        Ok(AwaitingBackup::new(self.location, self.keys, private, (self.record, record), files))
     }
 
     /// Gives up: removes what was sent. The claim on the folder stays, for the next try of the same uid.
     pub async fn abort(self) {
         self.tar.abort().await;
+    }
+}
+
+impl AwaitingBackup {
+    /// Goes on with the contents: items may be added and replaced, then [`BackupWriter::finish`]. With the files as they
+    /// are so far, without operations that were taken. The record stays until the next one is written, so this can be done
+    /// again after a crash.
+    ///
+    /// [`StoreError::Lost`] is told later, when the contents are published, if a lifecycle rule has removed what was
+    /// uploaded.
+    pub fn resume(self) -> Result<(BackupWriter, BackupFiles), StoreError> {
+        let Contents::Open { parts, tail, total } = self.record.contents else {
+            return Err(StoreError::Corrupt {
+                url: self.location.url_of(&self.private.record(self.number)),
+                detail: "it is a decision, not a backup that waits".to_owned(),
+            });
+        };
+        let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, &tail);
+        // Only used if nothing was uploaded before.
+        upload.note_at(self.private.upload_notes().key(note_number()));
+        let tar = Writer::resume(upload, tarball::now(), total);
+        let writer = BackupWriter::new(self.location, self.keys, self.record.uid, self.number + 1, tar);
+        Ok((writer, self.files))
+    }
+
+    /// Begins again: what was collected counts no more.
+    pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
+        self.location.begin(self.keys, &self.record.uid, self.number, false).await
+    }
+}
+
+impl PendingBackup {
+    /// Gives up before anything was committed: removes what was uploaded. Best effort.
+    pub async fn discard(self) {
+        if let Err(error) = self.location.remove_begun(&self.keys, false).await {
+            tracing::debug!(backup = self.keys.name(), %error, "parts of a backup that was given up stay");
+        }
     }
 }

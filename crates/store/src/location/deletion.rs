@@ -6,7 +6,7 @@
 //! very end, so that no other backup begins there meanwhile.
 
 use backup_core::{
-    api::BackupStorageLocation,
+    api::{BackupStorageLocation, Restore},
     bucket::{Facts, Versions},
     labels::BUCKET_ANNOTATION,
 };
@@ -16,7 +16,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{BucketApi, BucketError, Location};
-use crate::{StoreError, error::is_retryable, layout::BackupKeys};
+use crate::{StoreError, error::is_retryable, job::Job as _, layout::BackupKeys};
 
 /// Locks that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 8;
@@ -128,9 +128,9 @@ impl Location {
 
     /// Removes all of a backup but our marker.
     async fn hide_backup(&self, keys: &BackupKeys) -> Result<Hidden, StoreError> {
-        let (metadata, owner) = (keys.metadata(), keys.owner());
+        let (metadata, owner) = (keys.metadata(), keys.private().owner());
         let mut found = self.list(keys.folder()).await?;
-        if keys.upload_notes().has_any(&found) {
+        if keys.private().upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
         let number = found.len() as u64;
@@ -141,12 +141,20 @@ impl Location {
         Ok(Hidden { keys: number, owner: marker })
     }
 
-    /// Removes the files of a restore; the number of keys that were there. Safe to repeat.
-    pub async fn delete_restore(&self, restore: &str) -> Result<u64, StoreError> {
-        let keys = self.layout().restore(restore)?;
-        let found = self.list(keys.folder()).await?;
+    /// Removes the files of the restore of this uid; the number of keys that were there. What carries the mark of another
+    /// restore of the name stays. Safe to repeat.
+    pub async fn delete_restore(&self, restore: &str, uid: &str) -> Result<u64, StoreError> {
+        let (keys, private) = Restore::keys(self.layout(), restore, uid)?;
+        let owner = private.owner();
+        if self.claimant(&owner).await?.is_some_and(|claimant| claimant.uid != uid) {
+            return Ok(0);
+        }
+        let mut found = self.list(keys.folder()).await?;
+        // The marker goes last, so that no other restore of the name begins here meanwhile.
         let number = found.len() as u64;
+        let marker = found.iter().position(|key| *key == owner).map(|at| found.swap_remove(at));
         self.delete(found).await?;
+        self.delete(marker.into_iter().collect()).await?;
         self.remove_folder(keys.folder()).await?;
         Ok(number)
     }
@@ -186,7 +194,7 @@ impl Location {
             return Ok(DeletedBackup { keys, ..DeletedBackup::default() });
         };
         let keys = self.layout().backup(backup)?;
-        let owner = keys.owner();
+        let owner = keys.private().owner();
         let (found, claimed) = match hidden {
             None => {
                 let hidden = self.hide_backup(&keys).await?;
@@ -220,15 +228,20 @@ impl Location {
     pub async fn delete_restore_and_versions(
         &self,
         restore: &str,
+        uid: &str,
         hidden: bool,
     ) -> Result<RetainedVersions, StoreError> {
-        let keys = self.layout().restore(restore)?;
+        let (keys, private) = Restore::keys(self.layout(), restore, uid)?;
         let Some(bucket) = self.backend().bucket.clone() else {
-            self.delete_restore(restore).await?;
+            self.delete_restore(restore, uid).await?;
             return Ok(RetainedVersions::default());
         };
+        // Another restore of the name is seen there: its versions are not to be removed, nor to be waited for.
+        if self.claimant(&private.owner()).await?.is_some_and(|claimant| claimant.uid != uid) {
+            return Ok(RetainedVersions::default());
+        }
         if !hidden {
-            self.delete_restore(restore).await?;
+            self.delete_restore(restore, uid).await?;
         } else if !self.list(keys.folder()).await?.is_empty() {
             return Ok(RetainedVersions::default());
         }

@@ -87,10 +87,10 @@ impl Location {
             return Ok(None);
         }
         let number = found.len() as u64;
-        if keys.upload_notes().has_any(&found) {
+        if keys.private().upload_notes().has_any(&found) {
             self.remove_begun(&keys, false).await?;
         }
-        let owner = keys.owner();
+        let owner = keys.private().owner();
         let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == owner);
         self.delete(first).await?;
         self.delete(last).await?;
@@ -137,11 +137,13 @@ impl BackupKeys {
     fn classify_private(&self, key: &Path) -> Remnant {
         // Parts that a plugin has stored.
         let is_part = key.filename().is_some_and(|name| name.starts_with("parts-"));
-        if *key == self.owner() || self.upload_notes().number(key).is_some() || is_part {
+        if *key == self.private().owner() || self.private().upload_notes().number(key).is_some() || is_part {
             Remnant::Scrap
-        } else if self.journal().number(key).is_some() {
+        } else if self.private().journal().number(key).is_some() {
             Remnant::Journal
-        } else if self.records().number(key).is_some() || self.operations().number(key).is_some() {
+        } else if self.private().records().number(key).is_some()
+            || self.private().operations().number(key).is_some()
+        {
             Remnant::Record
         } else if self.is_snapshot(key) {
             Remnant::Scrap

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::*;
 use crate::{
-    BackupFiles, Found,
+    BackupFiles, FoundJob,
     testing::{NOISE, backup, backup_files, collected, spec},
 };
 
@@ -124,7 +124,7 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
         let expected = if large { usize::try_from(collected.bytes().div_ceil(8 << 20)).unwrap() } else { 0 };
         assert_eq!(parts, expected);
         let stored =
-            collected.decide(&backup_files(), &completed("u")).await.unwrap().publish().await.unwrap();
+            collected.commit(&backup_files(), &completed("u")).await.unwrap().publish().await.unwrap();
         assert_eq!(stored.phase(), BackupPhase::Completed);
         let of = |key: &str| bucket.calls("put").iter().filter(|call| call.contains(key)).count();
         assert_eq!((of(CONTENTS), of("velero-backup.json")), (1, 1));
@@ -144,13 +144,15 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
 async fn decided(large: bool) -> Bucket {
     let bucket = Arc::new(Bucket::default());
     let collected = collected(&location(&bucket), "u", large).await.unwrap();
-    collected.decide(&backup_files(), &completed("u")).await.unwrap();
+    collected.commit(&backup_files(), &completed("u")).await.unwrap();
     Bucket { objects: Mutex::new(bucket.objects.lock().unwrap().clone()), ..Bucket::default() }
 }
 
 /// Another process comes and publishes.
 async fn publish(location: &Location) -> Result<Backup, StoreError> {
-    let Found::Decided(mut decided) = location.find_backup("b", "u").await? else { panic!("not decided") };
+    let FoundJob::Committed(mut decided) = location.find_job::<Backup>("b", "u").await? else {
+        panic!("not decided")
+    };
     decided.publish().await
 }
 
@@ -201,7 +203,7 @@ async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
             *bytes.last_mut().unwrap() ^= 1;
             bucket.insert(&part, &bytes);
         }
-        let mut decided = collected.decide(&backup_files(), &completed("u")).await.unwrap();
+        let mut decided = collected.commit(&backup_files(), &completed("u")).await.unwrap();
         let error = decided.publish().await.unwrap_err();
         assert_eq!(error.category(), "lost", "{error}");
         assert!(bucket.object(CONTENTS).is_none());
@@ -227,7 +229,7 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
     let writer = location.open_backup("b", "u").await.unwrap();
     let state = |phase: &str| vec![serde_json::json!({"status": {"phase": phase}})];
     let early = BackupFiles { item_operations: state("New"), ..backup_files() };
-    let mut waiting = writer.wait(early, serde_json::Value::Null).await.unwrap();
+    let mut waiting = writer.await_operations(early, serde_json::Value::Null).await.unwrap();
     let shown = async |phase: &str| {
         let url = location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap().unwrap();
         let key = url.strip_prefix("https://example.io/").unwrap().strip_suffix("?600").unwrap().to_owned();
@@ -239,7 +241,7 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
     };
     let first = shown("New").await;
     assert_eq!(shown("New").await, first, "one state is written once");
-    waiting.keep_operations(&state("InProgress")).await.unwrap();
+    waiting.store_operations(&state("InProgress")).await.unwrap();
     assert_ne!(shown("InProgress").await, first);
     assert_eq!(location.signed_url_of_snapshot(&operations, "another", ttl).await.unwrap(), None);
     assert_eq!(
@@ -250,7 +252,7 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
 
     let (writer, files) = waiting.resume().unwrap();
     let collected = writer.finish().await.unwrap();
-    collected.decide(&files, &completed("u")).await.unwrap().publish().await.unwrap();
+    collected.commit(&files, &completed("u")).await.unwrap().publish().await.unwrap();
     let private: Vec<_> = bucket.names().into_iter().filter(|key| key.contains(".private")).collect();
     assert_eq!(private, ["p/backups/b/.private/owner"]);
     assert_eq!(location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap(), None);
@@ -265,10 +267,10 @@ async fn of_two_that_claim_at_the_same_moment_the_first_gives_way() {
     let location = location(&bucket);
     let first = collected(&location, "first", false).await.unwrap();
     bucket.insert("p/backups/b/.private/owner", b"second\n");
-    let error = first.decide(&backup_files(), &completed("first")).await.unwrap_err();
+    let error = first.commit(&backup_files(), &completed("first")).await.unwrap_err();
     assert_eq!(error.category(), "exists", "{error}");
     let second = collected(&location, "second", false).await.unwrap();
-    second.decide(&backup_files(), &completed("second")).await.unwrap().publish().await.unwrap();
+    second.commit(&backup_files(), &completed("second")).await.unwrap().publish().await.unwrap();
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ impl Location {
 
     fn log_snapshots(&self, owner: FileOwner, name: &str, uid: &str) -> Result<Numbered, StoreError> {
         Ok(match owner {
-            FileOwner::Backup => self.layout().backup(name)?.log_snapshots(),
+            FileOwner::Backup => self.layout().backup(name)?.private().log_snapshots(),
             FileOwner::Restore => self.layout().restore(name)?.private(uid)?.log_snapshots(),
         })
     }

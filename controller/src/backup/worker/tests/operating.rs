@@ -121,7 +121,7 @@ async fn begun(cluster: &Cluster, phase: &str, operations: &[&str]) {
         volume_snapshots: vec![],
         pod_volume_backups: vec![],
     };
-    writer.wait(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
+    writer.await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
 }
 
 fn json_file(cluster: &Cluster, name: &str) -> Value {

@@ -1,6 +1,6 @@
 //! Restores whose items are done, and whose operations go on.
 
-use backup_store::{LogFile, ResourceList, RestoreFiles, Results, Scope};
+use backup_store::{Claimant, LogFile, ResourceList, RestoreFiles, Results, Scope};
 
 use super::*;
 
@@ -26,7 +26,8 @@ async fn kept(ctx: &Context, phases: &[&str], errors: usize) {
         files.results.error(Scope::Cluster, format!("error {n}"));
     }
     let (_, store) = ctx.locations.open("default").await.unwrap();
-    store.keep_restore("r", "uid-r", &files).await.unwrap();
+    let claimant = Claimant { uid: "uid-r".to_owned(), installation: ctx.installation.to_string() };
+    store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
 }
 
 fn status(fake: &Fake) -> Value {
@@ -116,7 +117,9 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
     kept(&ctx, &["New"], 0).await;
     // Another state of a foreign kind is where the next one goes.
     let (_, store) = ctx.locations.open("default").await.unwrap();
-    let mut waiting = store.find_restore("r", "uid-r").await.unwrap().unwrap();
+    let FoundRestore::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
+        panic!("no record")
+    };
     let ended = json!({"spec": {"restoreItemAction": "x/gone", "operationID": "id-0"}, "status": {"phase": "Completed"}});
     let state = folder.path().join("restores/r/.private/uid-r/operations-1");
     std::fs::create_dir_all(&state).unwrap();
@@ -132,7 +135,7 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
         assert_eq!(status(&fake)["phase"], "WaitingForPluginOperations", "not before it is kept");
         std::fs::remove_dir(&state).unwrap();
         // Another replica is faster.
-        waiting.keep_operations(vec![ended], Timestamp::now()).await.unwrap();
+        waiting.store_operations(&[ended]).await.unwrap();
     };
     let (first, ()) = tokio::join!(step(&ctx, &desk), blocked);
     assert!(matches!(first, Err(StepError::Cut(_))), "{first:?}");

@@ -27,13 +27,13 @@ fn writes(recorder: &Recorder, key: &str) -> usize {
 /// Goes on like a process that has just started: with what is stored, and nothing else. What it collects differs.
 async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
     let mut end = backup("u1", BackupPhase::Completed);
-    match location.find_backup("b", "u1").await? {
-        Found::Stored(stored) => Ok(*stored),
-        Found::Decided(mut decided) => decided.publish().await,
-        Found::Nothing | Found::Waiting(_) => {
+    match location.find_job::<Backup>("b", "u1").await? {
+        FoundJob::Stored(stored) => Ok(*stored),
+        FoundJob::Committed(mut decided) => decided.publish().await,
+        FoundJob::Nothing | FoundJob::Awaiting(_) => {
             let collected = collected(location, "u1", large).await?;
             end.status.warnings = 7;
-            collected.decide(&files("collected again"), &end).await?.publish().await
+            collected.commit(&files("collected again"), &end).await?.publish().await
         }
     }
 }
@@ -53,7 +53,7 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
                     let end = backup("u1", BackupPhase::Completed);
                     let case = format!("{file} {fault:?} large {large} dies {dies}");
                     let first = async {
-                        let mut decided = collected.decide(&files("x"), &end).await?;
+                        let mut decided = collected.commit(&files("x"), &end).await?;
                         let published = decided.publish().await;
                         if !dies && published.is_err() { decided.publish().await } else { published }
                     };
@@ -94,7 +94,7 @@ async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
         let location = recorder.location("p");
         let end = backup("u1", BackupPhase::Completed);
         let mut ours =
-            collected(&location, "u1", large).await.unwrap().decide(&files("x"), &end).await.unwrap();
+            collected(&location, "u1", large).await.unwrap().commit(&files("x"), &end).await.unwrap();
         let mut theirs = found(&location).await;
         let (a, b) = tokio::join!(ours.publish(), theirs.publish());
         assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
@@ -107,7 +107,7 @@ async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_a
     let recorder = Recorder::default();
     let location = recorder.location("p");
     let end = backup("u1", BackupPhase::Completed);
-    let mut first = collected(&location, "u1", true).await.unwrap().decide(&files("x"), &end).await.unwrap();
+    let mut first = collected(&location, "u1", true).await.unwrap().commit(&files("x"), &end).await.unwrap();
     recorder.expire_uploads().await;
     for _ in 0..2 {
         let error = first.publish().await.unwrap_err();
@@ -116,7 +116,7 @@ async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_a
     assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")), "nothing was written");
     let mut writer = found(&location).await.begin_again().await.unwrap();
     writer.item(&pod("again"), b"{}").await.unwrap();
-    let mut second = writer.finish().await.unwrap().decide(&files("again"), &end).await.unwrap();
+    let mut second = writer.finish().await.unwrap().commit(&files("again"), &end).await.unwrap();
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(found(&location).await.number(), 2, "the last one counts");
     second.publish().await.unwrap();
@@ -132,7 +132,7 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
         let location = recorder.location("p");
         let end = backup("u1", BackupPhase::Completed);
         let mut decided =
-            collected(&location, "u1", large).await.unwrap().decide(&files("x"), &end).await.unwrap();
+            collected(&location, "u1", large).await.unwrap().commit(&files("x"), &end).await.unwrap();
         recorder.fault(&format!("create {DIR}/velero-backup.json"), Fault::Fail);
         assert!(decided.publish().await.unwrap_err().is_transient());
         location.delete(vec![Path::from(format!("{DIR}/b.tar.gz"))]).await.unwrap();
@@ -148,7 +148,7 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
                     .finish()
                     .await
                     .unwrap()
-                    .decide(&files("y"), &end)
+                    .commit(&files("y"), &end)
                     .await
                     .unwrap()
                     .publish()
@@ -167,9 +167,9 @@ async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
     let mut late = location.open_backup("b", "u1").await.unwrap();
     add_noise(&mut late, NOISE).await.unwrap();
     let late_end = collected(&location, "u1", true).await.unwrap(); // another replica has aborted what the late one had sent
-    assert!(matches!(location.find_backup("b", "u1").await.unwrap(), Found::Nothing));
+    assert!(matches!(location.find_job::<Backup>("b", "u1").await.unwrap(), FoundJob::Nothing));
     let end = backup("u1", BackupPhase::Completed);
-    late_end.decide(&files("x"), &end).await.unwrap().publish().await.unwrap();
+    late_end.commit(&files("x"), &end).await.unwrap().publish().await.unwrap();
     let error = match add_noise(&mut late, NOISE).await {
         Err(error) => error,
         Ok(()) => late.finish().await.unwrap_err(),
@@ -185,9 +185,9 @@ async fn a_record_that_can_not_be_read_is_not_guessed_at() {
     let key = format!("{DIR}/.private/record-1");
     let record = get(&location, &key).await.unwrap();
     put(&location, &key, &record[..700]).await;
-    assert_eq!(location.find_backup("b", "u1").await.unwrap_err().category(), "corrupt");
+    assert_eq!(location.find_job::<Backup>("b", "u1").await.unwrap_err().category(), "corrupt");
     assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists");
     // That of another uid says nothing about us.
     put(&location, &key, &record).await;
-    assert!(matches!(location.find_backup("b", "u2").await.unwrap(), Found::Nothing));
+    assert!(matches!(location.find_job::<Backup>("b", "u2").await.unwrap(), FoundJob::Nothing));
 }

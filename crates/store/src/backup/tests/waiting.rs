@@ -1,18 +1,18 @@
 //! Backups that wait for operations.
 
 use super::*;
-use crate::backup::Waiting;
+use crate::backup::AwaitingBackup;
 
-async fn waiting(location: &Location, large: bool) -> Waiting {
+async fn waiting(location: &Location, large: bool) -> AwaitingBackup {
     let mut writer = location.open_backup("b", "u1").await.unwrap();
     add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
     writer.item(&pod("claim"), br#"{"early":true}"#).await.unwrap();
-    writer.wait(files("so far"), serde_json::json!({ "so": "far" })).await.unwrap()
+    writer.await_operations(files("so far"), serde_json::json!({ "so": "far" })).await.unwrap()
 }
 
-async fn found_waiting(location: &Location) -> Waiting {
-    match location.find_backup("b", "u1").await.unwrap() {
-        Found::Waiting(waiting) => *waiting,
+async fn found_waiting(location: &Location) -> AwaitingBackup {
+    match location.find_job::<Backup>("b", "u1").await.unwrap() {
+        FoundJob::Awaiting(waiting) => *waiting,
         other => panic!("{other:?}"),
     }
 }
@@ -28,10 +28,10 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().results.warnings(), 1);
             assert_eq!(found.files().resource_list.len(), 1);
-            found.keep_operations(&[json!({"status": {"phase": "InProgress"}})]).await.unwrap();
+            found.store_operations(&[json!({"status": {"phase": "InProgress"}})]).await.unwrap();
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().item_operations[0]["status"]["phase"], "InProgress");
-            found.keep_operations(&[json!({"status": {"phase": "Completed"}})]).await.unwrap();
+            found.store_operations(&[json!({"status": {"phase": "Completed"}})]).await.unwrap();
             // It dies once while it goes on, with more uploaded. (The store in memory completes whatever was uploaded.)
             if counts_parts {
                 let (mut writer, _) = found_waiting(&location).await.resume().unwrap();
@@ -43,7 +43,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             files.log.line("info", "later", &[], AT.parse().unwrap());
             let end = backup("u1", BackupPhase::Completed);
             let collected = writer.finish().await.unwrap();
-            collected.decide(&files, &end).await.unwrap().publish().await.unwrap();
+            collected.commit(&files, &end).await.unwrap().publish().await.unwrap();
             let contents = location.read_contents("b").await.unwrap();
             let items = contents.items("pods");
             assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
@@ -63,8 +63,8 @@ async fn of_two_replicas_only_one_keeps_the_next_state_of_the_operations() {
     let location = memory("p");
     let mut ours = waiting(&location, false).await;
     let mut theirs = found_waiting(&location).await;
-    ours.keep_operations(&[json!(1)]).await.unwrap();
-    assert_eq!(theirs.keep_operations(&[json!(2)]).await.unwrap_err().category(), "exists");
+    ours.store_operations(&[json!(1)]).await.unwrap();
+    assert_eq!(theirs.store_operations(&[json!(2)]).await.unwrap_err().category(), "exists");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
     let mut writer = first.begin_again().await.unwrap();
     writer.item(&pod("again"), b"{}").await.unwrap();
     let end = backup("u1", BackupPhase::Completed);
-    writer.finish().await.unwrap().decide(&files("y"), &end).await.unwrap().publish().await.unwrap();
+    writer.finish().await.unwrap().commit(&files("y"), &end).await.unwrap().publish().await.unwrap();
     assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
 }
 
@@ -85,14 +85,14 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
         drop(location.open_backup("b", "u1").await.unwrap());
-        let (mut journal, entries) = location.journal("b").await.unwrap();
+        let (mut journal, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
         assert!(entries.is_empty());
         for n in 0..11 {
             journal.add(&json!({ "intended": n })).await.unwrap();
         }
-        // Collected again, and by another process.
+        // PendingBackup again, and by another process.
         drop(location.open_backup("b", "u1").await.unwrap());
-        let (mut next, entries) = location.journal("b").await.unwrap();
+        let (mut next, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
         assert_eq!(
             entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),
             (0..11).collect::<Vec<_>>()

@@ -6,12 +6,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use backup_core::api::Backup;
-use bytes::Bytes;
 use object_store::path::Path;
 
 use super::BackupWriter;
 use crate::{
     Location, StoreError, crash,
+    job::{Claimant, SMALL},
     layout::BackupKeys,
     tarball::{self, Writer},
     upload::{Note, Upload},
@@ -23,15 +23,12 @@ pub(super) fn note_number() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A note or a marker is at most this large (bytes).
-const SMALL: u64 = 16 * 1024;
-
 impl Location {
     /// Claims the folder of a backup for the Backup object with this uid, and begins the contents.
     ///
     /// Parts that an earlier try of the same uid has uploaded are removed, as nothing was decided about them. Safe to
     /// repeat. Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a decision
-    /// about this one (see [`Location::find_backup`]), belongs to another uid, or holds files that we did not write.
+    /// about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we did not write.
     pub async fn open_backup(&self, backup: &str, uid: &str) -> Result<BackupWriter, StoreError> {
         if uid.is_empty() {
             return Err(StoreError::Config {
@@ -46,15 +43,15 @@ impl Location {
         if found.contains(&keys.metadata()) {
             return Err(self.finished(&keys, self.read_metadata(backup).await?.as_ref(), uid));
         }
-        let fresh = !found.contains(&keys.owner());
+        let fresh = !found.contains(&keys.private().owner());
         if fresh {
             self.refuse_foreign(&keys, &found)?;
             self.claim(&keys, uid).await?;
         } else {
             self.check_owner(&keys, uid).await?;
-            if let Some(number) = keys.records().last(&found) {
+            if let Some(number) = keys.private().records().last(&found) {
                 return Err(StoreError::Exists {
-                    url: self.url_of(&keys.records().key(number)),
+                    url: self.url_of(&keys.private().records().key(number)),
                     detail:
                         "what this backup holds is decided already; it is to be finished, not begun again"
                             .to_owned(),
@@ -76,7 +73,8 @@ impl Location {
         fresh: bool,
     ) -> Result<BackupWriter, StoreError> {
         let note = self.remove_begun(&keys, fresh).await?;
-        let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_notes().key(note)));
+        let upload =
+            Upload::new(self.clone(), keys.contents(), Some(keys.private().upload_notes().key(note)));
         let tar = Writer::new(upload, tarball::now())?;
         Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), after + 1, tar))
     }
@@ -87,8 +85,8 @@ impl Location {
     /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
     pub(crate) async fn remove_begun(&self, keys: &BackupKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = note_number();
-        for key in self.list(&keys.private()).await? {
-            let Some(number) = keys.upload_notes().number(&key) else { continue };
+        for key in self.list(keys.private().folder()).await? {
+            let Some(number) = keys.private().upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
             // A note that can't be read was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
@@ -113,7 +111,7 @@ impl Location {
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(keys.folder()).await?;
-        if found.contains(&keys.owner()) {
+        if found.contains(&keys.private().owner()) {
             return Ok(self.owner(&keys).await? != uid);
         }
         Ok(!found.is_empty())
@@ -121,18 +119,12 @@ impl Location {
 
     /// Writes the marker (create-only), then looks again: who wrote into the folder meanwhile does not know our marker.
     async fn claim(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
-        let marker = Bytes::from(format!("{uid}\n"));
-        self.put_new(&keys.owner(), marker).await.map_err(|error| match error {
-            StoreError::Exists { url, .. } => StoreError::Exists {
-                url,
-                detail: "another backup of this name has just claimed the folder; choose another name"
-                    .to_owned(),
-            },
-            other => other,
-        })?;
+        let (owner, claimant) =
+            (keys.private().owner(), Claimant { uid: uid.to_owned(), ..Claimant::default() });
+        self.put_marker(&owner, &claimant, "backup").await?;
         let found = self.list(keys.folder()).await?;
         if let Err(error) = self.refuse_foreign(keys, &found) {
-            self.delete(vec![keys.owner()]).await?;
+            self.delete(vec![owner]).await?;
             return Err(error);
         }
         Ok(())
@@ -140,28 +132,12 @@ impl Location {
 
     /// The uid in the marker; empty if there is none.
     pub(crate) async fn owner(&self, keys: &BackupKeys) -> Result<String, StoreError> {
-        let marker = self.get_small(&keys.owner(), SMALL).await?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&marker).trim().to_owned())
-    }
-
-    /// Before a decision: where a store knows no conditions, two that claimed the folder at the same moment have both been
-    /// told that it is theirs, and the marker is of the one who wrote last.
-    pub(super) async fn still_ours(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
-        if self.is_unconditional() { self.check_owner(keys, uid).await } else { Ok(()) }
+        Ok(self.claimant(&keys.private().owner()).await?.unwrap_or_default().uid)
     }
 
     async fn check_owner(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
         let owner = self.owner(keys).await?;
-        if owner == uid {
-            return Ok(());
-        }
-        Err(StoreError::Exists {
-            url: self.url_of(keys.folder()),
-            detail: format!(
-                "it belongs to another backup of this name, which is not finished (uid {owner:?}, ours is {uid:?}); choose \
-                 another name, or remove the folder if that backup is gone"
-            ),
-        })
+        if owner == uid { Ok(()) } else { Err(self.is_of_another(keys.folder(), &owner, uid)) }
     }
 
     /// Before a decision nothing of ours is outside of the private folder.

@@ -4,13 +4,13 @@
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::Job;
 use crate::{Location, StoreError, layout::Numbered};
 
 /// An entry larger than this is refused (bytes).
 const MAX_ENTRY: u64 = 16 * 1024 * 1024;
 
-/// Entries of one backup or restore, each a private key of its own, create-only. From [`Location::journal`] or
-/// [`Location::restore_journal`].
+/// Entries of one backup or restore, each a private key of its own, create-only. From [`Location::journal`].
 ///
 /// They stay until it is finished or deleted, also when its items are gone through again.
 #[derive(Debug)]
@@ -21,25 +21,17 @@ pub struct Journal {
 }
 
 impl Location {
-    /// The journal of a backup whose folder is ours ([`Location::open_backup`]), and what is in it, in order.
+    /// The journal of the object of this name and uid, and what is in it, in order. That of a backup is one for all uids:
+    /// its folder is to be ours.
     ///
-    /// Errors: [`StoreError::Corrupt`] for an entry that can't be read.
-    pub async fn journal(&self, backup: &str) -> Result<(Journal, Vec<Value>), StoreError> {
-        self.read_journal(self.layout().backup(backup)?.journal()).await
+    /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
+    pub async fn journal<J: Job>(&self, name: &str, uid: &str) -> Result<(Journal, Vec<Value>), StoreError> {
+        self.read_journal(J::keys(self.layout(), name, uid)?.1.journal()).await
     }
 
-    /// The journal of the Restore of this name and uid, and what is in it, in order. Errors: as of [`Location::journal`].
-    pub async fn restore_journal(
-        &self,
-        restore: &str,
-        uid: &str,
-    ) -> Result<(Journal, Vec<Value>), StoreError> {
-        self.read_journal(self.layout().restore(restore)?.private(uid)?.journal()).await
-    }
-
-    /// The journal of a Restore that nobody has worked on before: there is nothing to read.
-    pub fn new_restore_journal(&self, restore: &str, uid: &str) -> Result<Journal, StoreError> {
-        let keys = self.layout().restore(restore)?.private(uid)?.journal();
+    /// The journal of an object that nobody has worked on before: there is nothing to read.
+    pub fn new_journal<J: Job>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
+        let keys = J::keys(self.layout(), name, uid)?.1.journal();
         Ok(Journal { location: self.clone(), keys, last: 0 })
     }
 

@@ -30,7 +30,7 @@ pub(crate) const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
 /// What a record says.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub struct Record {
     pub uid: String,
     pub contents: Contents,
     /// What the status says of the collection; null where nothing is to be kept of it.
@@ -41,7 +41,7 @@ pub(crate) struct Record {
 
 /// The contents of a backup.
 #[derive(Clone, Debug)]
-pub(crate) enum Contents {
+pub enum Contents {
     /// They are complete, and their bytes are the first of the files. A restore has none.
     Inline,
     /// They are complete, and uploaded.

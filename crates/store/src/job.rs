@@ -1,0 +1,154 @@
+//! How a Backup and a Restore are stored: one way for both.
+//!
+//! 1. The folder is claimed ([`Location::open_backup`], [`Location::open_restore`]): one create-only key holds the uid.
+//! 2. All files are in the store or in hand, and nothing is visible: [`PendingUpload`].
+//! 3. [`PendingUpload::commit`] writes one create-only record that says what each final key will hold: [`CommittedPlan`].
+//! 4. [`CommittedPlan::publish`] writes the final keys. Every process that finds the record writes the same bytes, so each
+//!    key is written once, by however many processes.
+//!
+//! While operations go on, a record without the end holds what there is so far: [`AwaitingOperations`].
+//!
+//! A crash before the record leaves nothing that counts: the items are gone through again. A crash after it leaves a plan
+//! that the next process finds ([`Location::find_job`]) and publishes.
+
+mod awaiting_operations;
+mod committed_plan;
+mod journal;
+mod owner;
+mod pending_upload;
+pub(crate) mod record;
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use serde_json::Value;
+
+use crate::{
+    Location, StoreError,
+    layout::{Layout, PrivateKeys},
+};
+use record::{Contents, MAX_RECORD, Record};
+
+pub use awaiting_operations::AwaitingOperations;
+pub use committed_plan::CommittedPlan;
+pub use journal::Journal;
+pub use owner::Claimant;
+pub(crate) use owner::SMALL;
+pub use pending_upload::PendingUpload;
+
+/// A kind of object whose results are stored: Backup or Restore.
+pub trait StoredJob: Job {}
+
+impl<J: Job> StoredJob for J {}
+
+/// What differs between the two. Not for other crates.
+pub trait Job: Debug + Sized + Send + Sync + 'static {
+    /// The files beside contents and metadata.
+    type Files: Debug + Send + Sync;
+    /// What is published in the object at its end.
+    type Outcome: Clone + Debug + Send + Sync;
+    /// The keys of one object.
+    type Keys: Clone + Debug + Send + Sync;
+
+    /// What people call the kind.
+    const NOUN: &'static str;
+
+    /// The keys of the object of this name, and its private ones.
+    fn keys(layout: &Layout, name: &str, uid: &str) -> Result<(Self::Keys, PrivateKeys), StoreError>;
+    /// Name of the object.
+    fn name(keys: &Self::Keys) -> &str;
+    /// Folder of the object.
+    fn folder(keys: &Self::Keys) -> &Path;
+    /// Each final key with its bytes, in the order of writing; the same bytes each time.
+    fn encode(files: &Self::Files, keys: &Self::Keys) -> Result<Vec<(Path, Bytes)>, StoreError>;
+    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
+    fn decode(keys: &Self::Keys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self::Files, String>;
+    /// The operations among the files.
+    fn operations(files: &mut Self::Files) -> &mut Vec<Value>;
+    /// Refuses an outcome that is not an end, or is not of this object.
+    fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
+    /// The outcome in a record: as a file with a final key of its own, or as the status.
+    fn encode_outcome(outcome: &Self::Outcome, keys: &Self::Keys) -> Result<RecordedOutcome, StoreError>;
+    /// Back from what [`Self::encode_outcome`] gave.
+    fn decode_outcome(keys: &Self::Keys, record: &Record) -> Result<Self::Outcome, String>;
+    /// Key of the file that holds the outcome, if it has one.
+    fn outcome_key(keys: &Self::Keys) -> Option<Path>;
+    /// Key of the contents, if there are any.
+    fn contents(keys: &Self::Keys) -> Option<Path>;
+    /// What is already there under the final keys, of this or another uid.
+    fn stored(
+        location: &Location,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Self::Outcome>, StoreError>> + Send;
+    /// The last step of publishing: what makes the outcome visible in the store.
+    fn publish_outcome(
+        plan: &mut CommittedPlan<Self>,
+    ) -> impl Future<Output = Result<Self::Outcome, StoreError>> + Send;
+}
+
+/// Where a record holds an outcome.
+pub enum RecordedOutcome {
+    /// In a file that is written last.
+    File(Path, Bytes),
+    /// In the status.
+    Status(Value),
+}
+
+/// What the store holds of an object.
+#[derive(Debug)]
+pub enum FoundJob<J: Job> {
+    /// Neither an end nor a record of this uid: nothing is decided.
+    Nothing,
+    /// The end of this or another uid.
+    Stored(Box<J::Outcome>),
+    /// A record of this uid says what its end will be.
+    Committed(Box<CommittedPlan<J>>),
+    /// A record of this uid holds what there is so far, and its operations went on.
+    Awaiting(Box<AwaitingOperations<J>>),
+}
+
+impl Location {
+    /// Looks for the object of this name: its end, else the last record of this uid.
+    ///
+    /// Errors: [`StoreError::Corrupt`] for an end or a record that cannot be used.
+    pub async fn find_job<J: Job>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
+        // An end that a plugin was broken off in the middle of is written again by whoever has the record.
+        let broken = match J::stored(self, name).await {
+            Ok(Some(stored)) => return Ok(FoundJob::Stored(Box::new(stored))),
+            Ok(None) => None,
+            Err(error @ StoreError::Corrupt { .. }) if self.plugin().is_some() => Some(error),
+            Err(error) => return Err(error),
+        };
+        let (keys, private) = J::keys(self.layout(), name, uid)?;
+        let found = self.list(private.folder()).await?;
+        let Some(number) = private.last_record(&found) else {
+            return broken.map_or(Ok(FoundJob::Nothing), Err);
+        };
+        let key = private.record(number);
+        let corrupt = |detail: String| StoreError::Corrupt { url: self.url_of(&key), detail };
+        let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else {
+            // Another replica has just finished it, and tidied up.
+            let stored = J::stored(self, name).await?;
+            return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
+        };
+        let record = Record::decode(&bytes, J::folder(&keys)).map_err(corrupt)?;
+        if record.uid != uid {
+            return broken.map_or(Ok(FoundJob::Nothing), Err); // the folder is another's; opening it says whose
+        }
+        // The first record of a restore is never its end.
+        if number == 0 || matches!(record.contents, Contents::Open { .. }) {
+            let awaiting =
+                AwaitingOperations::found(self.clone(), keys, private, (number, record), &found).await?;
+            return Ok(FoundJob::Awaiting(Box::new(awaiting)));
+        }
+        let outcome = J::decode_outcome(&keys, &record).map_err(corrupt)?;
+        Ok(FoundJob::Committed(Box::new(CommittedPlan::new(
+            self.clone(),
+            keys,
+            private,
+            (number, record),
+            outcome,
+        ))))
+    }
+}

@@ -1,0 +1,118 @@
+//! All items are done, and operations go on.
+
+use bytes::Bytes;
+use object_store::path::Path;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Job, record::Record};
+use crate::{Location, StoreError, layout::PrivateKeys};
+
+/// States of operations larger than this are refused (bytes).
+const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
+
+/// Results that are not complete before operations have ended. From [`crate::BackupWriter::await_operations`] or
+/// [`crate::PendingRestore::await_operations`], or found by [`Location::find_job`].
+#[derive(Debug)]
+pub struct AwaitingOperations<J: Job> {
+    pub(crate) location: Location,
+    pub(crate) keys: J::Keys,
+    pub(crate) private: PrivateKeys,
+    pub(crate) number: u64,
+    pub(crate) record: Record,
+    pub(crate) files: J::Files,
+    /// Number of the last state of the operations.
+    operations: u64,
+}
+
+/// A state of operations.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum State {
+    List(Vec<Value>),
+    /// Of a restore, by versions that stored the time of the state, too.
+    Timed {
+        operations: Vec<Value>,
+    },
+}
+
+impl<J: Job> AwaitingOperations<J> {
+    pub(crate) fn new(
+        location: Location,
+        keys: J::Keys,
+        private: PrivateKeys,
+        (number, record): (u64, Record),
+        files: J::Files,
+    ) -> Self {
+        Self { location, keys, private, number, record, files, operations: 0 }
+    }
+
+    /// What was found in the store. Reads the last state of the operations.
+    pub(super) async fn found(
+        location: Location,
+        keys: J::Keys,
+        private: PrivateKeys,
+        (number, record): (u64, Record),
+        found: &[Path],
+    ) -> Result<Self, StoreError> {
+        let corrupt = |key: &Path, detail| StoreError::Corrupt { url: location.url_of(key), detail };
+        let files = J::decode(&keys, &|key| record.file(key))
+            .map_err(|detail| corrupt(&private.record(number), detail))?;
+        let state = private.operations().last(found).unwrap_or_default();
+        let mut operations = None;
+        if state > 0 {
+            let key = private.operations().key(state);
+            let bytes = location.get_small(&key, MAX_OPERATIONS).await?.unwrap_or_default();
+            let read = serde_json::from_slice(&bytes);
+            let (State::List(list) | State::Timed { operations: list }) =
+                read.map_err(|error| corrupt(&key, format!("it holds no operations: {error}")))?;
+            operations = Some(list);
+        }
+        let mut awaiting = Self::new(location, keys, private, (number, record), files);
+        awaiting.operations = state;
+        if let Some(operations) = operations {
+            *J::operations(&mut awaiting.files) = operations;
+        }
+        Ok(awaiting)
+    }
+
+    /// All files as they are so far; the operations in their last state that was stored, unless they were taken.
+    pub fn files(&self) -> &J::Files {
+        &self.files
+    }
+
+    /// The operations in their last state that was stored; not held here any longer, as there may be many.
+    pub fn take_operations(&mut self) -> Vec<Value> {
+        std::mem::take(J::operations(&mut self.files))
+    }
+
+    /// What the status says of the items.
+    pub fn status(&self) -> &Value {
+        &self.record.status
+    }
+
+    /// Number of the record.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What a final key would hold if this were the end, and the private key that this state of it belongs under; none for
+    /// contents and metadata.
+    pub(crate) fn file(&self, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
+        let files = J::encode(&self.files, &self.keys)?;
+        let snapshot = self.private.file_snapshot(self.number, self.operations, key);
+        Ok(files.into_iter().find_map(|(of, bytes)| (of == *key).then_some((snapshot.clone(), bytes))))
+    }
+
+    /// Stores a new state of the operations, under a new private key.
+    ///
+    /// Errors: [`StoreError::Exists`] if another replica has stored another one meanwhile: look again.
+    pub async fn store_operations(&mut self, operations: &[Value]) -> Result<(), StoreError> {
+        let bytes =
+            serde_json::to_vec(operations).map_err(|error| StoreError::io("encode operations", &error))?;
+        let next = self.operations + 1;
+        self.location.put_new(&self.private.operations().key(next), Bytes::from(bytes)).await?;
+        self.operations = next;
+        Ok(())
+    }
+}

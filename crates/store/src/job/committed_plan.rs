@@ -1,0 +1,108 @@
+//! The last step: what was committed becomes visible.
+
+use bytes::Bytes;
+use object_store::path::Path;
+
+use super::{
+    Job,
+    record::{Contents, Record},
+};
+use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
+
+/// An end of which every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
+#[derive(Debug)]
+pub struct CommittedPlan<J: Job> {
+    pub(crate) location: Location,
+    pub(crate) keys: J::Keys,
+    pub(crate) private: PrivateKeys,
+    number: u64,
+    pub(crate) record: Record,
+    pub(crate) outcome: J::Outcome,
+    /// How many files this process has seen in their place.
+    pub(crate) done: usize,
+}
+
+impl<J: Job> CommittedPlan<J> {
+    pub(super) fn new(
+        location: Location,
+        keys: J::Keys,
+        private: PrivateKeys,
+        (number, record): (u64, Record),
+        outcome: J::Outcome,
+    ) -> Self {
+        Self { location, keys, private, number, record, outcome, done: 0 }
+    }
+
+    /// What will be published: phase, times, counts.
+    pub fn outcome(&self) -> &J::Outcome {
+        &self.outcome
+    }
+
+    /// Size of the contents (bytes).
+    pub fn bytes(&self) -> u64 {
+        self.contents().map_or(0, |(_, contents)| contents.bytes())
+    }
+
+    /// What a final key will hold; none for the contents.
+    pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
+        self.record.file(key)
+    }
+
+    /// Number of the record.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Writes what is not there yet, each key once, in order. A backup exists with its metadata, which is the last.
+    ///
+    /// Returns the outcome as it stands in the store: that is what is to be published. Safe to repeat, by any process,
+    /// also by several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which are left alone;
+    /// [`StoreError::Lost`] if the contents were uploaded and are gone without having become visible: then nothing of the
+    /// backup is visible, and it can be begun again.
+    pub async fn publish(&mut self) -> Result<J::Outcome, StoreError> {
+        // A folder may have been taken over for a later object of this name since the record was written.
+        if let Some(owner) = self.location.claimant(&self.private.owner()).await?
+            && owner.uid != self.record.uid
+        {
+            return Err(self.location.is_of_another(J::folder(&self.keys), &owner.uid, &self.record.uid));
+        }
+        for (place, (key, staged)) in self.files().iter().enumerate().skip(self.done) {
+            self.location.publish(key, staged).await?;
+            self.done = place + 1;
+            self.crash_point(key);
+        }
+        J::publish_outcome(self).await
+    }
+
+    /// `after-contents`, `after-logs.gz`, …
+    fn crash_point(&self, key: &Path) {
+        let file = key.filename().unwrap_or_default();
+        let name = J::name(&self.keys);
+        let suffix = file.strip_prefix("restore-").unwrap_or(file).strip_prefix(name).unwrap_or_default();
+        let suffix = if J::contents(&self.keys).as_ref() == Some(key) {
+            "contents"
+        } else {
+            suffix.trim_start_matches('-')
+        };
+        crash::point(&format!("after-{suffix}"));
+    }
+
+    pub(crate) fn contents(&self) -> Option<(Path, Staged)> {
+        let key = J::contents(&self.keys)?;
+        let staged = match &self.record.contents {
+            Contents::Uploaded(parts) => Staged::Upload(parts.clone()),
+            _ => Staged::Inline(self.record.file(&key).unwrap_or_default()),
+        };
+        Some((key, staged))
+    }
+
+    /// Everything in the order of writing, but the file that holds the outcome.
+    pub(crate) fn files(&self) -> Vec<(Path, Staged)> {
+        let contents = J::contents(&self.keys);
+        let outcome = J::outcome_key(&self.keys);
+        let rest = self.record.files.iter();
+        let rest = rest.filter(|(key, _)| Some(key) != contents.as_ref() && Some(key) != outcome.as_ref());
+        let rest = rest.map(|(key, bytes)| (key.clone(), Staged::Inline(bytes.clone())));
+        self.contents().into_iter().chain(rest).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! Everything is there, and what the final keys will hold is committed.
+
+use serde_json::Value;
+
+use super::{
+    CommittedPlan, Job, RecordedOutcome,
+    record::{Contents, Record},
+};
+use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
+
+/// Results of which all is in the store or in hand, and nothing is visible. From [`crate::BackupWriter::finish`],
+/// [`Location::open_restore`] or [`crate::AwaitingRestore::into_files`].
+///
+/// Nothing is removed when it is dropped: whether a record has landed may not be known. What was not committed is removed
+/// when the folder is opened again.
+#[derive(Debug)]
+pub struct PendingUpload<J: Job> {
+    pub(crate) location: Location,
+    pub(crate) keys: J::Keys,
+    pub(crate) private: PrivateKeys,
+    pub(crate) uid: String,
+    /// Number of the record that comes next.
+    pub(crate) record: u64,
+    /// The contents of a backup.
+    pub(crate) contents: Option<Staged>,
+}
+
+impl<J: Job> PendingUpload<J> {
+    /// Size of the contents (bytes).
+    pub fn bytes(&self) -> u64 {
+        self.contents.as_ref().map_or(0, Staged::bytes)
+    }
+
+    /// Says what every final key will hold, durably: in one record, create-only. From then on every process can finish it,
+    /// and none can make another end of it.
+    ///
+    /// Safe to repeat with the same arguments. Errors: [`StoreError::Config`] for a phase other than Completed,
+    /// PartiallyFailed or Failed, or for another name or uid than was opened; [`StoreError::Exists`] if another replica
+    /// has committed something else (see [`Location::find_job`]).
+    pub async fn commit(
+        &self,
+        files: &J::Files,
+        outcome: &J::Outcome,
+    ) -> Result<CommittedPlan<J>, StoreError> {
+        J::check(outcome, J::name(&self.keys), &self.uid)?;
+        let mut all = Vec::new();
+        let contents = match (&self.contents, J::contents(&self.keys)) {
+            (Some(Staged::Upload(parts)), _) => Contents::Uploaded(parts.clone()),
+            (Some(Staged::Inline(bytes)), Some(key)) => {
+                all.push((key, bytes.clone()));
+                Contents::Inline
+            }
+            _ => Contents::Inline,
+        };
+        all.append(&mut J::encode(files, &self.keys)?);
+        let status = match J::encode_outcome(outcome, &self.keys)? {
+            RecordedOutcome::File(key, bytes) => {
+                all.push((key, bytes));
+                Value::Null
+            }
+            RecordedOutcome::Status(status) => status,
+        };
+        let record = Record { uid: self.uid.clone(), contents, status, files: all };
+        crash::point("before-record");
+        self.location.still_ours(J::folder(&self.keys), &self.private.owner(), &self.uid).await?;
+        self.location.put_new(&self.private.record(self.record), record.encode()?).await?;
+        crash::point("after-record");
+        Ok(CommittedPlan::new(
+            self.location.clone(),
+            self.keys.clone(),
+            self.private.clone(),
+            (self.record, record),
+            outcome.clone(),
+        ))
+    }
+}
