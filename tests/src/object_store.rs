@@ -269,10 +269,11 @@ impl S3 {
         flags: &[&str],
     ) -> anyhow::Result<Vec<serde_json::Value>> {
         let bytes = self.read(bucket, key).await?;
-        let file = self.folder.join("inspected.tar.gz");
-        tokio::fs::write(&file, &bytes).await?;
+        // One of its own: several may be inspected at the same time.
+        let file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        tokio::fs::write(file.path(), &bytes).await?;
         let mut command = tokio::process::Command::new(build_control_plane()?);
-        let output = command.arg("inspect").args(flags).arg(&file).output().await?;
+        let output = command.arg("inspect").args(flags).arg(file.path()).output().await?;
         if !output.status.success() {
             bail!("{key} is no good tarball: {}", String::from_utf8_lossy(&output.stderr));
         }
