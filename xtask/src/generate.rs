@@ -24,7 +24,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         folder.join("kustomization.yaml"),
         format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}"),
     );
-    wanted.insert(root().join("docs/transcripts.md"), transcripts::page()?);
+    wanted.insert(root().join("docs/use/transcripts.md"), transcripts::page()?);
     fs::create_dir_all(&folder)?;
     let mut stale = Vec::new();
     for (path, text) in &wanted {

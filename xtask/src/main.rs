@@ -50,7 +50,7 @@ enum Task {
         #[arg(long)]
         calm: bool,
     },
-    /// Writes the generated files: the CRDs in deploy/crds, and docs/transcripts.md.
+    /// Writes the generated files: the CRDs in deploy/crds, and docs/use/transcripts.md.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

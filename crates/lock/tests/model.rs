@@ -1,5 +1,5 @@
 //! Every interleaving of small worlds, over the production transitions of the ledger: what must never happen does not
-//! happen, and does as soon as a plausible mistake is made. `docs/model.md` says what is modelled and what is not.
+//! happen, and does as soon as a plausible mistake is made. `docs/evidence/models.md` says what is modelled and what is not.
 
 mod model {
     pub mod actions;

@@ -223,7 +223,7 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
     }
     if view.ambiguous {
         let why =
-            "day of month and day of week are both given: Velero's libraries differ (docs/schedules.md)";
+            "day of month and day of week are both given: Velero's libraries differ (docs/use/schedules.md)";
         facts.push(("Mind", why.to_owned()));
     }
     facts.push(("Last backup", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));

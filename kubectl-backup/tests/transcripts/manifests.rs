@@ -33,7 +33,7 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
 
 #[tokio::test]
 async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
-    let page = include_str!("../../../docs/cli.md");
+    let page = include_str!("../../../docs/use/cli.md");
     let manifest = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let api = FakeApi::start().await;
     let person = Person::at(&api);

@@ -1,5 +1,5 @@
 //! What clients see and do when a creation is refused, and when the webhook is in trouble. The measurements are printed;
-//! `docs/clients.md` is made of them.
+//! `docs/evidence/clients.md` is made of them.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl Seen {
         Self { client: client.to_owned(), code: None, printed, elapsed: start.elapsed(), attempts: None }
     }
 
-    /// One line of the table in `docs/clients.md`.
+    /// One line of the table in `docs/evidence/clients.md`.
     fn print(&self, calls: impl Into<Option<u64>>) {
         let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
         println!(

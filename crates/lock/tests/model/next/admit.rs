@@ -150,7 +150,7 @@ impl Lock {
                 }
                 world.requests[request] = if free { Stage::Landed } else { Stage::Dropped };
             }
-            // A deletion starts on sight: it is bounded to the time of its claim (see docs/model.md).
+            // A deletion starts on sight: it is bounded to the time of its claim (see docs/evidence/models.md).
             Wish::Delete { target } => {
                 if !claimed && !self.makes(Mistake::DeleteThatLooks) {
                     return None;

@@ -16,7 +16,7 @@ impl Lock {
     }
 
     /// As `LedgerStore::from_running`, a whole grace after the loss. A right to work that was given
-    /// before the loss and has not been used by now is worth nothing any more (see docs/model.md).
+    /// before the loss and has not been used by now is worth nothing any more (see docs/evidence/models.md).
     pub(super) fn list(&self, world: &mut World) {
         if !self.makes(Mistake::RightOutlivesLedger) {
             let unused = |worker: &&mut Worker| matches!(worker, Worker::Right(_));
