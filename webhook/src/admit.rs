@@ -16,7 +16,6 @@ use kube::core::{
 };
 use serde_json::Value;
 
-/// The decision on a request.
 #[derive(Debug)]
 pub enum Decision {
     /// It may pass and needs no claim.
@@ -29,16 +28,13 @@ pub enum Decision {
     Change(Box<Change>),
 }
 
-/// A claim to be made.
 #[derive(Clone, Debug)]
 pub struct Claiming {
-    /// Name of the object.
     pub key: ObjectKey,
     /// Its uid: of a creation too, it is the final one.
     pub uid: String,
     /// The scope that it belongs to.
     pub scope: String,
-    /// Its spec.
     pub spec: Value,
     /// When it was created, as RFC 3339.
     pub since: String,
@@ -53,11 +49,8 @@ pub struct Claiming {
 /// A change of what an object wants while it runs, or before.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Name of the object.
     pub key: ObjectKey,
-    /// What it wanted.
     pub old: Value,
-    /// What it wants now.
     pub new: Value,
 }
 

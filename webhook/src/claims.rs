@@ -26,10 +26,8 @@ const QUEUE: usize = 1024;
 /// Scopes that are worked on at a time, at most.
 const MAX_SCOPES: usize = 4096;
 
-/// What became of a wanted claim.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// It stands in the ledger.
     Granted,
     /// It stands in the ledger, and waits there for these.
     Waiting(Vec<Blocker>),
@@ -37,7 +35,6 @@ pub enum Verdict {
     Forced(Vec<Blocker>),
     /// These are in the way; one of them was just read.
     Blocked(Vec<Blocker>),
-    /// The ledger can't take it.
     Full(String),
     /// It could not be decided; clients may come again after so many seconds.
     Trouble(String, u32),
@@ -70,7 +67,6 @@ impl Claims {
         Self { guard, metrics, scopes: Arc::default() }
     }
 
-    /// Whose objects these claims are for.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 /// How long nobody's Lease is taken for nobody's.
 const FREE: Duration = Duration::from_secs(5);
-/// Scopes remembered at most.
 const MAX_SCOPES: usize = 4096;
 
 /// What is known of them; cheap to clone.

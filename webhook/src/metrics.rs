@@ -25,7 +25,6 @@ struct Freed {
     reason: &'static str,
 }
 
-/// Whether another replica answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Handed {
     answered: bool,
@@ -49,7 +48,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Everything at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("backup_webhook");
         let decisions = Family::default();
@@ -83,7 +81,6 @@ impl Metrics {
         self.handed.get_or_create(&Handed { answered }).inc();
     }
 
-    /// The ledger was written.
     pub fn ledger_written(&self) {
         self.ledger_writes.inc();
     }
@@ -93,12 +90,10 @@ impl Metrics {
         self.ledger_conflicts.inc();
     }
 
-    /// A claim was freed.
     pub fn freed(&self, reason: &'static str) {
         self.freed.get_or_create(&Freed { reason }).inc();
     }
 
-    /// All of them as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string can't fail.

@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep};
 
 /// In the query of a request that was handed over already: it is not handed on.
 pub const HANDED: &str = "handed=true";
-/// Replicas that are known at most.
 const MAX_PEERS: usize = 64;
 /// How long another replica may take before this one decides by itself.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -33,11 +32,9 @@ const LOOK_UP: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// The address under which the others know this replica.
     pub own: SocketAddr,
-    /// All replicas.
     pub peers: Vec<SocketAddr>,
     /// `name:port` that resolves to all replicas; looked up again and again.
     pub service: Option<String>,
-    /// The name in their certificates.
     pub name: String,
     /// The CA of their certificates, PEM.
     pub ca: Vec<u8>,
@@ -71,7 +68,6 @@ impl Peers {
         Ok(Self { shared: Some(shared) })
     }
 
-    /// Whether there may be others.
     pub fn is_empty(&self) -> bool {
         self.shared.is_none()
     }

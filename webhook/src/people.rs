@@ -29,7 +29,6 @@ pub struct People {
 }
 
 impl People {
-    /// Asks and tells through this client.
     pub fn new(client: Client) -> Self {
         let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
         Self {

@@ -78,7 +78,6 @@ impl Answer {
 }
 
 impl Webhook {
-    /// A replica that guards these profiles.
     pub fn new(guards: Vec<Guard>, people: People, peers: Peers, metrics: Arc<Metrics>) -> Self {
         let guards = guards.into_iter().map(|guard| Claims::new(guard, Arc::clone(&metrics))).collect();
         Self { guards, people, peers, foreign: ForeignLeases::default(), metrics }
@@ -96,7 +95,6 @@ impl Webhook {
         answer
     }
 
-    /// Carries a decision out.
     async fn answer(
         &self,
         claims: &Claims,

@@ -17,7 +17,6 @@ use rcgen::{
 
 use crate::tls::Pair;
 
-/// Secret with the certificate.
 const SECRET: &str = "backup-webhook-tls";
 /// Where the API server finds the CA.
 const CONFIGURATION: &str = "backup-webhook";
@@ -28,7 +27,6 @@ const YEARS: (i32, i32) = (2025, 2045);
 
 /// A certificate and who vouches for it.
 pub struct Made {
-    /// What we serve with.
     pub pair: Pair,
     /// The CA, PEM.
     pub ca: Vec<u8>,
@@ -55,7 +53,6 @@ pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> an
     }
 }
 
-/// The registration of a profile's kinds.
 pub fn registration_of(profile: &str) -> String {
     if profile == "velero" { CONFIGURATION.to_owned() } else { format!("{CONFIGURATION}-{profile}") }
 }

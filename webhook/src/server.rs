@@ -33,7 +33,6 @@ const BODY_LIMIT: usize = 8 * 1024 * 1024;
 /// How long requests under way may take after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// The routes for the API server.
 pub fn router(webhook: Webhook) -> Router {
     Router::new()
         .route("/validate", post(review::validate))
@@ -66,7 +65,6 @@ pub struct Health {
 }
 
 impl Health {
-    /// Alive, not ready.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { ready: Arc::default(), metrics }
     }
@@ -77,7 +75,6 @@ impl Health {
     }
 }
 
-/// The routes for probes and scrapes.
 pub fn health_router(health: Health) -> Router {
     async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
         if health.ready.load(Ordering::SeqCst) {
@@ -96,7 +93,6 @@ pub fn health_router(health: Health) -> Router {
         .with_state(health)
 }
 
-/// Serves health and metrics.
 pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result<()> {
     axum_server::bind(address)
         .serve(health_router(health).into_make_service())

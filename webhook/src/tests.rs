@@ -21,7 +21,6 @@ use crate::{metrics::Metrics, peers::Peers, people::People, review::Webhook, ser
 
 const GRACE: Duration = Duration::from_mins(2);
 
-/// One replica of the webhook.
 struct Replica {
     client: Client,
     metrics: Arc<Metrics>,
@@ -56,7 +55,6 @@ impl Replica {
         (status, serde_json::from_slice(&bytes).unwrap())
     }
 
-    /// The response to a review.
     async fn review(&self, request: Value) -> Value {
         let review =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});

@@ -16,22 +16,16 @@ const POLL: Duration = Duration::from_secs(10);
 /// A certificate chain and its key, PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The chain.
     pub cert: Vec<u8>,
-    /// The private key.
     pub key: Vec<u8>,
 }
 
-/// Where the certificate comes from.
 pub enum Source {
     /// Files that someone else renews.
     Files {
-        /// The chain.
         cert: PathBuf,
-        /// The key.
         key: PathBuf,
     },
-    /// Made by us.
     Made(Pair),
 }
 

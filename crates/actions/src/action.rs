@@ -1,6 +1,5 @@
 //! What all actions have: a name, items that they apply to, operations that they may start.
 
-/// What every action says of itself.
 pub trait ItemAction: Send + Sync {
     /// Its name, as `domain/name`.
     fn name(&self) -> &str;
@@ -14,37 +13,29 @@ pub trait ItemAction: Send + Sync {
 pub struct AppliesTo {
     /// Resources, as people write them (`pods`, `deployments.apps`, globs).
     pub included_resources: Vec<String>,
-    /// Resources to leave out.
     pub excluded_resources: Vec<String>,
     /// Namespaces; items without a namespace are not filtered by it.
     pub included_namespaces: Vec<String>,
-    /// Namespaces to leave out.
     pub excluded_namespaces: Vec<String>,
     /// A label selector as text; empty selects everything.
     pub label_selector: String,
 }
 
 impl AppliesTo {
-    /// All items of one resource.
     pub(crate) fn resource(name: &str) -> Self {
         Self { included_resources: vec![name.to_owned()], ..Self::default() }
     }
 }
 
-/// How far an operation has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperationProgress {
-    /// Whether it has ended.
     pub completed: bool,
     /// Why it failed; empty if it did not.
     pub error: String,
-    /// Units done, and in all.
     pub done: i64,
     /// See `done`.
     pub total: i64,
-    /// What a unit is, for people.
     pub units: String,
-    /// For people.
     pub description: String,
     /// When it began, and when this was last true.
     pub started: Option<jiff::Timestamp>,
@@ -57,28 +48,13 @@ pub struct OperationProgress {
 pub enum ActionError {
     /// It may pass: no answer in time, a process that ended, an API server that is away.
     #[error("{action}: {reason}")]
-    Retryable {
-        /// Name of the action.
-        action: String,
-        /// What happened.
-        reason: String,
-    },
+    Retryable { action: String, reason: String },
     /// How far it came is not known: it may have done its work, or go on with it.
     #[error("{action}: {reason}; whether it has started something is not known")]
-    Unknown {
-        /// Name of the action.
-        action: String,
-        /// What happened.
-        reason: String,
-    },
+    Unknown { action: String, reason: String },
     /// It will not pass by itself: no such action, operation or method, or the action refuses.
     #[error("{action}: {reason}")]
-    Final {
-        /// Name of the action.
-        action: String,
-        /// What happened.
-        reason: String,
-    },
+    Final { action: String, reason: String },
 }
 
 /// The answer of an action that never starts an operation.

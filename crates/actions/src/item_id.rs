@@ -12,7 +12,6 @@ pub struct ItemId {
     pub group_resource: String,
     /// None for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// Name.
     pub name: String,
 }
 

@@ -38,7 +38,6 @@ impl ActionSelector {
 /// An action, and what it applies to.
 #[derive(Debug)]
 pub struct SelectedAction<A: ?Sized> {
-    /// The action.
     pub action: Arc<A>,
     selector: ActionSelector,
 }
@@ -98,23 +97,19 @@ impl<A: ItemAction + ?Sized> ActionSet<A> {
         set
     }
 
-    /// Those that apply to a type.
     pub fn for_type<'a>(&'a self, group_resource: &'a str) -> impl Iterator<Item = &'a SelectedAction<A>> {
         self.actions.iter().filter(move |one| one.selector.resources.includes(group_resource))
     }
 
-    /// Whether there is any.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &A> {
         self.actions.iter().map(|one| &*one.action)
     }
 }
 
-/// Sorts actions by name.
 pub(crate) fn sort_by_name<A: ItemAction + ?Sized>(actions: &mut [Arc<A>]) {
     actions.sort_by_cached_key(|action| action.name().to_owned());
 }

@@ -26,11 +26,9 @@ pub struct Facts {
 /// Whether a bucket keeps what is overwritten or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Versions {
-    /// It does.
     Enabled,
     /// It did, and still has what it kept.
     Suspended,
-    /// It never did.
     Off,
 }
 
@@ -53,10 +51,8 @@ pub struct ObjectLock {
     /// `COMPLIANCE` or `GOVERNANCE`, for whatever is written; none: only what says so itself is locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// For so many days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub days: Option<u64>,
-    /// For so many years.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub years: Option<u64>,
 }
@@ -81,7 +77,6 @@ impl Facts {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// The value of the annotation.
     pub fn annotation(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -38,7 +38,6 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::Robfig, Self::Netresearch];
 
     /// The name by which it is chosen.
@@ -75,7 +74,6 @@ pub struct InvalidCron {
     reason: String,
 }
 
-/// A cron expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
     times: Times,

@@ -19,7 +19,6 @@ pub struct Waits {
     pub since: Timestamp,
     /// When it is looked at again.
     pub again: Timestamp,
-    /// Versions that are kept.
     pub kept: u64,
     /// The latest date until which one of them is locked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +45,6 @@ impl Waits {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// The value of the annotation.
     pub fn annotation(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

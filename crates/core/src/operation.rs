@@ -29,7 +29,6 @@ pub trait Operation: Clone {
     /// The item that it was started for.
     fn item(&self) -> &ResourceIdentifier;
 
-    /// How far it has come.
     fn status(&self) -> &OperationStatus;
 
     /// See [`Self::status`].
@@ -45,7 +44,6 @@ string_enum! {
         InProgress = "InProgress",
         /// It has done what it was started for.
         Completed = "Completed",
-        /// It has not, and will not.
         Failed = "Failed",
     }
 }
@@ -64,13 +62,11 @@ pub struct ResourceIdentifier {
     /// API group; empty for the core group.
     #[serde(rename = "Group", alias = "group", default, deserialize_with = "null_default")]
     pub group: String,
-    /// Plural.
     #[serde(rename = "Resource", alias = "resource", default, deserialize_with = "null_default")]
     pub resource: String,
     /// Namespace; empty for a cluster-scoped object.
     #[serde(rename = "Namespace", alias = "namespace", default, deserialize_with = "null_default")]
     pub namespace: String,
-    /// Name.
     #[serde(rename = "Name", alias = "name", default, deserialize_with = "null_default")]
     pub name: String,
 }
@@ -108,16 +104,12 @@ impl fmt::Display for ResourceIdentifier {
     }
 }
 
-/// An operation of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackupOperation {
-    /// What was started.
     #[serde(default)]
     pub spec: BackupOperationSpec,
-    /// How far it has come.
     #[serde(default)]
     pub status: OperationStatus,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -148,16 +140,13 @@ impl Operation for BackupOperation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupOperationSpec {
-    /// Name of the backup.
     #[serde(default)]
     pub backup_name: String,
-    /// Uid of the backup.
     #[serde(rename = "backupUID", default)]
     pub backup_uid: String,
     /// Name of the action that started it.
     #[serde(default)]
     pub backup_item_action: String,
-    /// The item.
     #[serde(default)]
     pub resource_identifier: ResourceIdentifier,
     /// What the action calls it; any text.
@@ -166,7 +155,6 @@ pub struct BackupOperationSpec {
     /// Objects that are read again, and stored in their last form, when all operations have ended.
     #[serde(default, deserialize_with = "null_default")]
     pub post_operation_items: Vec<ResourceIdentifier>,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -181,16 +169,13 @@ pub struct OperationStatus {
     /// Why it failed; while it runs, what went wrong last.
     #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub error: String,
-    /// Units done.
     #[serde(default, skip_serializing_if = "is_default")]
     pub n_completed: i64,
     /// Units in all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub n_total: i64,
-    /// What a unit is, for people.
     #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub operation_units: String,
-    /// For people.
     #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub description: String,
     /// When we started it; its deadline counts from here.
@@ -202,7 +187,6 @@ pub struct OperationStatus {
     /// When that was last true, as its action says.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub updated: Option<Timestamp>,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -243,16 +227,12 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
 /// Numbers of operations, as they stand in a status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// That were started.
     pub attempted: i64,
-    /// That have completed.
     pub completed: i64,
-    /// That have failed.
     pub failed: i64,
 }
 
 impl Counts {
-    /// Counts a list of operations.
     pub fn of_all<O: Operation>(operations: &[O]) -> Self {
         Self::of(operations.iter().map(|operation| &operation.status().phase))
     }
@@ -271,7 +251,6 @@ impl Counts {
         counts
     }
 
-    /// Whether none runs any more.
     pub fn all_ended(self) -> bool {
         self.completed + self.failed >= self.attempted
     }

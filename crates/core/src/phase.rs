@@ -21,25 +21,17 @@ pub enum Stage {
     Queued,
     /// May start (backups only).
     ReadyToStart,
-    /// Items are collected or restored.
     InProgress,
     /// All items are done, operations still run.
     WaitingForOperations {
-        /// Whether something has failed so far.
         failed: bool,
     },
-    /// Results are being stored.
     Finalizing {
-        /// Whether something has failed so far.
         failed: bool,
     },
-    /// Ended without errors.
     Completed,
-    /// Ended with errors.
     PartiallyFailed,
-    /// Ended by a fatal error.
     Failed,
-    /// Refused, and never started.
     FailedValidation,
     /// Being removed (backups only).
     Deleting,
@@ -110,14 +102,10 @@ impl Stage {
 pub trait Phase:
     Clone + Eq + Hash + Debug + Display + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Items are collected or restored.
     const IN_PROGRESS: Self;
-    /// Ended by a fatal error.
     const FAILED: Self;
-    /// Refused, and never started.
     const FAILED_VALIDATION: Self;
 
-    /// What this phase means.
     fn stage(&self) -> Stage;
 
     /// The phase of this meaning. `None` if the kind has none, and for [`Stage::Unknown`].

@@ -32,7 +32,6 @@ pub use read::ProfileError;
 pub struct Profile {
     /// Short name, unique among the profiles: a DNS label such as `percona-ps`.
     pub name: String,
-    /// API group of both kinds.
     pub group: String,
     /// Version whose fields the paths mean. Rules of the webhook use `matchPolicy: Equivalent`, so that the API server
     /// converts objects of other versions before they are judged.
@@ -42,11 +41,8 @@ pub struct Profile {
     pub engine: bool,
     /// Which objects get in each other's way.
     pub scope: ScopeRule,
-    /// The backup kind.
     pub backup: KindRule,
-    /// The restore kind.
     pub restore: KindRule,
-    /// What is done about a conflict.
     #[serde(default)]
     pub policy: Policy,
     /// A Lease of the operator's own that says a restore works. It is read, never written.
@@ -88,9 +84,7 @@ pub enum ScopeRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// The backup kind.
     Backup,
-    /// The restore kind.
     Restore,
 }
 

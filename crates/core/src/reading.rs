@@ -17,7 +17,6 @@ use crate::{
 
 /// The header that carries the key. In a header, because audit logs have paths and queries.
 pub const KEY_HEADER: &str = "x-backup-read-key";
-/// Name of the Service's port.
 pub const PORT: &str = "files";
 /// Under this path the controller serves files, each by the name of its request.
 pub const FOLDER: &str = "/files";
@@ -31,7 +30,6 @@ pub const STATUS_KIND: &str = "storedfiles";
 pub struct Key(String);
 
 impl Key {
-    /// Of random bytes.
     pub fn new(random: [u8; KEY_LENGTH]) -> Self {
         Self(hex(&random))
     }

@@ -16,7 +16,6 @@ pub use volume::Volume;
 use crate::api::BackupSpec;
 use crate::resources::full_names;
 
-/// A policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourcePolicy {
     /// Rules for volumes; the first whose conditions all hold counts.
@@ -30,28 +29,23 @@ pub struct ResourcePolicy {
 pub struct VolumePolicy {
     /// Conditions; none hold on every volume.
     pub conditions: Conditions,
-    /// What is done.
     pub action: VolumeAction,
 }
 
 /// What is done with the data of a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeAction {
-    /// What.
     pub kind: VolumeActionKind,
-    /// For whoever does it.
     pub parameters: BTreeMap<String, Value>,
 }
 
 /// See [`VolumeAction`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeActionKind {
-    /// Nothing.
     #[default]
     Skip,
     /// Its files are copied while a pod uses it.
     FsBackup,
-    /// It is snapshotted.
     Snapshot,
     /// A plugin knows.
     Custom,
@@ -74,7 +68,6 @@ impl VolumeActionKind {
 pub struct Conditions {
     /// Least and most capacity (bytes); none is no limit.
     pub capacity: (Option<u128>, Option<u128>),
-    /// Names of storage classes.
     pub storage_classes: Vec<String>,
     /// An NFS volume, of this server and path where given.
     pub nfs: Option<NfsCondition>,
@@ -109,13 +102,9 @@ pub struct CsiCondition {
 /// Lists of types, by scope. A `*` is not known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeLists {
-    /// Cluster-scoped types to include.
     pub included_cluster_scoped: Vec<String>,
-    /// Cluster-scoped types to leave out.
     pub excluded_cluster_scoped: Vec<String>,
-    /// Namespaced types to include.
     pub included_namespace_scoped: Vec<String>,
-    /// Namespaced types to leave out.
     pub excluded_namespace_scoped: Vec<String>,
 }
 
@@ -131,16 +120,12 @@ impl ResourcePolicy {
 pub enum VolumePlan {
     /// It is not in the backup, and is not meant to be.
     Skip {
-        /// Why, for people.
         reason: String,
     },
-    /// It is snapshotted.
     Snapshot,
     /// Its files were to be copied.
     FsBackup,
-    /// A plugin was to do something.
     Custom {
-        /// What the policy says to it.
         parameters: BTreeMap<String, Value>,
     },
 }
@@ -170,7 +155,6 @@ pub fn plan(
 }
 
 impl TypeLists {
-    /// Whether they say nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -10,13 +10,11 @@ pub(crate) use filter::{uses_combined_fields, uses_scoped_fields};
 pub struct ResourceType {
     /// API group; empty is the core group.
     pub group: String,
-    /// Version within the group.
     pub version: String,
     /// Plural name, such as `deployments`.
     pub plural: String,
     /// Kind, such as `Deployment`.
     pub kind: String,
-    /// Whether its objects live in namespaces.
     pub namespaced: bool,
     /// What can be done with it, such as `list`.
     pub verbs: Vec<String>,

@@ -16,7 +16,6 @@ const FULL: &str = "there are more than these; all of them are in the log";
 /// Warnings and errors. The counts in a status are the lengths of these lists, never kept beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
-    /// What the user should know.
     #[serde(default)]
     pub warnings: ResultSet,
     /// What is missing because of a failure.
@@ -27,35 +26,26 @@ pub struct Results {
 /// Messages by what they are about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultSet {
-    /// About the operation as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub velero: Vec<String>,
-    /// About cluster-scoped items.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub cluster: Vec<String>,
-    /// About namespaced items, by namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_default")]
     pub namespaces: BTreeMap<String, Vec<String>>,
 }
 
-/// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// The operation as a whole.
     Velero,
-    /// A cluster-scoped item.
     Cluster,
-    /// An item of this namespace.
     Namespace(&'a str),
 }
 
 impl Results {
-    /// Adds a warning.
     pub fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         self.warnings.add(scope, message.into());
     }
 
-    /// Adds an error.
     pub fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         self.errors.add(scope, message.into());
     }

@@ -9,41 +9,29 @@ use serde_json::{Value, json};
 use crate::api::{Extra, kind::string_enum};
 
 string_enum! {
-    /// How far a snapshot has come.
     SnapshotPhase {
-        /// It was about to be taken.
         New = "New",
-        /// It is there.
         Completed = "Completed",
         /// It is not, as far as anybody knows.
         Failed = "Failed",
     }
 }
 
-/// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSnapshot {
-    /// Of what.
     pub spec: VolumeSnapshotSpec,
-    /// What came of it.
     pub status: VolumeSnapshotStatus,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What was snapshotted, and where.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotSpec {
-    /// Name of the backup.
     pub backup_name: String,
-    /// Uid of the backup.
     #[serde(rename = "backupUID")]
     pub backup_uid: String,
-    /// Name of the VolumeSnapshotLocation.
     pub location: String,
-    /// Name of the PersistentVolume.
     pub persistent_volume_name: String,
     /// What the storage system calls the volume.
     #[serde(rename = "providerVolumeID")]
@@ -56,22 +44,18 @@ pub struct VolumeSnapshotSpec {
     /// Operations per second, if a number was asked for.
     #[serde(rename = "volumeIOPS", skip_serializing_if = "Option::is_none")]
     pub volume_iops: Option<i64>,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What came of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotStatus {
     /// What the storage system calls it; empty if there is none.
     #[serde(rename = "providerSnapshotID", default, skip_serializing_if = "String::is_empty")]
     pub provider_snapshot_id: String,
-    /// How far it has come.
     #[serde(default = "new")]
     pub phase: SnapshotPhase,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -91,7 +75,6 @@ impl VolumeSnapshot {
         Self { spec, status, extra: Extra::default() }
     }
 
-    /// It is there, under this name.
     #[must_use]
     pub fn completed(mut self, id: String) -> Self {
         self.status.provider_snapshot_id = id;
@@ -99,7 +82,6 @@ impl VolumeSnapshot {
         self
     }
 
-    /// It came to nothing.
     #[must_use]
     pub fn failed(mut self) -> Self {
         self.status.phase = SnapshotPhase::Failed;

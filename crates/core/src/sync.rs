@@ -15,7 +15,6 @@ pub const REASON_CHARS: usize = 300;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Summary {
-    /// When it began.
     pub started: Timestamp,
     /// How long it took (milliseconds).
     pub millis: u64,
@@ -41,7 +40,6 @@ pub struct Summary {
     /// Names with what was the matter, at most [`NOTES`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// How many more there were.
     pub more: u64,
 }
 
@@ -53,7 +51,6 @@ pub struct Note {
     pub name: String,
     /// A word out of a bounded set.
     pub what: String,
-    /// A sentence.
     pub reason: String,
 }
 
@@ -83,12 +80,10 @@ impl Summary {
         self.note(name, what, reason);
     }
 
-    /// Everything that was skipped.
     pub fn skips(&self) -> u64 {
         self.skipped.values().sum()
     }
 
-    /// What was skipped for this reason.
     pub fn skipped_as(&self, what: &str) -> u64 {
         self.skipped.get(what).copied().unwrap_or_default()
     }

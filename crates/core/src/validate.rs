@@ -18,7 +18,6 @@ pub use restore::restore;
 
 use crate::api::{BackupSpec, GoDuration, common::LocalReference};
 
-/// Something wrong in a spec.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Path of the field, such as `spec.ttl`.
@@ -28,7 +27,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding at a field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }

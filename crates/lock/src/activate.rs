@@ -21,7 +21,6 @@ const BUDGET: Duration = Duration::from_secs(15);
 /// last exclusive grant before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// Uid of the ledger's Lease.
     pub lease_uid: String,
     /// Epoch of the ledger when the claim was granted.
     pub epoch: u64,
@@ -29,7 +28,6 @@ pub struct Token {
     pub footprint: Footprint,
 }
 
-/// Why an object may not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivateError {
     /// Others hold what it needs. It must end without having started, or wait, as its policy says.
@@ -40,33 +38,20 @@ pub enum ActivateError {
     Waiting(Conflict),
     /// There is no such object any more, or another one of the same name.
     #[error("{key} (uid {uid}) is gone, or another object has its name now")]
-    Gone {
-        /// The name.
-        key: ObjectKey,
-        /// The uid.
-        uid: String,
-    },
+    Gone { key: ObjectKey, uid: String },
     /// Its work has ended already.
     #[error("{key} is {phase}; its work has ended")]
-    Over {
-        /// The name.
-        key: ObjectKey,
-        /// Its phase.
-        phase: String,
-    },
-    /// The ledger holds no more entries.
+    Over { key: ObjectKey, phase: String },
     #[error(transparent)]
     Full(Refusal),
     /// The ledger could not be read or written. Whether the right was given is unknown; ask again.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The object could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
 }
 
 impl ActivateError {
-    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Conflict(_) => "conflict",

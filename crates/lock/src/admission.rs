@@ -19,18 +19,13 @@ use crate::{
 /// the way in any case; but whoever frees its claim all the same, by hand, waits for so long before others may rely on it.
 pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
-/// A claim that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Want {
-    /// Name of the object.
     pub key: ObjectKey,
-    /// Its uid.
     pub uid: String,
-    /// What it reads or writes.
     pub footprint: Footprint,
     /// When it was created, for people.
     pub since: String,
-    /// How it is asked for.
     pub ask: Ask,
     /// Whether a refusal leaves word that keeps new backups out for a while.
     pub intent: bool,
@@ -41,15 +36,12 @@ pub struct Want {
 /// An object that runs, and holds all of its scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Running {
-    /// Its name.
     pub key: ObjectKey,
-    /// Its uid.
     pub uid: String,
     /// When it was created, for people.
     pub since: String,
 }
 
-/// A batch under decision.
 #[derive(Debug)]
 pub struct Batch<'a> {
     base: Ledger,
@@ -59,7 +51,6 @@ pub struct Batch<'a> {
     freed: Vec<Reason>,
 }
 
-/// The decision on a batch.
 #[derive(Debug)]
 pub struct Decided {
     /// The ledger with what is granted, and without what was found to be over.

@@ -24,12 +24,10 @@ pub struct Caretaker {
 }
 
 impl Caretaker {
-    /// Has seen nothing yet.
     pub fn new(guard: Guard) -> Self {
         Self { keeper: Keeper::new(guard.times.grace, IDLE), collectors: HashMap::new(), guard }
     }
 
-    /// Whose ledgers these are.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::footprint::Footprint;
 
-/// What a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// Reads; shares its scope with other backups, unless the profile says otherwise.
@@ -23,7 +22,6 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Every kind.
     pub const ALL: [Self; 5] =
         [Self::Restore, Self::Backup, Self::DeleteBackupRequest, Self::Deletion, Self::Hold];
 
@@ -76,26 +74,20 @@ impl fmt::Display for ObjectKind {
 /// The name that a claim is for. Two objects of one name can never both be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Kind of the object.
     pub kind: ObjectKind,
-    /// Namespace of the object.
     pub namespace: String,
-    /// Name of the object.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// The key of an object.
     pub fn new(kind: ObjectKind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The key of a Backup.
     pub fn backup(namespace: &str, name: &str) -> Self {
         Self::new(ObjectKind::Backup, namespace, name)
     }
 
-    /// The key of a Restore.
     pub fn restore(namespace: &str, name: &str) -> Self {
         Self::new(ObjectKind::Restore, namespace, name)
     }
@@ -128,7 +120,6 @@ pub enum State {
 }
 
 impl State {
-    /// The state in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Intent => "Intent",
@@ -150,11 +141,8 @@ impl fmt::Display for State {
 /// One admitted object under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Uid of the object.
     pub uid: String,
-    /// What the object reads or writes.
     pub footprint: Footprint,
-    /// How far it has come.
     pub state: State,
     /// Epoch of the ledger when this entry was granted; the fencing number of its work.
     pub epoch: u64,
@@ -171,14 +159,12 @@ pub struct Entry {
 /// All admitted objects of one name. A claim covers what its entries cover together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The name.
     pub key: ObjectKey,
     /// The entries, in the order in which they came; never empty in a ledger.
     pub entries: Vec<Entry>,
 }
 
 impl Claim {
-    /// The entry of this uid.
     pub fn entry(&self, uid: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.uid == uid)
     }

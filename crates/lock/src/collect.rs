@@ -196,9 +196,7 @@ impl Collector {
 /// An entry and what happens to it, in the state in which it was found.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// Its name.
     pub key: ObjectKey,
-    /// The entry as it was judged.
     pub entry: Entry,
     /// What happens to it.
     pub fate: Fate,

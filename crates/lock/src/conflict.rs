@@ -56,7 +56,6 @@ pub fn keeps_out(state: State, newcomer: ObjectKind) -> bool {
 /// A claim was refused because others hold what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// What was refused.
     pub key: ObjectKey,
     /// The claims in the way, with the entries that are: the furthest state first, then as they came; never empty.
     pub holders: Vec<Claim>,

@@ -10,9 +10,7 @@ use crate::{
 pub struct Sight {
     /// Uid of the object of that name; none: there is none.
     pub uid: Option<String>,
-    /// Whether its work has ended.
     pub over: bool,
-    /// Whether its deletion has begun.
     pub deleting: bool,
     /// Whether what it worked on may be touched again, as the profile's release rule says.
     pub settled: bool,
@@ -29,7 +27,6 @@ pub struct Known {
     pub overdue: bool,
 }
 
-/// What the profile says about ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Restores keep their place for a while after their end.
@@ -38,10 +35,8 @@ pub struct Ends {
     pub entombs: bool,
 }
 
-/// Why an entry ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The object is terminal.
     Over,
     /// The object was stored once and is gone.
     Gone,
@@ -54,7 +49,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A bounded label for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Over => "over",
@@ -66,25 +60,20 @@ impl Reason {
     }
 }
 
-/// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// Nothing.
     Stays,
     /// It is noted that its object is missing; the next look decides.
     Suspect,
     /// It has ended and keeps its place until what it worked on has settled.
     Settles(Reason),
-    /// It becomes a tombstone.
     Entombed,
-    /// It is removed.
     Ends(Reason),
     /// Its object came after its reservation was collected: it is claimed anew.
     Returns,
 }
 
 impl Fate {
-    /// Why, if it ends.
     pub fn reason(self) -> Option<Reason> {
         match self {
             Self::Ends(reason) | Self::Settles(reason) => Some(reason),

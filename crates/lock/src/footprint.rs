@@ -45,7 +45,6 @@ enum Namespaces {
     /// Every namespace but these exact names.
     #[serde(rename = "allBut")]
     AllBut(BTreeSet<String>),
-    /// These names and globs.
     #[serde(rename = "only")]
     Only(BTreeSet<String>),
 }
@@ -176,7 +175,6 @@ impl Footprint {
         }
     }
 
-    /// Whether cluster-scoped resources are in it.
     pub fn includes_cluster(&self) -> bool {
         self.cluster
     }

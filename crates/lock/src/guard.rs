@@ -18,9 +18,7 @@ use crate::{
 /// A profile, and everything that is needed to guard its objects. Cheap to clone.
 #[derive(Clone)]
 pub struct Guard {
-    /// The profile.
     pub profile: Arc<Profile>,
-    /// Its ledgers.
     pub store: LedgerStore,
     /// How long its entries stay that nothing else ends.
     pub times: Times,
@@ -41,7 +39,6 @@ impl Guard {
         Self { profile, store, times }
     }
 
-    /// A new observer of its entries.
     pub fn collector(&self) -> Collector {
         Collector::new(self.times, self.store.ends())
     }
@@ -52,27 +49,15 @@ impl Guard {
 pub enum ProfilesError {
     /// A file or folder could not be read.
     #[error("could not read {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A file is no profile, or does not go with another.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A name that no profile has.
     #[error("there is no profile {name:?}; known are {known}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names that there are.
-        known: String,
-    },
+    Unknown { name: String, known: String },
 }
 
 impl ProfilesError {
-    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Read { .. } => "read",

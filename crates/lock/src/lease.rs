@@ -46,7 +46,6 @@ pub fn lease_name(scope: &str) -> String {
 /// A ledger as it was read or written, and the Lease that it stood in. A grant rests only on a write that succeeded.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The claims.
     pub ledger: Arc<Ledger>,
     /// The scope that it is the ledger of.
     pub scope: String,
@@ -61,7 +60,6 @@ impl Stored {
         self.lease.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Version of the Lease.
     pub fn resource_version(&self) -> &str {
         self.lease.metadata.resource_version.as_deref().unwrap_or_default()
     }
@@ -104,12 +102,10 @@ impl LedgerStore {
         &self.objects
     }
 
-    /// Whose ledgers these are.
     pub fn profile(&self) -> &Arc<Profile> {
         self.objects.profile()
     }
 
-    /// How entries of these ledgers end.
     pub fn ends(&self) -> Ends {
         let profile = self.profile();
         Ends { settles: !profile.policy.settle.is_zero(), entombs: !profile.engine }

@@ -25,7 +25,6 @@ pub const MAX_BYTES: usize = 240 * 1024;
 /// Intents that a ledger holds at most; a refused restore beyond it leaves none.
 pub const MAX_INTENTS: usize = 32;
 
-/// Whether a ledger grants anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Status {
     /// Just made; its marker does not name it yet.
@@ -39,10 +38,8 @@ pub enum Status {
     Closed,
 }
 
-/// The claims of one scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    /// Whether it grants anything.
     pub status: Status,
     /// One more at every exclusive grant and every forced release; never goes back.
     pub epoch: u64,
@@ -54,7 +51,6 @@ pub struct Ledger {
     pub rules: Rules,
 }
 
-/// How a claim is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ask {
     /// Wait for a place instead of being refused.
@@ -63,24 +59,19 @@ pub struct Ask {
     pub forced: Option<String>,
 }
 
-/// A place in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// It keeps others out, and may be activated.
     Reserved,
-    /// It waits for these.
     Waiting(Conflict),
     /// It was taken although these are in the way.
     Forced(Conflict),
 }
 
-/// Why an entry was not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Others hold what it asks for.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// It waits for its turn still.
     #[error("it waits for its turn: {0}")]
     Waiting(Conflict),
     /// The ledger holds as many entries as it can.
@@ -89,26 +80,19 @@ pub enum Refusal {
          wait until running backups and restores have ended, or delete those that should not run"
     )]
     Full {
-        /// Entries in the ledger.
         entries: usize,
         /// Size of its JSON, at most.
         bytes: usize,
     },
     /// Nothing was admitted under this name and uid.
     #[error("{key} (uid {uid}) has no claim in the ledger")]
-    NotClaimed {
-        /// The name.
-        key: ObjectKey,
-        /// The uid.
-        uid: String,
-    },
+    NotClaimed { key: ObjectKey, uid: String },
     /// The ledger is being made, rebuilt or removed, and grants nothing meanwhile.
     #[error("the ledger is {0:?} and grants nothing now")]
     NotOpen(Status),
 }
 
 impl Refusal {
-    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Conflict(_) => "conflict",
@@ -121,7 +105,6 @@ impl Refusal {
 }
 
 impl Ledger {
-    /// The claim of this name.
     pub fn claim(&self, key: &ObjectKey) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.key == *key)
     }
@@ -131,12 +114,10 @@ impl Ledger {
         self.claim(key)?.entry(uid)
     }
 
-    /// Number of entries in all claims.
     pub fn len(&self) -> usize {
         self.claims.iter().map(|claim| claim.entries.len()).sum()
     }
 
-    /// Whether nothing is claimed.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty()
     }

@@ -35,22 +35,12 @@ const PAGE: u32 = 500;
 pub enum ObserveError {
     /// It refused, or could not be reached.
     #[error("could not read {what}: {}", plain(.source))]
-    Api {
-        /// What was asked for.
-        what: String,
-        /// What came back.
-        source: Box<kube::Error>,
-    },
-    /// It did not answer in time.
+    Api { what: String, source: Box<kube::Error> },
     #[error("could not read {what}: no answer from the API server in {} s", REQUEST_TIMEOUT.as_secs())]
-    Timeout {
-        /// What was asked for.
-        what: String,
-    },
+    Timeout { what: String },
 }
 
 impl ObserveError {
-    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Api { .. } => "api",
@@ -67,12 +57,10 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Reads through this client.
     pub fn new(client: Client, profile: Arc<Profile>) -> Self {
         Self { client, profile }
     }
 
-    /// Whose objects these are.
     pub fn profile(&self) -> &Arc<Profile> {
         &self.profile
     }

@@ -48,18 +48,13 @@ enum State {
     /// It is being started, or will be in a moment.
     Starting,
     Up(Arc<Process>),
-    /// It does not run, and why.
     Down(String),
 }
 
-/// A call to a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Name of the plugin.
     pub plugin: &'a str,
-    /// The gRPC method.
     pub method: &'static str,
-    /// The method's name, for people.
     pub name: &'static str,
     /// How long it may take, with waiting for the process.
     pub limit: Duration,
@@ -68,7 +63,6 @@ pub struct Call<'a> {
 }
 
 impl Binary {
-    /// Not started yet.
     pub fn new(path: PathBuf, setup: Setup) -> Self {
         Self {
             path,
@@ -80,7 +74,6 @@ impl Binary {
         }
     }
 
-    /// Path of the file.
     pub fn path(&self) -> String {
         self.path.display().to_string()
     }
@@ -119,7 +112,6 @@ impl Binary {
         }
     }
 
-    /// Ends its process.
     pub async fn stop(&self) {
         let before = self.state.send_replace(State::Down("the controller is ending".to_owned()));
         if let State::Up(process) = before {
@@ -170,7 +162,6 @@ impl Binary {
         Ok(known().unwrap_or_default())
     }
 
-    /// Asks one of its plugins.
     pub async fn call<Q, A>(&self, call: Call<'_>, question: Q) -> Result<A, PluginError>
     where
         Q: Message + 'static,
@@ -197,7 +188,6 @@ impl Binary {
         })
     }
 
-    /// The process, once there is one.
     async fn up(&self) -> Result<Arc<Process>, PluginError> {
         let down = |reason: &str| PluginError::Down { binary: self.path(), reason: reason.to_owned() };
         let mut state = self.state.subscribe();

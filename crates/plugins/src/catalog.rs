@@ -84,10 +84,8 @@ impl Kind {
     }
 }
 
-/// A plugin of a binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What it is.
     pub kind: Kind,
     /// Name, as `domain/name`.
     pub name: String,
@@ -111,7 +109,6 @@ pub fn is_name(name: &str) -> bool {
 /// Which offers are used: for each the index of its binary, and itself. By name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// To be used.
     pub used: Vec<(usize, Offer)>,
     /// Why others are not, as sentences for people.
     pub problems: Vec<String>,

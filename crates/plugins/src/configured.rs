@@ -41,7 +41,6 @@ const DEFAULT_CREDENTIALS: [&str; 4] = [
 /// The setting that names the file with a location's own.
 const CREDENTIALS_FILE: &str = "credentialsFile";
 
-/// What a plugin is told.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// As Velero would give it.
@@ -102,12 +101,10 @@ impl Configured {
         Self { path, setup, plugin, init, settings, state, lines, listeners }
     }
 
-    /// Path of the binary.
     pub fn binary(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Name of the plugin.
     pub fn name(&self) -> &str {
         &self.plugin
     }
@@ -195,7 +192,6 @@ impl Configured {
         }
     }
 
-    /// A failure of a call, told.
     pub fn error(&self, call: &'static str, limit: Duration, failure: Failure) -> PluginError {
         let (binary, plugin) = (self.binary(), self.plugin.clone());
         match failure {

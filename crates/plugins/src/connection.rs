@@ -31,18 +31,13 @@ const LARGEST: usize = 16 * 1024 * 1024;
 /// The largest headers (bytes): errors have the stack of the plugin in them.
 const HEADERS: u32 = 256 * 1024;
 
-/// Why a call has no answer.
 #[derive(Debug)]
 pub enum Failure {
-    /// Its time is over.
     Late,
-    /// The connection is gone.
     Broken(String),
-    /// The plugin says so.
     Status(Code, String),
 }
 
-/// A connection to a plugin.
 pub struct Connection {
     channel: Channel,
     /// Moves the bytes; ends with this.
@@ -79,7 +74,6 @@ impl Connection {
         Ok(Self { channel: Channel(sender), _driver: driver })
     }
 
-    /// One question, one answer.
     pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
     where
         Q: Message + 'static,
@@ -131,7 +125,6 @@ pub(super) fn failure(status: &Status) -> Failure {
     }
 }
 
-/// What tonic sends its requests through.
 #[derive(Clone)]
 pub(super) struct Channel(SendRequest<Body>);
 

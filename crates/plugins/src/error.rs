@@ -10,65 +10,30 @@ pub enum PluginError {
     /// There is no process to talk to.
     #[error("the plugin binary {binary} does not run: {reason}")]
     Down {
-        /// Path of the binary.
         binary: String,
         /// What happened when it was started, or how it ended.
         reason: String,
     },
     /// The process, or the connection to it, ended before the answer.
     #[error("the plugin binary {binary} ended in the middle of {call} of {plugin}: {reason}")]
-    Ended {
-        /// Path of the binary.
-        binary: String,
-        /// Name of the plugin.
-        plugin: String,
-        /// Method.
-        call: &'static str,
-        /// How it ended.
-        reason: String,
-    },
-    /// No answer in time.
+    Ended { binary: String, plugin: String, call: &'static str, reason: String },
     #[error("the plugin binary {binary} has not answered {call} of {plugin} within {limit:?}")]
-    Late {
-        /// Path of the binary.
-        binary: String,
-        /// Name of the plugin.
-        plugin: String,
-        /// Method.
-        call: &'static str,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// It answered with an error.
+    Late { binary: String, plugin: String, call: &'static str, limit: Duration },
     #[error("the plugin binary {binary} answers {call} of {plugin} with an error: {reason}")]
     Refused {
-        /// Path of the binary.
         binary: String,
-        /// Name of the plugin.
         plugin: String,
-        /// Method.
         call: &'static str,
-        /// What it says.
         reason: String,
         /// Whether it will say the same next time.
         lasting: bool,
     },
     /// It answered something that makes no sense.
     #[error("the plugin binary {binary} answers {call} of {plugin} with nonsense: {reason}")]
-    Nonsense {
-        /// Path of the binary.
-        binary: String,
-        /// Name of the plugin.
-        plugin: String,
-        /// Method.
-        call: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Nonsense { binary: String, plugin: String, call: &'static str, reason: String },
 }
 
 impl PluginError {
-    /// A word for metrics and logs.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Down { .. } => "down",

@@ -34,11 +34,8 @@ pub struct Host(Arc<Inner>);
 /// the variable that Velero's deployments have it in.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Folder with the binaries.
     pub folder: PathBuf,
-    /// Features that are enabled.
     pub features: Vec<String>,
-    /// Namespace of the installation.
     pub namespace: String,
     /// Kubeconfig file of this process, if it has one.
     pub kubeconfig: Option<PathBuf>,
@@ -54,7 +51,6 @@ struct Inner {
     limit: Duration,
     /// None until the folder was read.
     binaries: watch::Sender<Option<Found>>,
-    /// Those that run with settings.
     configured: Pool,
 }
 
@@ -64,9 +60,7 @@ const SWEEP: Duration = Duration::from_mins(1);
 /// What is in the folder; the error says why it could not be read.
 type Found = Result<Arc<[Arc<Binary>]>, String>;
 
-/// Actions of plugins for one use.
 pub struct Actions<A> {
-    /// Those to be run, by name.
     pub usable: Vec<A>,
     /// What is not run, and why, as sentences for people.
     pub problems: Vec<String>,
@@ -89,7 +83,6 @@ impl<A> Actions<A> {
 }
 
 impl Host {
-    /// The plugins of a folder.
     pub fn new(options: Options) -> Self {
         let mut setup = Setup::default();
         if !options.features.is_empty() {
@@ -108,7 +101,6 @@ impl Host {
         }))
     }
 
-    /// No plugins.
     pub fn none() -> Self {
         Self(Arc::new(Inner {
             folder: None,
@@ -355,10 +347,8 @@ fn unlisted(error: &PluginError) -> String {
     format!("{error}. None of its plugins is run: mend it, or remove it from the plugin folder")
 }
 
-/// Why there is no such action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// A sentence.
     pub reason: String,
     /// Whether it may be among what could not be asked now.
     pub may_come: bool,

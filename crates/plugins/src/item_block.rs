@@ -19,7 +19,6 @@ use crate::{
 /// What belongs to an item. (The question is that of all kinds of actions on backups.)
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RelatedItems {
-    /// All of it.
     #[prost(message, repeated, tag = "1")]
     pub related_items: Vec<wire::ResourceIdentifier>,
 }

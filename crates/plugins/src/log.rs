@@ -123,7 +123,6 @@ impl Listeners {
     }
 }
 
-/// A call under way.
 #[derive(Debug)]
 pub struct Listening<'a> {
     listeners: &'a Listeners,

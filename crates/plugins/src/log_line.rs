@@ -5,25 +5,18 @@
 
 use serde_json::{Map, Value};
 
-/// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// For who looks for a fault. Not shown, as in Velero unless its log level is changed.
     Debug,
-    /// For the log.
     Info,
-    /// A warning of the backup.
     Warning,
-    /// An error of the backup.
     Error,
 }
 
-/// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
     pub level: Level,
-    /// The message.
     pub text: String,
 }
 
@@ -34,7 +27,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What a line says.
     pub fn read(&mut self, line: &str) -> LogLine {
         if let Ok(fields) = serde_json::from_str::<Map<String, Value>>(line)
             && let Some(said) = structured(&fields)

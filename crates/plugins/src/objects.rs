@@ -21,7 +21,6 @@ const PIECE: usize = 64 * 1024;
 /// How long a question without a stream may take.
 const ASKED: Duration = Duration::from_mins(1);
 
-/// A bucket.
 #[derive(Debug)]
 pub struct PluginBucket {
     plugin: Arc<Configured>,

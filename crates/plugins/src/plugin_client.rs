@@ -18,7 +18,6 @@ use crate::{
 /// process that is dead to the world is found out.
 const ASKED: Duration = Duration::from_secs(15);
 
-/// A plugin.
 #[derive(Debug)]
 pub(crate) struct Plugin {
     binary: Arc<Binary>,
@@ -27,7 +26,6 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// One that this binary offers.
     pub(crate) fn new(binary: Arc<Binary>, name: String) -> Self {
         Self { binary, name }
     }
@@ -93,7 +91,6 @@ impl Plugin {
         }
     }
 
-    /// What it is sent.
     pub(crate) fn json(
         &self,
         value: &impl serde::Serialize,
@@ -114,7 +111,6 @@ impl Plugin {
         PluginError::Refused { binary, plugin, call, reason, lasting: true }
     }
 
-    /// Its answer makes no sense.
     pub(crate) fn nonsense(&self, call: &'static str, reason: String) -> PluginError {
         PluginError::Nonsense { binary: self.binary.path(), plugin: self.name.clone(), call, reason }
     }
@@ -149,7 +145,6 @@ pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Va
     }
 }
 
-/// Objects that a plugin asks for.
 pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
     let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
         if resource.is_empty() || name.is_empty() {

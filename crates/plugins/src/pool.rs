@@ -11,15 +11,12 @@ use crate::configured::{Configured, Settings};
 /// How long one runs that nobody needs: a location is looked at about every minute.
 const IDLE: Duration = Duration::from_mins(5);
 
-/// Binary, plugin, settings.
 type Key = (String, String, Settings);
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<HashMap<Key, (Arc<Configured>, Instant)>>);
 
 impl Pool {
-    /// The one for these settings.
     pub(crate) fn get(
         &self,
         binary: &str,

@@ -39,10 +39,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Lines that are shown with its end.
 const SHOWN: usize = 3;
 
-/// How a binary is run.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Its arguments.
     pub args: Vec<String>,
     /// Variables added to our own.
     pub env: Vec<(String, String)>,
@@ -142,7 +140,6 @@ impl Process {
         })
     }
 
-    /// One question, one answer.
     pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
     where
         Q: Message + 'static,
@@ -182,12 +179,10 @@ impl Process {
         self.useful.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it ever was.
     pub fn has_been_useful(&self) -> bool {
         self.useful.load(Ordering::Relaxed)
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
@@ -261,7 +256,6 @@ async fn hear<R: AsyncBufRead + Unpin>(mut stderr: R, words: Words, heard: impl 
     }
 }
 
-/// The last lines of a process.
 #[derive(Clone, Debug, Default)]
 struct Words(Arc<Mutex<VecDeque<String>>>);
 

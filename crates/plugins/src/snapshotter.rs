@@ -46,12 +46,9 @@ pub trait VolumeSnapshotter: Send + Sync {
     ) -> BoxFuture<'a, Result<Value, PluginError>>;
 }
 
-/// What a volume is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct From<'a> {
-    /// The snapshot.
     pub snapshot: &'a str,
-    /// The kind of volume.
     pub kind: &'a str,
     /// The zone; may be empty.
     pub zone: &'a str,

@@ -17,18 +17,15 @@ use crate::connection::{Connection, Failure, failure};
 /// How long the other side may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// For one message.
     pub message: Duration,
     /// To answer once it has all of them.
     pub answer: Duration,
 }
 
-/// Why not everything was sent.
 #[derive(Debug)]
 pub enum Unsent<E> {
     /// What was to be sent ended in an error. The other side knows that it has not got all of it.
     Ours(E),
-    /// The other side failed.
     Theirs(Failure),
 }
 

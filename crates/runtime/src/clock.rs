@@ -6,7 +6,6 @@ use std::time::Duration;
 /// that a leader that slept does not believe in a lease that is long over.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
-    /// The machine's clock.
     #[default]
     Boot,
     /// tokio's clock since this time, which a test can pause and move.

@@ -12,11 +12,8 @@ use crate::{events::Events, leader::Leadership};
 pub struct Cluster {
     /// It does not retry by itself: see [`crate::retry`].
     pub client: Client,
-    /// The namespace of the installation.
     pub namespace: String,
-    /// Whether this replica may work.
     pub leadership: Leadership,
-    /// Records Events on objects.
     pub events: Events,
     /// How long [`crate::retry::status_patch`] tries.
     pub patch_budget: Duration,

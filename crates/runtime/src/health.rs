@@ -19,7 +19,6 @@ impl Health {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).entry(part).or_insert(false);
     }
 
-    /// Marks a part as ready.
     pub fn ready(&self, part: &'static str) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, true);
     }

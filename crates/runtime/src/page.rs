@@ -44,7 +44,6 @@ fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<R
 }
 
 impl Page {
-    /// Decodes the body of a LIST.
     pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -63,7 +62,6 @@ impl Page {
 /// One list to walk: a type, one namespace or all, one label selector.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// The type.
     pub resource: ResourceType,
     /// The namespace; none lists all of them, or a cluster-scoped type.
     pub namespace: Option<String>,
@@ -90,16 +88,13 @@ pub enum PageError {
     /// The API server, or the way to it.
     #[error("{}", plain(.0))]
     Api(#[from] kube::Error),
-    /// No answer in time.
     #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]
     Timeout,
     /// There are more bytes in the answer than fit.
     #[error("the page has more than {PAGE_BYTES} bytes")]
     TooLarge,
-    /// The answer broke off.
     #[error("the answer broke off: {0}")]
     Cut(#[source] std::io::Error),
-    /// The answer is no list.
     #[error("the answer is not a list: {0}")]
     Malformed(#[source] serde_json::Error),
 }
@@ -113,14 +108,12 @@ pub enum Remedy {
     Smaller,
     /// The type, or the namespace, is not there any more.
     Vanished,
-    /// It may pass.
     Retry,
     /// It will not pass by itself.
     GiveUp,
 }
 
 impl PageError {
-    /// What to do about it.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Api(kube::Error::Api(status)) => match status.code {

@@ -8,10 +8,8 @@ pub enum ReconcileError {
     /// A request was not answered as it should be.
     #[error("the API server could not be asked: {}", plain(.0))]
     Api(#[from] kube::Error),
-    /// Something could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// This replica must not write.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
 }

@@ -36,42 +36,20 @@ pub enum PatchOutcome<K> {
     Stale,
 }
 
-/// Why a write was given up.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// This replica must not write.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
     /// The API server will not take it, however often it is tried.
     #[error("writing {kind} {name} was refused: {}", plain(.source))]
-    Refused {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// What the API server said.
-        source: Box<kube::Error>,
-    },
-    /// The budget is used up.
+    Refused { kind: String, name: String, source: Box<kube::Error> },
     #[error(
         "writing {kind} {name} failed {tries} times within {waited:?}; it is tried again later: {}", plain(.source)
     )]
-    Exhausted {
-        /// Kind of the object.
-        kind: String,
-        /// Name of the object.
-        name: String,
-        /// Number of tries.
-        tries: u32,
-        /// Time since the first.
-        waited: Duration,
-        /// What went wrong last.
-        source: Box<kube::Error>,
-    },
+    Exhausted { kind: String, name: String, tries: u32, waited: Duration, source: Box<kube::Error> },
 }
 
 impl WriteError {
-    /// A word for metrics and logs.
     pub fn category(&self) -> &'static str {
         match self {
             Self::NotLeader(_) => "not_leader",

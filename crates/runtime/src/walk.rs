@@ -18,30 +18,24 @@ const RESTARTS: usize = 10;
 /// Pages larger than this make the following ones smaller, so that large objects do not fill the memory.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// What a walk delivers.
 #[derive(Debug)]
 pub enum Step {
     /// Items of the listing with this index.
     Items {
-        /// Index of the listing.
         listing: usize,
         /// The objects, undecoded.
         items: Vec<Box<RawValue>>,
         /// How many follow in this listing, as far as the API server tells.
         remaining: u64,
     },
-    /// The listing is complete.
     Done,
     /// The type or the namespace is gone: what was there has been delivered.
     Vanished {
-        /// Index of the listing.
         listing: usize,
     },
     /// The rest of the listing could not be had.
     Failed {
-        /// Index of the listing.
         listing: usize,
-        /// Why.
         reason: String,
     },
 }

@@ -17,7 +17,6 @@ use serde::de::DeserializeOwned;
 
 use crate::{Cluster, health::Health, queue::Key};
 
-/// What a watch delivers.
 #[derive(Clone, Debug)]
 pub enum WatchEvent<K> {
     /// The object was there, or was created or changed.
@@ -46,24 +45,18 @@ impl<K: Resource> WatchEvent<K> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
 pub struct Undecodable {
-    /// Kind of the object.
     pub kind: String,
-    /// API version of the kind.
     pub api_version: String,
-    /// Name of the object.
     pub name: String,
     /// Its namespace; empty if it has none.
     pub namespace: String,
-    /// Its uid.
     pub uid: String,
     /// The version that was seen, for writes with a precondition.
     pub resource_version: Option<String>,
-    /// What the decoder said.
     pub error: String,
 }
 
 impl Undecodable {
-    /// For Events.
     pub fn object_ref(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some(self.api_version.clone()),
@@ -108,11 +101,8 @@ fn backoff() -> ExponentialBackoff {
 /// What is seen of an object of which only name and version are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// It is there.
     Applied {
-        /// Its name.
         name: String,
-        /// Its resourceVersion.
         version: String,
     },
     /// The object of this name is gone. May be missed while the watch is down.

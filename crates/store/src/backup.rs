@@ -23,36 +23,27 @@ pub use writer::BackupWriter;
 
 /// What the store holds of a backup; its end is the metadata.
 pub type FoundBackup = FoundJob<Backup>;
-/// A backup whose items are collected.
 pub type PendingBackup = PendingUpload<Backup>;
 /// A backup of which every byte is recorded.
 pub type CommittedBackup = CommittedPlan<Backup>;
-/// A backup whose operations go on.
 pub type AwaitingBackup = AwaitingOperations<Backup>;
 
 /// Everything of a backup but contents and metadata. All files are always written, empty lists too: Velero's command line
 /// takes a missing file for an older format.
 #[derive(Debug)]
 pub struct BackupFiles {
-    /// The log.
     pub log: LogFile,
     /// Warnings and errors. The counts in the Backup's status must be those of these lists.
     pub results: Results,
-    /// Names of the items.
     pub resource_list: ResourceList,
-    /// How each volume was backed up.
     pub volume_info: Vec<Value>,
-    /// Asynchronous operations of plugins.
     pub item_operations: Vec<Value>,
-    /// Native volume snapshots.
     pub volume_snapshots: Vec<Value>,
-    /// PodVolumeBackups.
     pub pod_volume_backups: Vec<Value>,
 }
 
 impl Job for Backup {
     type Files = BackupFiles;
-    /// The metadata.
     type Outcome = Backup;
     type Keys = BackupKeys;
 

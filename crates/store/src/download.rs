@@ -12,12 +12,9 @@ use object_store::path::Path;
 
 use crate::{FoundJob, Location, StoreError, layout::Layout};
 
-/// What a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
-    /// A backup.
     Backup,
-    /// A restore.
     Restore,
 }
 

@@ -14,7 +14,6 @@ pub enum StoreError {
     NotFound {
         /// What is missing, with its place.
         what: String,
-        /// What to do about it.
         remedy: String,
     },
     /// The store understood the request and refused it; trying again will not help until something is changed.
@@ -22,7 +21,6 @@ pub enum StoreError {
     Denied {
         /// What was tried, for example "write".
         action: String,
-        /// The key or bucket.
         url: String,
         /// What the store said, and what to check.
         detail: String,
@@ -32,15 +30,12 @@ pub enum StoreError {
     Unreachable {
         /// What was tried, for example "write".
         action: String,
-        /// The key or bucket.
         url: String,
-        /// What was seen.
         detail: String,
     },
     /// The key is taken by something else, which is left alone.
     #[error("{url} exists already: {detail}")]
     Exists {
-        /// The key or folder.
         url: String,
         /// Whose it is, and what to do.
         detail: String,
@@ -48,27 +43,19 @@ pub enum StoreError {
     /// What was uploaded and decided is not in the store any more, before it became visible.
     #[error("{url} cannot be finished: {detail}")]
     Lost {
-        /// The key.
         url: String,
         /// What is gone, and why that may be.
         detail: String,
     },
-    /// What is stored cannot be used.
     #[error("{url} cannot be used: {detail}")]
     Corrupt {
-        /// The key.
         url: String,
         /// Which part is wrong, and what to do.
         detail: String,
     },
     /// This item cannot be stored. Only this item: the writer goes on to work.
     #[error("item {path} cannot be stored: {detail}")]
-    Item {
-        /// The item's path in the tarball.
-        path: String,
-        /// Why.
-        detail: String,
-    },
+    Item { path: String, detail: String },
     /// A setting of the BackupStorageLocation, or an argument, is wrong.
     #[error("{field}: {message}")]
     Config {
@@ -79,12 +66,7 @@ pub enum StoreError {
     },
     /// The local disk or the local process failed.
     #[error("could not {action}: {detail}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// What the system said.
-        detail: String,
-    },
+    Io { action: String, detail: String },
 }
 
 impl StoreError {

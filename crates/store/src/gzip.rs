@@ -12,7 +12,6 @@ use crate::StoreError;
 /// Go's default level.
 const LEVEL: u32 = 6;
 
-/// One gzip member.
 pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(raw.len() / 4 + 64), Compression::new(LEVEL));
     encoder.write_all(raw)?;

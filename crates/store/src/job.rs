@@ -44,27 +44,21 @@ impl<J: Job> StoredJob for J {}
 
 /// What differs between the two. Not for other crates.
 pub trait Job: Debug + Sized + Send + Sync + 'static {
-    /// The files beside contents and metadata.
     type Files: Debug + Send + Sync;
     /// What is published in the object at its end.
     type Outcome: Clone + Debug + Send + Sync;
-    /// The keys of one object.
     type Keys: Clone + Debug + Send + Sync;
 
-    /// What people call the kind.
     const NOUN: &'static str;
 
     /// The keys of the object of this name, and its private ones.
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<(Self::Keys, PrivateKeys), StoreError>;
-    /// Name of the object.
     fn name(keys: &Self::Keys) -> &str;
-    /// Folder of the object.
     fn folder(keys: &Self::Keys) -> &Path;
     /// Each final key with its bytes, in the order of writing; the same bytes each time.
     fn encode(files: &Self::Files, keys: &Self::Keys) -> Result<Vec<(Path, Bytes)>, StoreError>;
     /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
     fn decode(keys: &Self::Keys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self::Files, String>;
-    /// The operations among the files.
     fn operations(files: &mut Self::Files) -> &mut Vec<Value>;
     /// Refuses an outcome that is not an end, or is not of this object.
     fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
@@ -91,7 +85,6 @@ pub trait Job: Debug + Sized + Send + Sync + 'static {
 pub enum RecordedOutcome {
     /// In a file that is written last.
     File(Path, Bytes),
-    /// In the status.
     Status(Value),
 }
 

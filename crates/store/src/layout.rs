@@ -280,7 +280,6 @@ impl PrivateKeys {
         self.numbered(OPERATIONS)
     }
 
-    /// Entries of what work must remember.
     pub(crate) fn journal(&self) -> Numbered {
         self.numbered(JOURNAL)
     }

@@ -74,7 +74,6 @@ struct Backend {
     plugin: Option<Arc<PluginUploads>>,
     /// Makes URLs that open a key; none where the store has none.
     signer: Option<Arc<dyn Signer>>,
-    /// What every object is tagged with.
     tags: TagSet,
     /// What keys are relative to: `s3://bucket` or `file:///folder`.
     url: String,
@@ -111,10 +110,8 @@ trait BucketApi: Send + Sync {
     /// What the store calls the uploads of this very key that are not completed.
     async fn uploads(&self, key: &Path) -> Result<Vec<String>, BucketError>;
 
-    /// Whether it keeps versions.
     async fn versions(&self) -> Result<Versions, BucketError>;
 
-    /// What is locked against deletion.
     async fn lock(&self) -> Result<ObjectLock, BucketError>;
 
     /// A page of the versions of all keys that begin so, after the place where the last page ended.
@@ -214,7 +211,6 @@ impl Location {
         self.inner.unconditional.load(Ordering::Relaxed)
     }
 
-    /// A key, for people.
     pub(crate) fn url_of(&self, key: &Path) -> String {
         match key.as_ref() {
             "" => self.backend().url.clone(),

@@ -36,7 +36,6 @@ pub struct FileIdentity<'a> {
 /// What is in the place of a file.
 #[derive(Debug)]
 pub enum LookupResult {
-    /// The file.
     Found(StoredFile),
     /// Nothing, as yet or for ever.
     Nothing,
@@ -44,7 +43,6 @@ pub enum LookupResult {
     OfAnother,
 }
 
-/// A file that can be read.
 #[derive(Debug)]
 pub struct StoredFile {
     place: Place,
@@ -129,7 +127,6 @@ fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
 }
 
 impl StoredFile {
-    /// A file of these bytes.
     pub fn in_memory(bytes: Bytes) -> Self {
         Self {
             size: Some(bytes.len() as u64),

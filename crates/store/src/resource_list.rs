@@ -47,12 +47,10 @@ impl ResourceList {
         }
     }
 
-    /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Number of entries.
     pub fn len(&self) -> usize {
         self.kinds.values().map(Vec::len).sum()
     }

@@ -24,21 +24,17 @@ pub type FoundRestore = FoundJob<Restore>;
 pub type PendingRestore = PendingUpload<Restore>;
 /// A restore of which every byte is recorded.
 pub type CommittedRestore = CommittedPlan<Restore>;
-/// A restore whose operations go on.
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
 /// Everything that a restore leaves in the store.
 #[derive(Debug)]
 pub struct RestoreFiles {
-    /// The log.
     pub log: LogFile,
     /// Warnings and errors. The counts in the Restore's status must be those of these lists.
     pub results: Results,
     /// Names of the items, each with what was done.
     pub resource_list: ResourceList,
-    /// Asynchronous operations of plugins.
     pub item_operations: Vec<Value>,
-    /// How each volume was restored.
     pub volume_info: Vec<Value>,
 }
 

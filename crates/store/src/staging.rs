@@ -24,7 +24,6 @@ pub struct Part {
     pub sha256: String,
 }
 
-/// An upload that is not completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uploaded {
     /// What the store calls it.

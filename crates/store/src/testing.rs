@@ -85,7 +85,6 @@ impl HttpService for CannedAnswer {
     }
 }
 
-/// An empty store in memory.
 pub(crate) fn memory(prefix: &str) -> Location {
     Location::from_store(Arc::new(InMemory::new()), prefix, "s3://bucket")
 }
@@ -129,13 +128,11 @@ pub(crate) async fn put(location: &Location, key: &str, bytes: &[u8]) {
     location.store().put(&Path::parse(key).unwrap(), bytes.to_vec().into()).await.unwrap();
 }
 
-/// An object, if it is there.
 pub(crate) async fn get(location: &Location, key: &str) -> Option<Vec<u8>> {
     let object = location.store().get(&Path::parse(key).unwrap()).await.ok()?;
     Some(object.bytes().await.unwrap().to_vec())
 }
 
-/// All keys.
 pub(crate) async fn keys(location: &Location) -> Vec<String> {
     location.list(&Path::default()).await.unwrap().iter().map(ToString::to_string).collect()
 }

@@ -18,7 +18,6 @@ use crate::{
 /// Parts on the wire at a time.
 const IN_FLIGHT: usize = 2;
 
-/// An object being written.
 #[derive(Debug)]
 pub(crate) struct Upload {
     location: Location,
@@ -32,7 +31,6 @@ pub(crate) struct Upload {
     recorded: bool,
     /// Those that have landed, by their place.
     parts: BTreeMap<usize, Part>,
-    /// How many were sent.
     sent: usize,
     wire: JoinSet<SentPart>,
     /// In the parts that were sent, and those that are pending.
@@ -47,7 +45,6 @@ struct SentPart {
     answer: object_store::Result<PartId>,
 }
 
-/// What a note holds.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Note {
     /// The key that the upload is for.

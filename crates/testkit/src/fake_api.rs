@@ -48,14 +48,12 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     /// By path: `/apis/velero.io/v1/namespaces/velero/backups/b1`.
     pub(crate) objects: BTreeMap<String, Value>,
-    /// The version of the last change.
     pub(crate) version: u64,
     /// Everything that was ever changed, for watches.
     pub(crate) events: Vec<Event>,
 }
 
 impl State {
-    /// The version of the next change.
     pub(crate) fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
@@ -94,7 +92,6 @@ pub enum LastWrite {
 }
 
 impl FakeApi {
-    /// An empty server.
     pub fn new() -> Self {
         Self::default()
     }
@@ -115,7 +112,6 @@ impl FakeApi {
         self.inner.changed.notify_waiters();
     }
 
-    /// The object at this path.
     pub fn get(&self, path: &str) -> Option<Value> {
         self.state().objects.get(path).cloned()
     }
@@ -193,7 +189,6 @@ impl FakeApi {
         lock(&self.inner.hooks).push((method.to_owned(), path.to_owned(), Box::new(act)));
     }
 
-    /// Every request so far.
     pub fn requests(&self) -> Vec<Request> {
         lock(&self.inner.requests).clone()
     }
@@ -208,7 +203,6 @@ impl FakeApi {
         lock(&self.inner.requests).iter().filter(|request| request.line() == line).count()
     }
 
-    /// Writes that succeeded.
     pub fn writes(&self) -> u64 {
         self.inner.writes.load(Ordering::SeqCst)
     }

@@ -6,7 +6,6 @@ use crate::FakeApi;
 
 /// The path of Velero's ledger in namespace `velero`.
 pub const LEDGER_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
-/// The path of its marker.
 pub const MARKER_PATH: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
 
 /// The path of a `velero.io` object in namespace `velero`.

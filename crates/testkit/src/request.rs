@@ -9,7 +9,6 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// GET, POST, PUT, PATCH or DELETE.
@@ -54,7 +53,6 @@ impl Request {
         self.query.get(key).map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether it changes something.
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
     }
@@ -72,12 +70,10 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Refused with a Status.
     pub fn refuse(code: u16, reason: &str, message: &str) -> Self {
         Self::Answer(status(code, failure(code, reason, message, json!({}))))
     }
 
-    /// Refused with 503.
     pub fn unavailable() -> Self {
         Self::Answer(unavailable())
     }
@@ -88,7 +84,6 @@ impl Fault {
     }
 }
 
-/// A JSON answer.
 pub fn status(code: u16, body: Value) -> Response {
     (StatusCode::from_u16(code).unwrap(), Json(body)).into_response()
 }

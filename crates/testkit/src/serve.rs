@@ -15,10 +15,8 @@ use crate::{
     watch::watch,
 };
 
-/// When everything is created and deleted.
 const NOW: &str = "2026-01-02T00:00:00Z";
 
-/// What a path is about.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Without the subresource.
@@ -125,7 +123,6 @@ impl Selection {
     }
 }
 
-/// A code and a body.
 struct Answer(u16, Value);
 
 pub(crate) async fn serve(

@@ -12,7 +12,6 @@ use crate::{
     serve::{Selection, Target},
 };
 
-/// What happened to an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Added,
@@ -20,7 +19,6 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// A change of one object.
 #[derive(Clone)]
 pub(crate) struct Event {
     pub(crate) version: u64,

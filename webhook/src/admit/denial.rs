@@ -21,7 +21,6 @@ use kube::core::{
 const TRY_AGAIN_SECONDS: u32 = 30;
 /// The same for clients that come again by themselves; they try about ten times.
 const WAIT_SECONDS: u32 = 10;
-/// Causes listed at most.
 const MAX_CAUSES: usize = 10;
 
 /// A claim in the way, its object as it was just read, and how much longer it stays if nothing else ends it.
@@ -77,7 +76,6 @@ impl Blocker {
         }
     }
 
-    /// One word for programs.
     fn reason(&self) -> &'static str {
         match (self.claim.key.kind, self.claim.state()) {
             (ObjectKind::Hold, _) => "Held",
@@ -109,12 +107,9 @@ impl Blocker {
     }
 }
 
-/// What was asked for, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Group of the object.
     pub group: &'a str,
-    /// Name of the object.
     pub key: &'a ObjectKey,
     /// What it would touch.
     pub footprint: &'a Footprint,

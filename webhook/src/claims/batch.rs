@@ -33,7 +33,6 @@ const IDLE: Duration = Duration::from_mins(5);
 /// Seconds after which a client may come again while a ledger is rebuilt.
 pub(super) const REBUILD_SECONDS: u32 = 10;
 
-/// What the task keeps between batches.
 pub struct Task {
     scope: String,
     guard: Guard,

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::{Verdict, batch::REBUILD_SECONDS};
 use crate::admit::denial::Blocker;
 
-/// The decision on a batch.
 pub struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
     pub ledger: Ledger,

@@ -28,7 +28,6 @@ pub struct ClaimBlock {
 }
 
 impl ClaimBlock {
-    /// For one backup.
     pub fn new(client: Client) -> Self {
         let applies_to = AppliesTo::resource(CLAIMS);
         Self { applies_to, client, mounts: Mutex::default() }
@@ -122,7 +121,6 @@ impl ItemBlockAction for ClaimBlock {
     }
 }
 
-/// What is needed of a claim.
 #[derive(Deserialize)]
 struct Named {
     metadata: Name,

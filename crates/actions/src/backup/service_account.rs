@@ -39,7 +39,6 @@ pub struct ServiceAccountAction {
 }
 
 impl ServiceAccountAction {
-    /// For one backup.
     pub fn new(client: Client) -> Self {
         let applies_to = AppliesTo::resource("serviceaccounts");
         Self { applies_to, client, bindings: OnceCell::new() }
@@ -93,7 +92,6 @@ impl BackupItemAction for ServiceAccountAction {
     }
 }
 
-/// What is needed of a ClusterRoleBinding.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Binding {

@@ -20,7 +20,6 @@ use crate::json::text;
 /// What is to be done with a claim's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeDecision {
-    /// A snapshot.
     Snapshot,
     /// No snapshot, as somebody asked for that or for something else; why.
     Skip(String),
@@ -40,7 +39,6 @@ pub struct ClaimVolume {
 }
 
 impl ClaimVolume {
-    /// From the two objects.
     pub fn of(claim: &Value, volume: &Value) -> Self {
         let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
@@ -67,22 +65,16 @@ impl ClaimVolume {
     }
 }
 
-/// What is known of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotDetail {
-    /// Name of its content.
     pub content: String,
     /// What the storage system calls it.
     pub handle: String,
     /// Bytes that a volume made of it has at least.
     pub size: u64,
-    /// The driver.
     pub driver: String,
-    /// The operation that follows it.
     pub operation: String,
-    /// When it was cut.
     pub created: Option<String>,
-    /// Whether it could be used already.
     pub ready: Option<bool>,
 }
 
@@ -103,7 +95,6 @@ enum Outcome {
 /// Namespace and name of a claim; without one, the name of the volume.
 type Key = (String, String, String);
 
-/// The volumes of one backup.
 #[derive(Default)]
 pub struct BackupVolumes {
     policy: Option<Box<VolumePolicy>>,
@@ -148,7 +139,6 @@ impl BackupVolumes {
         self.record(volume, Outcome::Left(reason.to_owned()));
     }
 
-    /// More is known of a snapshot.
     pub fn detail(&self, namespace: &str, snapshot: &str, more: SnapshotDetail) {
         let mut seen = self.lock();
         let found = seen.values_mut().find_map(|(volume, outcome)| match outcome {

@@ -30,26 +30,19 @@ const BUDGET: Duration = Duration::from_secs(30);
 
 /// VolumeSnapshots, as `plural.group`.
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
-/// VolumeSnapshotContents.
 pub const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
-/// VolumeSnapshotClasses.
 pub const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
 
-/// What a VolumeSnapshot says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SnapshotStatus {
-    /// Its content.
     pub bound_volume_snapshot_content_name: Option<String>,
-    /// When the snapshot was cut.
     pub creation_time: Option<String>,
     /// Whether a volume can be made of it.
     pub ready_to_use: Option<bool>,
-    /// What went wrong last.
     pub error: Option<SnapshotError>,
 }
 
-/// What a VolumeSnapshotContent says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentStatus {
@@ -59,15 +52,12 @@ pub struct ContentStatus {
     pub ready_to_use: Option<bool>,
     /// Bytes that a volume made of it has at least.
     pub restore_size: Option<u64>,
-    /// What went wrong last.
     pub error: Option<SnapshotError>,
 }
 
-/// What went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SnapshotError {
-    /// For people.
     pub message: Option<String>,
 }
 
@@ -77,13 +67,11 @@ impl fmt::Display for SnapshotError {
     }
 }
 
-/// What a content is made of.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentSpec {
     /// `Delete` or `Retain`: what becomes of the snapshot when the content is deleted.
     pub deletion_policy: String,
-    /// The driver.
     pub driver: String,
 }
 
@@ -101,7 +89,6 @@ fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T 
     object.data.get(part).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
-/// Requests.
 #[derive(Clone)]
 pub struct SnapshotApi {
     client: Client,
@@ -109,7 +96,6 @@ pub struct SnapshotApi {
 }
 
 impl SnapshotApi {
-    /// With this client.
     pub fn new(client: &Client, leadership: &Leadership) -> Self {
         Self { client: client.clone(), leadership: leadership.clone() }
     }
@@ -142,7 +128,6 @@ impl SnapshotApi {
         Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotContent"))
     }
 
-    /// All classes.
     pub async fn classes(&self) -> Result<Vec<DynamicObject>, kube::Error> {
         let api: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
@@ -241,7 +226,6 @@ impl SnapshotApi {
         }
     }
 
-    /// Creates a content.
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
         let (api, params) = (self.contents(), PostParams::default());
         match self.write(|| api.create(&params, object)).await {
@@ -250,7 +234,6 @@ impl SnapshotApi {
         }
     }
 
-    /// Merges into a VolumeSnapshot.
     pub async fn patch(
         &self,
         namespace: &str,

@@ -40,7 +40,6 @@ pub(crate) fn requests(fake: &FakeApi, line: &str) -> usize {
     fake.log().iter().filter(|other| other.starts_with(line)).count()
 }
 
-/// The only VolumeSnapshot.
 pub(crate) fn only_snapshot(fake: &FakeApi) -> Option<Value> {
     let mut found = fake.under(SNAPSHOTS).into_values();
     let first = found.next();

@@ -13,14 +13,12 @@ use crate::{
     action::{ActionError, ItemAction, OperationProgress, no_operations},
 };
 
-/// An item that is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoreActionInput<'a> {
     /// As it would be created, but still in the namespace that it has in the backup, and without the labels of the restore.
     pub item: &'a Object,
     /// As the backup has it.
     pub from_backup: &'a Object,
-    /// The Restore.
     pub restore: &'a Restore,
 }
 

@@ -114,7 +114,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"))
 }
 
-/// The built-in actions of one restore.
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
     let action = |of: &'static BuiltIn| {
         let applies_to = AppliesTo::resource(of.group_resource);

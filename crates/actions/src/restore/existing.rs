@@ -16,7 +16,6 @@ use super::{
 /// Labels that the restore adds.
 const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
-/// What the comparison leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Existing {
     /// The object is what the backup holds.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// A JSON object.
 pub type Object = Map<String, Value>;
 
 /// The object at `path`, if every step is there and is an object.
@@ -71,7 +70,6 @@ pub fn remove(from: &mut Object, path: &[&str], keys: &[&str]) {
     }
 }
 
-/// The labels of an item.
 pub fn labels(item: &Object) -> BTreeMap<String, String> {
     let labels = object(item, &["metadata", "labels"]).into_iter().flatten();
     labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()

@@ -32,7 +32,6 @@ impl RestoredVolumes {
         self.with(|state| state.claims.insert((namespace.into(), snapshot.into()), claim.into()));
     }
 
-    /// It can be.
     pub fn csi(&self, (namespace, snapshot): (&str, &str), info: &Value) {
         self.with(|state| {
             let claim = state.claims.get(&(namespace.to_owned(), snapshot.to_owned()));
@@ -54,7 +53,6 @@ impl RestoredVolumes {
         self.with(|state| state.told.insert(format!("volume {name}"), told));
     }
 
-    /// The entries of the file.
     pub fn entries(&self) -> Vec<Value> {
         self.with(|state| state.told.values().cloned().collect())
     }

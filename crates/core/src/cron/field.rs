@@ -2,7 +2,6 @@
 
 use super::Dialect;
 
-/// What may stand in a field.
 pub(super) struct Bounds {
     what: &'static str,
     min: u32,
@@ -31,7 +30,6 @@ pub(super) fn weekdays(dialect: Dialect) -> &'static Bounds {
     }
 }
 
-/// Values that are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Field {
     bits: u64,

@@ -6,7 +6,6 @@ use jiff::tz::TimeZone;
 
 use super::{Cron, Dialect, InvalidCron, named_zone};
 
-/// How expressions are read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     dialect: Dialect,

@@ -18,7 +18,6 @@ fn parse(text: &str) -> Cron {
     Cron::parse(text, Dialect::Robfig, &TimeZone::UTC).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Times in a row.
 fn times(cron: &Cron, from: i64, count: usize) -> Vec<i64> {
     let from = Timestamp::from_second(from).unwrap();
     std::iter::successors(cron.next(from), |last| cron.next(*last))

@@ -5,16 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, OperationStatus, ResourceIdentifier};
 use crate::api::Extra;
 
-/// An operation of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestoreOperation {
-    /// What was started.
     #[serde(default)]
     pub spec: RestoreOperationSpec,
-    /// How far it has come.
     #[serde(default)]
     pub status: OperationStatus,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -23,10 +19,8 @@ pub struct RestoreOperation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreOperationSpec {
-    /// Name of the restore.
     #[serde(default)]
     pub restore_name: String,
-    /// Uid of the restore.
     #[serde(rename = "restoreUID", default)]
     pub restore_uid: String,
     /// Name of the action that started it.
@@ -38,7 +32,6 @@ pub struct RestoreOperationSpec {
     /// What the action calls it; any text.
     #[serde(rename = "operationID", default)]
     pub operation_id: String,
-    /// Fields unknown to this version.
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -36,7 +36,6 @@ pub(super) fn findings(profile: &Profile) -> Vec<Finding> {
     found.list
 }
 
-/// Collects findings.
 #[derive(Default)]
 struct Found {
     list: Vec<Finding>,

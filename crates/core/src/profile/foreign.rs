@@ -53,13 +53,9 @@ pub struct ReleaseRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {
-    /// API group.
     pub group: String,
-    /// API version.
     pub version: String,
-    /// Kind.
     pub kind: String,
-    /// Name in URLs.
     pub plural: String,
 }
 

@@ -55,7 +55,6 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnConflict {
-    /// Refused at once (403).
     #[default]
     Deny,
     /// Let in, to wait for its turn. Only an operator that waits for its claim does that: our own controller.
@@ -68,7 +67,6 @@ pub enum OnConflict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
-    /// A conflict is refused.
     #[default]
     Enforce,
     /// A conflict is let in with a warning, and counted: for a careful start.

@@ -17,20 +17,15 @@ pub enum Predicate {
     /// The field has one of these values. Texts, numbers and truth values are compared as they are printed; a field that
     /// is missing has no value.
     In {
-        /// Path of the field.
         path: String,
-        /// The values.
         values: Vec<String>,
     },
     /// The object has a condition of this type and status.
     Condition {
-        /// Path of the list of conditions.
         #[serde(default = "conditions")]
         path: String,
-        /// Type of the condition.
         #[serde(rename = "type")]
         type_: String,
-        /// Status of the condition.
         #[serde(default = "yes")]
         status: String,
         /// Reasons of which the condition has one; empty for any reason.
@@ -40,14 +35,10 @@ pub enum Predicate {
     /// The field has a value that says something. Go's zero values do not, because many types print them for a field
     /// that nobody has set: null, `""`, `false`, `0`, `[]`, `{}`.
     Set {
-        /// Path of the field.
         path: String,
     },
-    /// All of these hold.
     All(Vec<Self>),
-    /// At least one of these holds.
     Any(Vec<Self>),
-    /// This does not hold.
     Not(Box<Self>),
 }
 
@@ -60,14 +51,12 @@ fn yes() -> String {
 }
 
 impl Default for Predicate {
-    /// Holds for nothing.
     fn default() -> Self {
         Self::Any(Vec::new())
     }
 }
 
 impl Predicate {
-    /// Whether this holds of an object.
     pub fn holds(&self, object: &Value) -> bool {
         match self {
             Self::In { path, values } => {

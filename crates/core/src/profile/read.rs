@@ -3,7 +3,6 @@
 use super::{Profile, Role, ScopeRule, check};
 use crate::validate::Finding;
 
-/// Why a profile can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// The text is no YAML, or has fields that a profile has not, or lacks some, or has values that don't fit.
@@ -15,29 +14,15 @@ pub enum ProfileError {
     /// The text can be read, but what it says can't be.
     #[error("profile {name:?} can't be used: {}", list(.findings))]
     Invalid {
-        /// Name of the profile.
         name: String,
         /// Everything that was found, never empty.
         findings: Vec<Finding>,
     },
     /// Two files or profiles have what only one can have.
     #[error("{first} and {second} both have {what}; take one of them out")]
-    Duplicate {
-        /// One of them.
-        first: String,
-        /// The other.
-        second: String,
-        /// What they share.
-        what: String,
-    },
-    /// A file's profile can't be used.
+    Duplicate { first: String, second: String, what: String },
     #[error("{file}: {source}")]
-    File {
-        /// The file.
-        file: String,
-        /// Why.
-        source: Box<ProfileError>,
-    },
+    File { file: String, source: Box<ProfileError> },
 }
 
 fn list(findings: &[Finding]) -> String {

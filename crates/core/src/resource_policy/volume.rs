@@ -41,7 +41,6 @@ pub const TYPES: &[&str] = &[
     "vsphereVolume",
 ];
 
-/// A volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
     /// Bytes; zero for the volume of a pod.

@@ -27,9 +27,14 @@ pub struct ResourceFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rules {
     /// One list for all types, and a switch for the cluster-scoped ones.
-    Combined { types: IncludesExcludes, cluster: Option<bool> },
-    /// A list for each scope.
-    Scoped { namespaced: IncludesExcludes, cluster: IncludesExcludes },
+    Combined {
+        types: IncludesExcludes,
+        cluster: Option<bool>,
+    },
+    Scoped {
+        namespaced: IncludesExcludes,
+        cluster: IncludesExcludes,
+    },
 }
 
 impl ResourceFilter {

@@ -3,7 +3,6 @@
 //! The notation of Velero's filters (v1.18), without `{a,b}` and `\`, which Velero refuses in namespaces. A pattern with
 //! an unbalanced bracket matches only itself.
 
-/// One piece of a pattern.
 #[derive(Debug, PartialEq)]
 enum Piece {
     Char(char),
@@ -78,7 +77,6 @@ pub fn globs_may_overlap(a: &str, b: &str) -> bool {
 }
 
 impl Piece {
-    /// Whether this piece takes the character.
     fn takes(&self, c: char) -> bool {
         match self {
             Self::Char(own) => *own == c,

@@ -22,7 +22,6 @@ impl IncludesExcludes {
         !self.excludes(name) && (self.includes.is_empty() || self.names(name))
     }
 
-    /// Whether an exclude matches this name.
     pub fn excludes(&self, name: &str) -> bool {
         self.excludes.iter().any(|pattern| glob_match(pattern, name))
     }
@@ -37,12 +36,10 @@ impl IncludesExcludes {
         self.excludes.is_empty() && self.includes.iter().all(|pattern| pattern == "*")
     }
 
-    /// The includes as given.
     pub fn included(&self) -> &[String] {
         &self.includes
     }
 
-    /// The excludes as given.
     pub fn excluded(&self) -> &[String] {
         &self.excludes
     }

@@ -37,7 +37,6 @@ impl LabelFilter {
         self.selectors.is_empty() || self.selectors.iter().any(|selector| selector_matches(selector, labels))
     }
 
-    /// Whether nothing is left out.
     pub fn everything(&self) -> bool {
         self.selectors.is_empty() || self.selectors.iter().any(|selector| text(selector).is_empty())
     }

@@ -31,7 +31,6 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     findings
 }
 
-/// The two families of resource filters.
 fn resources(spec: &BackupSpec, findings: &mut Vec<Finding>) {
     if uses_combined_fields(spec) && uses_scoped_fields(spec) {
         findings.push(Finding::new(

@@ -20,7 +20,6 @@ fn entry(state: State, suspect: bool) -> Entry {
     }
 }
 
-/// What was found under the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -64,7 +63,6 @@ impl Case {
         fate(&key, &entry(self.state, self.suspect), &self.found.sight(self.settled), self.known, self.ends)
     }
 
-    /// All that there are.
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for kind in ObjectKind::ALL {

@@ -21,7 +21,6 @@ use crate::{
     ledger::{FormatError, Ledger, MAX_BYTES, Status},
 };
 
-/// Whose ledger a Lease is.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
     pub scope: &'a str,
@@ -123,7 +122,6 @@ pub fn lease_of(
     Ok((lease, serial))
 }
 
-/// Labels of ledgers and their markers.
 pub fn labels(profile: &str, old: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut labels = old.unwrap_or_default();
     // A restored old ledger would bring dead claims back.

@@ -13,72 +13,40 @@ use crate::{
 pub enum LedgerError {
     /// It was written by someone else since it was read. Read again and decide again.
     #[error("the ledger {lease} was changed by another writer")]
-    Changed {
-        /// Name of the Lease.
-        lease: String,
-    },
-    /// The API server refused.
+    Changed { lease: String },
     #[error("the API server refused to {what}: {}; check that the RBAC from deploy/ is installed", plain(.source))]
-    Denied {
-        /// What was tried.
-        what: String,
-        /// The refusal.
-        source: Box<kube::Error>,
-    },
+    Denied { what: String, source: Box<kube::Error> },
     /// The API server could not be reached, or failed.
     #[error("could not {what}: {}", plain(.source))]
-    Unreachable {
-        /// What was tried.
-        what: String,
-        /// The failure.
-        source: Box<kube::Error>,
-    },
+    Unreachable { what: String, source: Box<kube::Error> },
     /// No answer in time. What was sent may have been done.
     #[error("could not {what}: no answer from the API server in time")]
-    Timeout {
-        /// What was tried.
-        what: String,
-    },
+    Timeout { what: String },
     /// The objects that the ledger is about could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The ledger is there, but is not one that this version can work with. Nothing was written.
     #[error("{source} (Lease {lease}; nothing is granted until it is rebuilt)")]
-    Format {
-        /// Name of the Lease.
-        lease: String,
-        /// What is wrong with it.
-        source: FormatError,
-    },
+    Format { lease: String, source: FormatError },
     /// The ledger was lost, and is rebuilt. Nothing is granted before late creations have come or can't.
     #[error(
         "the ledger {lease} was lost or damaged and is being rebuilt; nothing is granted until that is done, which takes \
          as long as a late creation may ({} s)", grace.as_secs()
     )]
     Rebuilding {
-        /// Name of the Lease.
         lease: String,
         /// How long that takes at most, once it was found.
         grace: Duration,
     },
     /// Someone deletes the ledger. Nothing was written.
     #[error("the ledger {lease} is being deleted; nothing is granted until it is gone")]
-    BeingDeleted {
-        /// Name of the Lease.
-        lease: String,
-    },
+    BeingDeleted { lease: String },
     /// The ledger has outgrown its place. Nothing was written.
     #[error("the ledger {lease} would have {bytes} bytes, more than the {MAX_BYTES} that it may have")]
-    TooLarge {
-        /// Name of the Lease.
-        lease: String,
-        /// Its size.
-        bytes: usize,
-    },
+    TooLarge { lease: String, bytes: usize },
 }
 
 impl LedgerError {
-    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",
@@ -114,7 +82,6 @@ impl LedgerError {
     }
 }
 
-/// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError<E> {
     /// The change itself said no, on a fresh ledger. Nothing was written.

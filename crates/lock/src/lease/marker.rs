@@ -16,7 +16,6 @@ use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name};
 /// How far ahead of a ledger's epoch its marker is written.
 pub(super) const EPOCHS: u64 = 1000;
 
-/// A marker as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
     /// Uid of the Lease that is the ledger; empty before the first was opened.

@@ -131,13 +131,11 @@ impl LedgerStore {
 /// What a look after a ledger has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tended {
-    /// Nothing was to be done.
     Fine,
     /// It was lost, or is damaged: from now on nothing is granted.
     Lost,
     /// A grace later, it was made anew from what is stored.
     Rebuilt,
-    /// It was idle and is removed.
     Removed,
 }
 

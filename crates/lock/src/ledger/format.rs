@@ -19,10 +19,7 @@ pub const FORMAT_VERSION: u32 = 3;
 pub enum FormatError {
     /// Written by a newer version. Nothing may be written over it.
     #[error("the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program")]
-    Newer {
-        /// Format of the text.
-        found: u32,
-    },
+    Newer { found: u32 },
     /// Damaged, edited by hand, or older than anything this version reads. It is rebuilt.
     #[error("the ledger can't be read: {0}")]
     Unreadable(String),

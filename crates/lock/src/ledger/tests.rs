@@ -34,7 +34,6 @@ fn admit(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::default())
 }
 
-/// Asks, and would wait.
 fn queue_up(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask { queue: true, forced: None })
 }
@@ -50,7 +49,6 @@ fn force(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -
     )
 }
 
-/// The names in the way.
 fn blockers(outcome: Result<Grant, Refusal>) -> Vec<ObjectKey> {
     match outcome {
         Err(Refusal::Conflict(conflict) | Refusal::Waiting(conflict)) | Ok(Grant::Waiting(conflict)) => {

@@ -13,9 +13,7 @@ use crate::{
 /// An object as it is stored now, as far as the lock needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Its name.
     pub key: ObjectKey,
-    /// Its uid.
     pub uid: String,
     /// The scope it belongs to; none if that can't be told.
     pub scope: Option<String>,
@@ -23,11 +21,8 @@ pub struct Observed {
     pub phase: String,
     /// Whether this version knows that phase. An unknown one counts as active.
     pub known: bool,
-    /// Whether its work has ended.
     pub over: bool,
-    /// Whether its work has not begun.
     pub new: bool,
-    /// Whether its deletion was asked for.
     pub deleting: bool,
     /// When it was created, as RFC 3339.
     pub created: String,

@@ -12,7 +12,6 @@ async fn idle() -> (FakeApi, Guard) {
     (api, guard)
 }
 
-/// Claims and gives back.
 async fn use_it(store: &LedgerStore) {
     let key = ObjectKey::backup("db", "b");
     admit_as(store, PERCONA_SCOPE, &key, "1", Ask::default()).await.unwrap();

@@ -8,45 +8,58 @@ use super::{
     state::{Collecting, Phase, Stage, Worker, World},
 };
 
-/// One step of somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A replica takes requests and reads the ledger, or trusts the one it remembers.
-    Take { replica: usize, wants: Vec<usize> },
+    Take {
+        replica: usize,
+        wants: Vec<usize>,
+    },
     /// It reads the object of a claim in the way. `aged`: it has been missing for its time.
-    Look { replica: usize, aged: bool },
+    Look {
+        replica: usize,
+        aged: bool,
+    },
     /// It can't read that object.
-    Blind { replica: usize },
+    Blind {
+        replica: usize,
+    },
     /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but it never hears so, and tries
     /// again.
-    Answer { replica: usize, lost: bool },
+    Answer {
+        replica: usize,
+        lost: bool,
+    },
     /// The API server stores an admitted creation, or carries out an admitted deletion.
     Land(usize),
     /// It never will.
     Drop(usize),
     /// A person deletes the object of this name.
     Remove(usize),
-    /// The controller reads an object freshly.
     Read(usize),
     /// It asks the ledger for the right to work. `lost`: it never hears the answer, and begins anew.
-    Activate { name: usize, lost: bool },
+    Activate {
+        name: usize,
+        lost: bool,
+    },
     /// It writes the phase and the finalizer, and works.
     Begin(usize),
     /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off.
     Publish(usize),
-    /// It gives the place back.
     Release(usize),
     /// The controller dies; its successor knows only what is stored.
     Crash,
     /// The collector reads a claim and its object, and judges.
-    Collect { claim: usize, aged: bool },
-    /// The collector reads a claim.
+    Collect {
+        claim: usize,
+        aged: bool,
+    },
     CollectRead(usize),
-    /// It reads the object and judges.
-    CollectLook { aged: bool },
+    CollectLook {
+        aged: bool,
+    },
     /// It does what it judged to the ledger as it is now.
     CollectWrite,
-    /// Somebody deletes the ledger.
     Lose,
     /// The keeper puts one in its place that grants nothing.
     Tend,

@@ -1,6 +1,5 @@
 //! Plausible mistakes. Each is made by the model around the production transitions; none is in production.
 
-/// What is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// The webhook looks at what is stored and allows; work starts on sight. The naive design.

@@ -20,7 +20,6 @@ use super::{
     state::{Bits, Collecting, Lease, Left, Marker, Object, Phase, Replica, Stage, Worker, World, Wrong},
 };
 
-/// Namespace of all objects.
 const NAMESPACE: &str = "velero";
 /// Epochs between two writes of the marker; production takes more, so that it happens seldom.
 const EPOCHS: u64 = 2;
@@ -28,24 +27,20 @@ const EPOCHS: u64 = 2;
 /// A scenario with what is asked for in it.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    /// What happens in it.
     pub scenario: Scenario,
     wants: Vec<Want>,
 }
 
 impl Lock {
-    /// The model of a scenario.
     pub fn new(scenario: Scenario) -> Self {
         let wants = (0..scenario.requests.len()).map(|request| want_of(&scenario, request)).collect();
         Self { scenario, wants }
     }
 
-    /// Whether this mistake is made.
     pub fn makes(&self, mistake: Mistake) -> bool {
         self.scenario.mistake == Some(mistake)
     }
 
-    /// The key of a name's objects.
     pub fn key(&self, name: usize) -> ObjectKey {
         key_of(&self.scenario, name)
     }
@@ -237,7 +232,6 @@ impl Model for Lock {
     }
 }
 
-/// The uid of a creation's object.
 pub fn uid_text(request: usize) -> String {
     format!("u{request}")
 }

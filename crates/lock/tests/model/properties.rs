@@ -31,7 +31,6 @@ pub const TURNS_COME: &str = "queue: who waits gets its turn";
 /// Of the properties, one that a mistake breaks.
 pub const EPOCH_FORWARD: &str = "the epoch never goes back";
 
-/// Every property of the model.
 pub fn all() -> Vec<Property<Lock>> {
     vec![
         Property::always(WORK_IS_APART, work_is_apart),
@@ -54,9 +53,7 @@ pub fn all() -> Vec<Property<Lock>> {
     ]
 }
 
-/// Somebody works.
 pub const SEEN_WORK: &str = "something works";
-/// Somebody is turned away.
 pub const SEEN_REFUSAL: &str = "something is refused";
 
 fn at_work(world: &World) -> impl Iterator<Item = &Object> {

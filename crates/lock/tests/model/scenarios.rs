@@ -4,28 +4,20 @@ use backup_lock::{ObjectKind, fate::Ends};
 
 use super::mistakes::Mistake;
 
-/// Namespace a.
 const A: u8 = 1;
-/// Namespace b.
 const B: u8 = 2;
 
-/// The name of objects.
 #[derive(Clone, Debug)]
 pub struct Name {
-    /// Their kind.
     pub kind: ObjectKind,
-    /// The name itself.
     pub text: &'static str,
 }
 
-/// What a client asks for.
 #[derive(Clone, Debug)]
 pub enum Wish {
-    /// An object that touches these namespaces.
     Create {
         /// A bit for each namespace.
         mask: u8,
-        /// The backup that a restore reads.
         source: Option<usize>,
         /// Wait for a place.
         queue: bool,
@@ -33,10 +25,7 @@ pub enum Wish {
         intent: bool,
     },
     /// The backup that this request created is to be deleted.
-    Delete {
-        /// That request.
-        target: usize,
-    },
+    Delete { target: usize },
 }
 
 /// A request of a client. Its place in the list is the uid of what it creates.
@@ -44,46 +33,34 @@ pub enum Wish {
 pub struct Request {
     /// Place of the name in the list of names.
     pub name: usize,
-    /// What is asked for.
     pub wish: Wish,
-    /// The replica that is asked.
     pub replica: usize,
 }
 
-/// A world with bounds.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// What it is called where states are counted.
     pub title: &'static str,
-    /// Names of objects.
     pub names: Vec<Name>,
-    /// Requests, in any order in time.
     pub requests: Vec<Request>,
     /// Requests that were stored and have ended before the beginning.
     pub completed: Vec<usize>,
-    /// Replicas of the webhook.
     pub replicas: usize,
-    /// Crashes of the controller.
     pub crashes: u8,
-    /// Deletions of the ledger.
     pub losses: u8,
     /// Ledger writes whose answers are lost.
     pub lost_replies: u8,
-    /// Objects that people delete.
     pub removals: u8,
-    /// The names that they may delete.
     pub removable: Vec<usize>,
     /// Whether admitted creations may never be stored.
     pub drops: bool,
     /// Whether they may be stored after their claims were collected.
     pub late: bool,
-    /// Whether claims are collected.
     pub collector: bool,
     /// Whether the collector reads a claim and its object in two steps.
     pub slow_collector: bool,
     /// Whether a replica decides on several requests together.
     pub merges: bool,
-    /// Whether blockers can be unreadable.
     pub blind: bool,
     /// Whether the webhook, too, knows how long an object has been missing, and collects.
     pub watchful: bool,
@@ -91,14 +68,11 @@ pub struct Scenario {
     pub remembers: bool,
     /// Whether an operator starts on sight, without activation.
     pub on_sight: bool,
-    /// How entries end.
     pub ends: Ends,
-    /// What is done wrongly.
     pub mistake: Option<Mistake>,
 }
 
 impl Scenario {
-    /// The same, with a mistake.
     pub fn with(self, mistake: Mistake) -> Self {
         Self { mistake: Some(mistake), ..self }
     }

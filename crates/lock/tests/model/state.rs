@@ -7,22 +7,16 @@ use backup_lock::{
     fate::{Fate, Sight},
 };
 
-/// One state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// The ledger, unless somebody deleted it.
     pub lease: Option<Lease>,
-    /// The marker of the scope.
     pub marker: Marker,
-    /// The stored object of each name.
     pub objects: Vec<Option<Object>>,
     /// How far each request of a client is. A creation's place in this list is the uid of its object.
     pub requests: Vec<Stage>,
-    /// The webhook's replicas.
     pub replicas: Vec<Replica>,
     /// What the controller does for each name.
     pub workers: Vec<Worker>,
-    /// What the controller's collector does.
     pub collecting: Collecting,
     /// What the keeper has listed to fill a lost ledger with.
     pub listed: Option<Arc<Ledger>>,
@@ -30,7 +24,6 @@ pub struct World {
     pub seen: Bits,
     /// Uids that came into a ledger because they were stored, not because they were admitted.
     pub adopted: Bits,
-    /// Faults that may still happen.
     pub left: Left,
     /// The highest epoch of any ledger so far.
     pub top: u64,
@@ -43,12 +36,10 @@ pub struct World {
 pub struct Bits(u8);
 
 impl Bits {
-    /// Whether it is in.
     pub fn has(self, number: usize) -> bool {
         self.0 & (1 << number) != 0
     }
 
-    /// Puts it in.
     pub fn add(&mut self, number: usize) {
         self.0 |= 1 << number;
     }
@@ -60,7 +51,6 @@ impl Bits {
 pub struct Lease {
     /// Which Lease of this name it is.
     pub uid: u8,
-    /// The claims.
     pub ledger: Arc<Ledger>,
 }
 
@@ -79,21 +69,16 @@ pub struct Marker {
 pub struct Object {
     /// Its uid: the creation that it came from.
     pub uid: usize,
-    /// How far it is.
     pub phase: Phase,
-    /// Whether its deletion was asked for.
     pub deleting: bool,
 }
 
-/// How far an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Not begun.
     New,
     /// At work, as far as anybody can tell: from the patch that begins to the patch that ends, also while nobody works
     /// on it because the controller has crashed.
     InProgress,
-    /// Terminal.
     Over,
 }
 
@@ -102,11 +87,9 @@ pub enum Phase {
 pub enum Stage {
     /// To be decided.
     Unsent,
-    /// A replica decides on it.
     Taken,
     /// Allowed by us; nobody knows whether and when it is stored.
     Admitted,
-    /// Stored.
     Landed,
     /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our 503.
     Dropped,
@@ -114,21 +97,16 @@ pub enum Stage {
     Refused,
 }
 
-/// One replica of the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Replica {
-    /// What it decides on.
     pub deciding: Option<Deciding>,
     /// The ledger as it wrote it last, where the scenario lets it remember.
     pub remembered: Option<Lease>,
 }
 
-/// A batch under decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Deciding {
-    /// The requests, in order.
     pub wants: Vec<usize>,
-    /// The ledger that was read.
     pub base: Lease,
     /// What was seen of the blockers' objects so far, and whether they have been so for their time. None: not readable.
     pub looks: Vec<Option<(Sight, bool)>>,
@@ -141,13 +119,9 @@ pub struct Deciding {
 /// What the controller does for one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Worker {
-    /// Nothing.
     Idle,
-    /// It has read the object freshly.
     Seen {
-        /// Uid of the object.
         uid: usize,
-        /// Whether it was new.
         new: bool,
     },
     /// The ledger gave the right to work.
@@ -162,34 +136,26 @@ pub enum Worker {
     Released(usize),
 }
 
-/// What the collector does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Collecting {
-    /// Nothing.
     Idle,
     /// It has read a claim, and not yet the object.
     Read(Arc<Claim>),
-    /// It has judged entries.
     Judged(Vec<Judgement>),
 }
 
 /// Name, uid and state of an entry as it was found, and what is to become of it.
 pub type Judgement = (ObjectKey, String, State, Fate);
 
-/// Faults that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
-    /// Crashes of the controller.
     pub crashes: u8,
-    /// Deletions of the ledger.
     pub losses: u8,
     /// Writes of the ledger whose answer is lost.
     pub lost_replies: u8,
-    /// Objects deleted by people.
     pub removals: u8,
 }
 
-/// What must never be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
     /// Something was granted beside a conflicting claim, or beside conflicting work.

@@ -5,11 +5,8 @@ use prost::Message;
 
 use super::ResourceIdentifier;
 
-/// Methods.
 pub(crate) mod method {
-    /// How far an operation has come.
     pub(crate) const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
-    /// Tells an operation to stop.
     pub(crate) const CANCEL: &str = "/v2.RestoreItemAction/Cancel";
     /// Whether objects that came along can be used.
     pub(crate) const READY: &str = "/v2.RestoreItemAction/AreAdditionalItemsReady";
@@ -18,13 +15,11 @@ pub(crate) mod method {
 /// Has an action look at an item of a restore.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExecuteRequest {
-    /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
     /// JSON: the item as it would be created.
     #[prost(bytes = "vec", tag = "2")]
     pub item: Vec<u8>,
-    /// JSON.
     #[prost(bytes = "vec", tag = "3")]
     pub restore: Vec<u8>,
     /// JSON: the item as the backup has it.
@@ -35,7 +30,6 @@ pub(crate) struct ExecuteRequest {
 /// What an action has done. v1 has only the first three.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExecuteResponse {
-    /// JSON.
     #[prost(bytes = "vec", tag = "1")]
     pub item: Vec<u8>,
     /// Objects that are restored before the item.
@@ -55,7 +49,6 @@ pub(crate) struct ExecuteResponse {
     pub additional_items_ready_timeout: Option<Duration>,
 }
 
-/// A span of time (google.protobuf.Duration).
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Duration {
     /// Whole ones.
@@ -69,10 +62,8 @@ pub(crate) struct Duration {
 /// Asks whether objects that came along can be used.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ReadyRequest {
-    /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub plugin: String,
-    /// JSON.
     #[prost(bytes = "vec", tag = "2")]
     pub restore: Vec<u8>,
     /// Those of them that are there.
@@ -80,10 +71,8 @@ pub(crate) struct ReadyRequest {
     pub additional_items: Vec<ResourceIdentifier>,
 }
 
-/// Whether they can.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ReadyResponse {
-    /// All of them.
     #[prost(bool, tag = "1")]
     pub ready: bool,
 }

@@ -24,7 +24,6 @@ impl Observed {
     }
 }
 
-/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// There is no lease: create it, held by us.

@@ -24,7 +24,6 @@ use crate::{
 /// A request that takes longer is tried again while there is still time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Takes part in the election.
 pub struct Elector {
     leases: Api<Lease>,
     namespace: String,
@@ -39,7 +38,6 @@ pub struct Elector {
 /// The lease is no longer ours. The process has to end, and starts again as a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum LostLease {
-    /// Another replica holds it.
     #[error("the Lease {LEASE} was taken by {0}; this replica ends and starts again as a follower")]
     Taken(String),
     /// It could not be renewed in time.

@@ -4,17 +4,14 @@ use std::fmt;
 
 use kube::{Resource, ResourceExt};
 
-/// Name and namespace of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Empty for objects without one.
     pub namespace: String,
-    /// Name of the object.
     pub name: String,
 }
 
 impl Key {
-    /// The key of an object.
     pub fn of<K: Resource>(object: &K) -> Self {
         Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
     }

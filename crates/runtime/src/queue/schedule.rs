@@ -18,7 +18,6 @@ struct Entry {
     queued: bool,
     /// Handed out by `start` and not yet returned.
     running: bool,
-    /// Touched while running.
     again: bool,
     /// In `delayed`.
     due: Option<Instant>,

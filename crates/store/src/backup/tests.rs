@@ -14,7 +14,6 @@ use crate::{
 mod crashes;
 mod waiting;
 
-/// Keys and what they hold.
 type Objects<'a> = &'a [(&'a str, &'a [u8])];
 
 const AT: &str = "2026-01-02T03:04:05Z";

@@ -25,7 +25,6 @@ pub struct AwaitingOperations<J: Job> {
     operations: u64,
 }
 
-/// A state of operations.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum State {
@@ -91,7 +90,6 @@ impl<J: Job> AwaitingOperations<J> {
         &self.record.status
     }
 
-    /// Number of the record.
     pub fn number(&self) -> u64 {
         self.number
     }

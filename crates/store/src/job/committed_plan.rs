@@ -48,7 +48,6 @@ impl<J: Job> CommittedPlan<J> {
         self.record.file(key)
     }
 
-    /// Number of the record.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -11,7 +11,6 @@ use crate::{Location, StoreError};
 /// A note or a marker is at most this large (bytes).
 pub(crate) const SMALL: u64 = 16 * 1024;
 
-/// Who claims a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimant {
     /// `metadata.uid` of the object.

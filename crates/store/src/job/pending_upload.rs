@@ -21,7 +21,6 @@ pub struct PendingUpload<J: Job> {
     pub(crate) uid: String,
     /// Number of the record that comes next.
     pub(crate) record: u64,
-    /// The contents of a backup.
     pub(crate) contents: Option<Staged>,
 }
 

@@ -28,7 +28,6 @@ const TAIL: &str = "contents.tail";
 /// Records larger than this are refused (bytes). Lists of names and the log grow with a backup, by some bytes per item.
 pub(crate) const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
-/// What a record says.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub uid: String,
@@ -39,7 +38,6 @@ pub struct Record {
     pub files: Vec<(Path, Bytes)>,
 }
 
-/// The contents of a backup.
 #[derive(Clone, Debug)]
 pub enum Contents {
     /// They are complete, and their bytes are the first of the files. A restore has none.
@@ -62,7 +60,6 @@ pub enum Contents {
 struct Header {
     format: u32,
     uid: String,
-    /// Whether more items may come.
     open: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     contents: Option<Uploaded>,
@@ -184,7 +181,6 @@ impl Record {
         Ok(Self { uid: header.uid, contents, status: header.status, files })
     }
 
-    /// The bytes of a file.
     pub fn file(&self, key: &Path) -> Option<Bytes> {
         self.files.iter().find(|(of, _)| of == key).map(|(_, bytes)| bytes.clone())
     }

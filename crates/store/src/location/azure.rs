@@ -12,7 +12,6 @@ use object_store::azure::MicrosoftAzureBuilder;
 use super::{Backend, http_client, settings};
 use crate::StoreError;
 
-/// Variables of a credentials file.
 type Variables = BTreeMap<String, String>;
 
 pub(super) fn open(
@@ -122,7 +121,6 @@ fn authorize(
     }
 }
 
-/// Where a cloud of Microsoft's is.
 #[derive(Debug, PartialEq)]
 struct Cloud {
     suffix: &'static str,

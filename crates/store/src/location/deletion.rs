@@ -36,14 +36,12 @@ pub(super) struct Version {
     pub is_mark: bool,
 }
 
-/// A page of versions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub versions: Vec<Version>,
     pub next: Option<PageMarker>,
 }
 
-/// Where a page ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PageMarker {
     pub key: String,
@@ -61,7 +59,6 @@ pub(super) struct Undeleted {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lock {
     pub until: Option<Timestamp>,
-    /// A legal hold.
     pub held: bool,
 }
 
@@ -101,7 +98,6 @@ impl RetainedVersions {
 pub struct DeletedBackup {
     /// The number of keys that were there.
     pub keys: u64,
-    /// What stays.
     pub retained: RetainedVersions,
 }
 
@@ -254,7 +250,6 @@ struct Removal<'a> {
     location: &'a Location,
     bucket: &'a dyn BucketApi,
     folder: &'a str,
-    /// What stays, so far.
     retained: RetainedVersions,
 }
 
@@ -360,7 +355,6 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Why a version stays.
 struct RetentionReason {
     lock: Lock,
     /// What it is if nothing is locked.

@@ -22,7 +22,6 @@ pub enum Remnant {
     Foreign,
 }
 
-/// A folder without metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncompleteBackup {
     /// The most that is in it.

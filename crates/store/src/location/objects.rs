@@ -22,7 +22,6 @@ use crate::{
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// An object that is there.
 pub(crate) struct There {
     /// Its size (bytes); none where that is known only once it was read.
     pub size: Option<u64>,
@@ -265,7 +264,6 @@ impl Location {
         StoreError::Unreachable { action: action.to_owned(), url: self.url_of(key), detail: detail.into() }
     }
 
-    /// Whether URLs can be made.
     pub(crate) fn can_sign(&self) -> bool {
         self.backend().signer.is_some() || self.plugin().is_some()
     }

@@ -19,7 +19,6 @@ use object_store::{
 use super::{Backend, Location, plugin_uploads::PluginUploads, settings};
 use crate::StoreError;
 
-/// Providers that need no plugin.
 pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
 
 /// What Velero puts before the name of a provider that has no domain.
@@ -35,16 +34,12 @@ pub type Body = BoxStream<'static, Result<Bytes, PluginFault>>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct PluginFault {
-    /// A sentence that names the plugin.
     pub text: String,
-    /// What kind of fault it is.
     pub fault: Fault,
 }
 
-/// Whether a plugin may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It may.
     Retryable,
     /// The plugin will fail the same way again.
     Permanent,
@@ -93,16 +88,12 @@ pub trait ObjectPlugin: fmt::Debug + Send + Sync {
     /// Makes these bytes the object of a key, whatever was there. If `body` ends in an error, the plugin must not take what
     /// came before it for the object.
     async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault>;
-    /// Whether there is an object.
     async fn exists(&self, key: &str) -> Result<bool, PluginFault>;
-    /// The object.
     async fn get(&self, key: &str) -> Result<Body, PluginFault>;
     /// What lies in a folder (which ends with a slash, or is empty): folders only, each from the top and with a slash at
     /// its end.
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
-    /// All keys that begin so.
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault>;
-    /// Deletes an object.
     async fn delete(&self, key: &str) -> Result<(), PluginFault>;
     /// A URL that opens a key to all who have it, for that long.
     async fn sign(&self, key: &str, ttl: Duration) -> Result<String, PluginFault>;
@@ -113,7 +104,6 @@ pub fn plugin_of(provider: &str) -> String {
     if provider.contains('/') { provider.to_owned() } else { format!("{DOMAIN}{provider}") }
 }
 
-/// Whether a provider needs no plugin.
 pub fn is_built_in(provider: &str) -> bool {
     BUILT_IN.contains(&provider.strip_prefix(DOMAIN).unwrap_or(provider))
 }

@@ -25,11 +25,8 @@ const MAX_LIST: u64 = 32 * 1024 * 1024;
 /// A list of objects that belong to a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideFile {
-    /// PodVolumeBackups.
     PodVolumeBackups,
-    /// VolumeSnapshotClasses of CSI.
     SnapshotClasses,
-    /// VolumeSnapshotContents of CSI.
     SnapshotContents,
 }
 
@@ -56,9 +53,7 @@ pub struct BackupFolder {
     pub metadata: Option<u64>,
     /// Whether the metadata is larger than any Backup can be.
     pub metadata_too_large: bool,
-    /// Whether the items are there.
     pub contents: bool,
-    /// Lists with something in them.
     pub lists: Vec<SideFile>,
 }
 

@@ -129,7 +129,6 @@ struct Settings {
     checksum: Option<Checksum>,
     encryption: Option<String>,
     kms_key: Option<String>,
-    /// A file.
     customer_key: Option<String>,
     tags: TagSet,
 }
@@ -182,7 +181,6 @@ impl Settings {
         format!("s3://{}", self.bucket)
     }
 
-    /// Where the bucket is.
     fn bucket_url(&self) -> Result<Url, StoreError> {
         let aws = || {
             let host = format!("s3.{}.amazonaws.com", self.region);
@@ -199,7 +197,6 @@ impl Settings {
         Url::parse(&url).map_err(|_| invalid("s3Url", &url, "an http:// or https:// URL"))
     }
 
-    /// The endpoint as object_store wants it.
     fn request_endpoint(&self) -> Option<String> {
         self.at(self.endpoint.as_ref()?)
     }

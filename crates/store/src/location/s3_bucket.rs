@@ -30,7 +30,6 @@ pub(super) struct S3Bucket {
     pub client: HttpClient,
     pub credentials: AwsCredentialProvider,
     pub region: String,
-    /// The bucket.
     pub url: Url,
 }
 

@@ -17,7 +17,6 @@ pub(super) fn bucket(name: &str, what: &str) -> Result<String, StoreError> {
     Err(StoreError::config("spec.objectStorage.bucket", message))
 }
 
-/// A setting, unless it is empty.
 pub(super) fn get<'a>(config: &'a BTreeMap<String, String>, key: &str) -> Option<&'a str> {
     config.get(key).map(String::as_str).filter(|value| !value.is_empty())
 }

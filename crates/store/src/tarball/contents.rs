@@ -82,12 +82,10 @@ impl Contents {
         Ok(json)
     }
 
-    /// Number of items.
     pub fn len(&self) -> usize {
         self.types.values().map(Vec::len).sum()
     }
 
-    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
@@ -115,7 +113,6 @@ impl Location {
     }
 }
 
-/// Reads a whole archive.
 pub(super) fn index(url: &str, source: impl Read) -> Result<Contents, StoreError> {
     let mut source = Download { inner: source, failure: None };
     let result = Indexer::new(url).and_then(|indexer| indexer.run(&mut source));

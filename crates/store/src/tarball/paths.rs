@@ -18,7 +18,6 @@ pub struct ItemPath<'a> {
     pub preferred: bool,
     /// Namespace; none for cluster-scoped items.
     pub namespace: Option<&'a str>,
-    /// Name of the item.
     pub name: &'a str,
 }
 
@@ -56,13 +55,11 @@ fn is_part(part: &str) -> bool {
 /// What an entry of a tarball is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// An item at its unversioned path.
     Item {
         /// `pods`, `deployments.apps`.
         group_resource: &'a str,
         /// Its namespace; none if it is cluster-scoped.
         namespace: Option<&'a str>,
-        /// Its name.
         name: &'a str,
     },
     /// An item at a path with the version that it was read with.
@@ -71,10 +68,8 @@ pub enum Entry<'a> {
         preferred: bool,
         /// Its namespace; none if it is cluster-scoped.
         namespace: Option<&'a str>,
-        /// Its name.
         name: &'a str,
     },
-    /// The version of the layout.
     Version,
     /// A file that this program does not know.
     Other,

@@ -33,7 +33,6 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A tarball being written.
 pub(crate) struct Writer {
     tar: Builder<Vec<u8>>,
     chunk: Vec<u8>,
@@ -153,7 +152,6 @@ impl Writer {
         self.upload.finish().await
     }
 
-    /// Everything so far to the upload.
     async fn flush(&mut self) -> Result<(), StoreError> {
         self.cut(true).await?;
         while let Some(member) = self.compressor.next().await {
@@ -162,7 +160,6 @@ impl Writer {
         Ok(())
     }
 
-    /// One entry into the tar buffer.
     fn entry(&mut self, path: &str, data: &[u8]) -> Result<(), StoreError> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);

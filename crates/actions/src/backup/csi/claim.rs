@@ -37,7 +37,6 @@ const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duratio
 /// Where the backup does not say (it always does once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
-/// Snapshots claims.
 pub struct ClaimAction {
     applies: AppliesTo,
     api: SnapshotApi,

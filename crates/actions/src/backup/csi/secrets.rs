@@ -15,7 +15,6 @@ use crate::{
     json::entries,
 };
 
-/// Brings a Secret along.
 pub struct SecretAction {
     name: &'static str,
     applies: AppliesTo,
@@ -23,12 +22,10 @@ pub struct SecretAction {
 }
 
 impl SecretAction {
-    /// For contents.
     pub fn of_contents() -> Self {
         Self::new("velero.io/csi-volumesnapshotcontent-backupper", CONTENTS, csi::DELETE_SECRET)
     }
 
-    /// For classes.
     pub fn of_classes() -> Self {
         Self::new("velero.io/csi-volumesnapshotclass-backupper", CLASSES, csi::LIST_SECRET)
     }

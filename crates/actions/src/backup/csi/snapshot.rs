@@ -32,7 +32,6 @@ use crate::{
 
 const NAME: &str = "velero.io/csi-volumesnapshot-backupper";
 
-/// Follows snapshots.
 pub struct SnapshotAction {
     applies: AppliesTo,
     api: SnapshotApi,

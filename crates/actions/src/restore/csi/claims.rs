@@ -24,7 +24,6 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
 
-/// Rewrites claims.
 pub struct ClaimAction {
     applies: AppliesTo,
     api: SnapshotApi,

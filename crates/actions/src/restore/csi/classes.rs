@@ -17,7 +17,6 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotclass-restorer";
 
-/// Brings the Secrets of classes along.
 pub struct ClassAction(AppliesTo);
 
 impl ClassAction {

@@ -20,7 +20,6 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotcontent-restorer";
 
-/// Rewrites VolumeSnapshotContents.
 pub struct ContentAction {
     applies: AppliesTo,
     api: SnapshotApi,

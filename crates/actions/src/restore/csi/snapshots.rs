@@ -18,7 +18,6 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshot-restorer";
 
-/// Rewrites VolumeSnapshots.
 pub struct SnapshotAction(AppliesTo);
 
 impl SnapshotAction {

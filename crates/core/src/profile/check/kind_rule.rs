@@ -42,7 +42,6 @@ pub(super) fn check(role: Role, kind: &KindRule, found: &mut Found) {
     }
 }
 
-/// Each phase is named once.
 fn phases(role: Role, kind: &KindRule, found: &mut Found) {
     let mut seen = BTreeSet::new();
     for (field, list) in [("initial", &kind.initial), ("active", &kind.active)] {

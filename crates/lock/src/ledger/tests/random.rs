@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Admit(ObjectKey, String, Footprint, Ask),
