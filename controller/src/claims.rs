@@ -1,11 +1,11 @@
-//! FlushRequests after the ledgers while this replica leads: frees claims that nobody holds any more, rebuilds ledgers that were
+//! Reconciles the ledgers while this replica leads: frees claims that nobody holds any more, rebuilds ledgers that were
 //! lost, and finds objects that run without a claim.
 
 mod unclaimed;
 
 use std::time::{Duration, Instant};
 
-use backup_lock::{Caretaker, Guard, LedgerError};
+use backup_lock::{LedgerError, LedgerReconciler, ProtectedProfile};
 
 use crate::context::Context;
 use unclaimed::Unclaimed;
@@ -15,20 +15,20 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs until the process is asked to end.
 pub(crate) async fn run(ctx: Context) -> anyhow::Result<()> {
-    let period = Caretaker::period(ctx.args.orphan_grace.as_std());
-    let new = |guard: &Guard| (Caretaker::new(guard.clone()), Unclaimed::default());
-    let mut memories: Vec<(Caretaker, Unclaimed)> = ctx.guards.iter().map(new).collect();
+    let period = LedgerReconciler::period(ctx.args.orphan_grace.as_std());
+    let new = |guard: &ProtectedProfile| (LedgerReconciler::new(guard.clone()), Unclaimed::default());
+    let mut memories: Vec<(LedgerReconciler, Unclaimed)> = ctx.guards.iter().map(new).collect();
     loop {
         tokio::select! {
             () = ctx.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(period) => {}
         }
-        for (caretaker, unclaimed) in &mut memories {
+        for (reconciler, unclaimed) in &mut memories {
             if !ctx.cluster.leadership.is_leader() {
                 continue;
             }
-            let profile = caretaker.guard().profile.name.clone();
-            match tokio::time::timeout(DEADLINE, pass(&ctx, caretaker, unclaimed)).await {
+            let profile = reconciler.protected().profile.name.clone();
+            match tokio::time::timeout(DEADLINE, pass(&ctx, reconciler, unclaimed)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(profile, category = error.category(), %error, "ledgers were not looked at");
@@ -41,15 +41,15 @@ pub(crate) async fn run(ctx: Context) -> anyhow::Result<()> {
 
 async fn pass(
     ctx: &Context,
-    caretaker: &mut Caretaker,
+    reconciler: &mut LedgerReconciler,
     unclaimed: &mut Unclaimed,
 ) -> Result<(), LedgerError> {
-    let guard = caretaker.guard().clone();
+    let guard = reconciler.protected().clone();
     let mut running = guard.store.objects().running(None).await?;
-    for scope in caretaker.scopes(running.keys().cloned()).await? {
+    for scope in reconciler.scopes(running.keys().cloned()).await? {
         // One that fails does not stop the others; it has told why.
         let look = async {
-            caretaker.look(&scope, Instant::now()).await?;
+            reconciler.look(&scope, Instant::now()).await?;
             unclaimed.look(ctx, &guard, &scope, running.remove(&scope).unwrap_or_default()).await
         };
         if let Err(error) = look.await {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::{Guard, lease::LedgerStore};
+use backup_lock::{ProtectedProfile, lease::LedgerStore};
 use backup_runtime::{Cluster, health::Health};
 use kube::Client;
 use tokio::sync::Semaphore;
@@ -28,7 +28,7 @@ pub struct Context {
     /// Velero's ledger.
     pub ledger: LedgerStore,
     /// All profiles that are guarded, with their ledgers.
-    pub guards: Arc<[Guard]>,
+    pub guards: Arc<[ProtectedProfile]>,
     /// Opens BackupStorageLocations with their credentials.
     pub locations: Locations,
     /// Velero's plugins.

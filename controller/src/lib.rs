@@ -24,7 +24,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_core::profile::Profile;
-use backup_lock::Guard;
+use backup_lock::ProtectedProfile;
 use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
@@ -57,7 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
     }
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
-    let profiles = backup_lock::guard::profiles(args.profiles.as_deref(), &args.guard)?;
+    let profiles = backup_lock::protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
     let installation = if engine(&profiles) {
         startup::installation(&client, &args.namespace).await?
@@ -65,8 +65,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         String::new()
     };
     let grace = args.orphan_grace.as_std();
-    let guard = |profile| Guard::new(client.clone(), &args.namespace, profile, grace);
-    let guards: Arc<[Guard]> = profiles.into_iter().map(guard).collect();
+    let guard = |profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, grace);
+    let guards: Arc<[ProtectedProfile]> = profiles.into_iter().map(guard).collect();
     let velero = guards.iter().find(|guard| guard.profile.is_velero());
     let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
 

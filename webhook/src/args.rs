@@ -99,7 +99,7 @@ pub enum OnConflictArg {
 impl Args {
     /// The profiles that are guarded, with what the flags say over what they say.
     pub fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
-        let mut profiles = backup_lock::guard::profiles(self.profiles.as_deref(), &self.guard)?;
+        let mut profiles = backup_lock::protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
         for profile in &mut profiles {
             let policy = &mut profile.policy;
             if let Some(mode) = self.mode {

@@ -13,7 +13,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use backup_lock::{Guard, admission::Want};
+use backup_lock::{ObjectKind, ProtectedProfile, admission::ClaimRequest};
+use kube::core::{DynamicObject, admission::AdmissionRequest};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -48,7 +49,7 @@ impl Verdict {
 
 /// A claim that waits for its verdict.
 struct Waiting {
-    want: Want,
+    request: ClaimRequest,
     deadline: Instant,
     reply: oneshot::Sender<Verdict>,
 }
@@ -56,29 +57,38 @@ struct Waiting {
 /// The queues of all scopes of a profile; cheap to clone.
 #[derive(Clone)]
 pub struct Claims {
-    guard: Guard,
+    protected: ProtectedProfile,
     metrics: Arc<Metrics>,
     scopes: Arc<Mutex<HashMap<String, mpsc::Sender<Waiting>>>>,
 }
 
 impl Claims {
     /// No queues yet: each begins with the first request for its scope, and ends when it is idle.
-    pub fn new(guard: Guard, metrics: Arc<Metrics>) -> Self {
-        Self { guard, metrics, scopes: Arc::default() }
+    pub fn new(protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
+        Self { protected, metrics, scopes: Arc::default() }
     }
 
-    pub fn guard(&self) -> &Guard {
-        &self.guard
+    pub fn protected(&self) -> &ProtectedProfile {
+        &self.protected
+    }
+
+    /// What the kind of this request is to the profile; none if the profile does not have the kind.
+    pub fn kind_of(&self, request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
+        let profile = &self.protected.profile;
+        let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
+        let deletes = profile.is_velero() && group == profile.group && kind == "DeleteBackupRequest";
+        let role = profile.role_of(group, kind).map(ObjectKind::from);
+        role.or(deletes.then_some(ObjectKind::DeleteBackupRequest))
     }
 
     /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
     /// answer was lost: that becomes an orphan and is collected.
-    pub async fn claim(&self, scope: &str, want: Want, deadline: Instant) -> Verdict {
+    pub async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let (reply, verdict) = oneshot::channel();
         let Some(queue) = self.queue(scope) else {
             return Verdict::trouble(&format!("more than {MAX_SCOPES} scopes are being worked on"));
         };
-        if queue.try_send(Waiting { want, deadline, reply }).is_err() {
+        if queue.try_send(Waiting { request, deadline, reply }).is_err() {
             return Verdict::trouble(&format!("more than {QUEUE} requests wait for the ledger"));
         }
         match tokio::time::timeout_at(deadline, verdict).await {
@@ -89,15 +99,16 @@ impl Claims {
     }
 
     /// The verdict that [`Claims::claim`] would give now. Nothing is written, and nothing is promised.
-    pub async fn evaluate(&self, scope: &str, want: Want, deadline: Instant) -> Verdict {
+    pub async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let evaluation = async {
-            let store = &self.guard.store;
+            let store = &self.protected.store;
             let ledger = match store.read(scope).await? {
                 Some(stored) => stored.ledger,
                 None => Arc::new(store.from_running(scope).await?),
             };
-            let mut collector = self.guard.collector();
-            let decided = decide::decide(&self.guard, scope, &mut collector, &ledger, &[want], None).await;
+            let mut collector = self.protected.collector();
+            let decided =
+                decide::decide(&self.protected, scope, &mut collector, &ledger, &[request], None).await;
             Ok::<_, backup_lock::LedgerError>(decided.verdicts.into_iter().next())
         };
         match tokio::time::timeout_at(deadline, evaluation).await {
@@ -121,7 +132,7 @@ impl Claims {
             }
         }
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let task = batch::Task::new(scope, self.guard.clone(), Arc::clone(&self.metrics));
+        let task = batch::Task::new(scope, self.protected.clone(), Arc::clone(&self.metrics));
         tokio::spawn(task.run(waiting));
         scopes.insert(scope.to_owned(), queue.clone());
         Some(queue)

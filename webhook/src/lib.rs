@@ -3,12 +3,11 @@
 
 pub mod admit;
 mod args;
+pub mod authorization;
 pub mod claims;
-mod foreign;
-pub mod guards;
+mod external_leases;
 pub mod metrics;
 pub mod peers;
-pub mod people;
 mod repair;
 pub mod review;
 mod self_signed;
@@ -20,7 +19,7 @@ mod tls;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use backup_lock::{Guard, connection};
+use backup_lock::{ProtectedProfile, connection};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -40,10 +39,10 @@ pub fn install() {
 /// Serves until SIGTERM or SIGINT, then ends what is under way.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
-    let guards: Vec<Guard> = args
+    let profiles: Vec<ProtectedProfile> = args
         .profiles()?
         .into_iter()
-        .map(|profile| Guard::new(client.clone(), &args.namespace, profile, args.orphan_grace))
+        .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
         .collect();
     let metrics = Arc::new(metrics::Metrics::new());
     let health = server::Health::new(Arc::clone(&metrics));
@@ -52,8 +51,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
         (Some(service), ..) => {
             let made = self_signed::load_or_make(&client, &args.namespace, service).await?;
-            let names =
-                guards.iter().map(|guard| self_signed::registration_of(&guard.profile.name)).collect();
+            let names = profiles
+                .iter()
+                .map(|protected| self_signed::registration_of(&protected.profile.name))
+                .collect();
             tokio::spawn(self_signed::keep_registered(client.clone(), made.ca.clone(), names));
             made_ca = Some(made.ca.clone());
             tls::Source::Made(made.pair)
@@ -62,14 +63,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
     let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?.unwrap_or_default();
-    let people = people::People::new(client.clone());
-    let webhook = review::Webhook::new(guards.clone(), people, peers, Arc::clone(&metrics));
+    let authorization = authorization::Authorization::new(client.clone());
+    let webhook = review::Webhook::new(profiles.clone(), authorization, peers, Arc::clone(&metrics));
     let tls = tls::load(source).await?;
 
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));
-    tokio::spawn(server::become_ready(guards.clone(), health.clone()));
-    tokio::spawn(repair::run(guards, args.orphan_grace, metrics));
+    tokio::spawn(server::become_ready(profiles.clone(), health.clone()));
+    tokio::spawn(repair::run(profiles, args.orphan_grace, metrics));
     let health_server = server::serve_health(args.health_listen, health);
     let server = server::serve(args.listen, tls, webhook, handle);
     tokio::select! {

@@ -26,7 +26,7 @@ struct Freed {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Handed {
+struct Forwarded {
     answered: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Metrics {
     registry: Registry,
     decisions: Family<Decided, Counter>,
     freed: Family<Freed, Counter>,
-    handed: Family<Handed, Counter>,
+    forwarded: Family<Forwarded, Counter>,
     ledger_writes: Counter,
     ledger_conflicts: Counter,
     seconds: Histogram,
@@ -54,8 +54,8 @@ impl Metrics {
         registry.register("admissions", "Requests by kind and decision", Family::clone(&decisions));
         let freed = Family::default();
         registry.register("claims_freed", "Claims freed by this replica, by reason", Family::clone(&freed));
-        let handed = Family::default();
-        registry.register("handed_over", "Requests handed to another replica", Family::clone(&handed));
+        let forwarded = Family::default();
+        registry.register("handed_over", "Requests handed to another replica", Family::clone(&forwarded));
         let ledger_writes = Counter::default();
         registry.register("ledger_writes", "Writes of the ledger that succeeded", ledger_writes.clone());
         let ledger_conflicts = Counter::default();
@@ -66,7 +66,7 @@ impl Metrics {
         );
         let seconds = Histogram::new(exponential_buckets(0.001, 2.0, 14));
         registry.register("admission_seconds", "Time to decide on a request, in seconds", seconds.clone());
-        Self { registry, decisions, freed, handed, ledger_writes, ledger_conflicts, seconds }
+        Self { registry, decisions, freed, forwarded, ledger_writes, ledger_conflicts, seconds }
     }
 
     /// A request was decided: `admitted`, `queued`, `forced`, `warned`, `passed` (needed no claim), `denied`, `invalid` or
@@ -76,9 +76,9 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// A request was handed to another replica.
-    pub fn handed_over(&self, answered: bool) {
-        self.handed.get_or_create(&Handed { answered }).inc();
+    /// A request was forwarded to another replica.
+    pub fn forwarded(&self, answered: bool) {
+        self.forwarded.get_or_create(&Forwarded { answered }).inc();
     }
 
     pub fn ledger_written(&self) {

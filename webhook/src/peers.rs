@@ -17,8 +17,8 @@ use axum::{
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
-/// In the query of a request that was handed over already: it is not handed on.
-pub const HANDED: &str = "handed=true";
+/// In the query of a request that was forwarded already: it is not forwarded again.
+pub const FORWARDED: &str = "handed=true";
 const MAX_PEERS: usize = 64;
 /// How long another replica may take before this one decides by itself.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -96,7 +96,7 @@ impl Peers {
         };
         let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()) / 2);
         let url = format!(
-            "https://{}:{}/validate?{HANDED}&timeout={}ms",
+            "https://{}:{}/validate?{FORWARDED}&timeout={}ms",
             shared.settings.name,
             peer.port(),
             patience.as_millis()

@@ -2,29 +2,29 @@
 
 use std::sync::Arc;
 
-use backup_lock::{Caretaker, Guard, LedgerError};
+use backup_lock::{LedgerError, LedgerReconciler, ProtectedProfile};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::metrics::Metrics;
 
 /// Looks for ever; replicas differ in when they start.
-pub async fn run(guards: Vec<Guard>, grace: Duration, metrics: Arc<Metrics>) {
-    let mut caretakers: Vec<Caretaker> = guards.into_iter().map(Caretaker::new).collect();
+pub async fn run(profiles: Vec<ProtectedProfile>, grace: Duration, metrics: Arc<Metrics>) {
+    let mut reconcilers: Vec<LedgerReconciler> = profiles.into_iter().map(LedgerReconciler::new).collect();
     loop {
-        sleep(Caretaker::period(grace)).await;
-        for caretaker in &mut caretakers {
-            if let Err(error) = look(caretaker, &metrics).await {
-                let profile = &caretaker.guard().profile.name;
+        sleep(LedgerReconciler::period(grace)).await;
+        for reconciler in &mut reconcilers {
+            if let Err(error) = look(reconciler, &metrics).await {
+                let profile = &reconciler.protected().profile.name;
                 tracing::warn!(profile, %error, "could not look after the ledgers; trying again");
             }
         }
     }
 }
 
-async fn look(caretaker: &mut Caretaker, metrics: &Metrics) -> Result<(), LedgerError> {
-    for scope in caretaker.scopes([]).await? {
+async fn look(reconciler: &mut LedgerReconciler, metrics: &Metrics) -> Result<(), LedgerError> {
+    for scope in reconciler.scopes([]).await? {
         // One that fails does not stop the others.
-        match caretaker.look(&scope, Instant::now().into_std()).await {
+        match reconciler.look(&scope, Instant::now().into_std()).await {
             Ok(collected) => collected.freed.iter().for_each(|(.., reason)| metrics.freed(reason.as_str())),
             // It is being rebuilt, or changed under the collector: another look comes.
             Err(error) if error.is_transient() => tracing::debug!(scope, %error, "nothing was freed"),

@@ -11,8 +11,8 @@ use axum::{
 };
 use backup_core::profile::{Mode, OnConflict, ScopeRule};
 use backup_lock::{
-    Guard, ObjectKey, ObjectKind,
-    admission::{Running, Want},
+    ObjectKey, ObjectKind, ProtectedProfile,
+    admission::{ClaimRequest, Running},
     ledger::Ask,
     observe::ObserveError,
 };
@@ -28,12 +28,11 @@ use crate::{
         self, Change, Claiming, Decision,
         denial::{self, Asked},
     },
+    authorization::Authorization,
     claims::{Claims, Verdict},
-    foreign::ForeignLeases,
-    guards::guard_of,
+    external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
-    people::People,
 };
 
 /// Every request is answered by then; the API server waits 10 s.
@@ -45,10 +44,10 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 /// Everything that a request needs; cheap to clone.
 #[derive(Clone)]
 pub struct Webhook {
-    guards: Arc<[Claims]>,
-    people: People,
+    claims: Arc<[Claims]>,
+    authorization: Authorization,
     peers: Peers,
-    foreign: ForeignLeases,
+    external_leases: ExternalLeases,
     metrics: Arc<Metrics>,
 }
 
@@ -78,20 +77,26 @@ impl Answer {
 }
 
 impl Webhook {
-    pub fn new(guards: Vec<Guard>, people: People, peers: Peers, metrics: Arc<Metrics>) -> Self {
-        let guards = guards.into_iter().map(|guard| Claims::new(guard, Arc::clone(&metrics))).collect();
-        Self { guards, people, peers, foreign: ForeignLeases::default(), metrics }
+    pub fn new(
+        profiles: Vec<ProtectedProfile>,
+        authorization: Authorization,
+        peers: Peers,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let claims =
+            profiles.into_iter().map(|protected| Claims::new(protected, Arc::clone(&metrics))).collect();
+        Self { claims, authorization, peers, external_leases: ExternalLeases::default(), metrics }
     }
 
     /// One replica decides for all on a scope, so that they do not get in each other's way on its ledger. None: decide
     /// here.
-    async fn hand_over(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
+    async fn forward(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
         if self.peers.is_empty() || claiming.dry_run {
             return None;
         }
         let owner = self.peers.owner(&claiming.scope)?;
         let answer = self.peers.ask(owner, review.clone(), deadline).await;
-        self.metrics.handed_over(answer.is_some());
+        self.metrics.forwarded(answer.is_some());
         answer
     }
 
@@ -105,7 +110,7 @@ impl Webhook {
         let answer = match decision {
             Decision::Pass => return Answer::pass("passed"),
             Decision::Refuse(status) => return Answer::refuse(*status, "invalid"),
-            Decision::Change(change) => in_time(deadline, self.change(claims.guard(), *change)).await,
+            Decision::Change(change) => in_time(deadline, self.change(claims.protected(), *change)).await,
             Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
@@ -120,30 +125,30 @@ impl Webhook {
         deadline: Instant,
     ) -> Result<Answer, String> {
         let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass } = claiming;
-        let guard = claims.guard();
-        let group = &guard.profile.group;
-        let footprint = in_time(deadline, guard.store.objects().footprint(&key, &spec)).await?;
+        let protected = claims.protected();
+        let group = &protected.profile.group;
+        let footprint = in_time(deadline, protected.store.objects().footprint(&key, &spec)).await?;
         let mut ask = Ask { queue: on_conflict == OnConflict::Queue, forced: None };
         if let Some(reason) = break_glass {
-            if !in_time(deadline, self.people.may_break_glass(user, &key.namespace)).await? {
+            if !in_time(deadline, self.authorization.may_break_glass(user, &key.namespace)).await? {
                 return Ok(Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied"));
             }
             ask.forced = Some(format!("{}: {reason}", name_of(user)));
         }
         let broken = ask.forced.is_some();
-        if guard.profile.policy.mode == Mode::Warn && !broken {
+        if protected.profile.policy.mode == Mode::Warn && !broken {
             // Our own controller waits for its turn; another operator starts on sight.
-            ask.queue = guard.profile.engine && !key.kind.is_deletion();
+            ask.queue = protected.profile.engine && !key.kind.is_deletion();
             ask.forced = (!ask.queue).then(|| "mode warn".to_owned());
         }
-        let foreign = in_time(deadline, self.foreign.holder(guard, &scope)).await?;
+        let foreign = in_time(deadline, self.external_leases.holder(protected, &scope)).await?;
         let foreign = foreign.filter(|holder| holder.key != key);
-        let want = Want {
+        let claim_request = ClaimRequest {
             key: key.clone(),
             uid: uid.clone(),
             footprint: footprint.clone(),
             since,
-            intent: key.kind == ObjectKind::Restore && !guard.times.intent.is_zero(),
+            intent: key.kind == ObjectKind::Restore && !protected.times.intent.is_zero(),
             ask,
             running: foreign.map(|holder| Running {
                 key: holder.key,
@@ -152,15 +157,15 @@ impl Webhook {
             }),
         };
         let verdict = if dry_run {
-            claims.evaluate(&scope, want, deadline).await
+            claims.evaluate(&scope, claim_request, deadline).await
         } else {
-            claims.claim(&scope, want, deadline).await
+            claims.claim(&scope, claim_request, deadline).await
         };
         let asked = Asked {
             group,
             key: &key,
             footprint: &footprint,
-            whole_scope: !matches!(guard.profile.scope, ScopeRule::Cluster),
+            whole_scope: !matches!(protected.profile.scope, ScopeRule::Cluster),
         };
         Ok(match verdict {
             Verdict::Granted => Answer::pass("admitted"),
@@ -173,7 +178,7 @@ impl Webhook {
                 let warning = denial::warning(&key, &blockers, done);
                 if !dry_run {
                     let note = format!("{} by {}", warning, name_of(user));
-                    self.people.tell(&guard.profile, &key, &uid, "BreakGlass", &note);
+                    self.authorization.emit_event(&protected.profile, &key, &uid, "BreakGlass", &note);
                 }
                 Answer::warn(warning, "forced")
             }
@@ -182,7 +187,8 @@ impl Webhook {
                 Answer::warn(denial::warning(&key, &blockers, done), "warned")
             }
             Verdict::Blocked(blockers)
-                if key.kind == ObjectKind::Deletion && self.is_terminating(guard, &key, deadline).await =>
+                if key.kind == ObjectKind::Deletion
+                    && self.is_terminating(protected, &key, deadline).await =>
             {
                 Answer::warn(denial::warning(&key, &blockers, "goes with its namespace, beside"), "passed")
             }
@@ -195,20 +201,20 @@ impl Webhook {
     }
 
     /// An object that runs, or may soon, can't come to touch more than it was admitted for.
-    async fn change(&self, guard: &Guard, change: Change) -> Result<Answer, ObserveError> {
+    async fn change(&self, protected: &ProtectedProfile, change: Change) -> Result<Answer, ObserveError> {
         let Change { key, old, new } = change;
-        let objects = guard.store.objects();
+        let objects = protected.store.objects();
         let (old, new) = (objects.footprint(&key, &old).await?, objects.footprint(&key, &new).await?);
         Ok(if old.covers(&new) {
             Answer::pass("passed")
         } else {
-            Answer::refuse(denial::grows(&guard.profile.group, &key, &old, &new), "denied")
+            Answer::refuse(denial::grows(&protected.profile.group, &key, &old, &new), "denied")
         })
     }
 
     /// Whether the namespace of an object is being deleted: then nothing keeps its objects.
-    async fn is_terminating(&self, guard: &Guard, key: &ObjectKey, deadline: Instant) -> bool {
-        let read = guard.store.objects().namespace_is_terminating(&key.namespace);
+    async fn is_terminating(&self, protected: &ProtectedProfile, key: &ObjectKey, deadline: Instant) -> bool {
+        let read = protected.store.objects().namespace_is_terminating(&key.namespace);
         matches!(timeout_at(deadline, read).await, Ok(Ok(true)))
     }
 }
@@ -265,22 +271,23 @@ pub async fn validate(
         return no_review(StatusCode::BAD_REQUEST, "this AdmissionReview has no request");
     };
     let deadline = start + budget(&uri);
-    let handed = uri.query().is_some_and(|query| query.contains(peers::HANDED));
+    let forwarded = uri.query().is_some_and(|query| query.contains(peers::FORWARDED));
     let kind = request.kind.kind.as_str();
     // The kind for metrics is one of those that are guarded, or other.
-    let (label, answer) = match guard_of(&webhook.guards, &request) {
-        None => ("other", Answer::refuse(denial::not_guarded(&request.kind), "invalid")),
-        Some((claims, object)) => {
-            let decision = admit::decide(&claims.guard().profile, object, &request);
-            if let Decision::Claim(claiming) = &decision
-                && !handed
-                && let Some(answer) = webhook.hand_over(claiming, &body, deadline).await
-            {
-                return answer;
+    let (label, answer) =
+        match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
+            None => ("other", Answer::refuse(denial::not_guarded(&request.kind), "invalid")),
+            Some((claims, object)) => {
+                let decision = admit::decide(&claims.protected().profile, object, &request);
+                if let Decision::Claim(claiming) = &decision
+                    && !forwarded
+                    && let Some(answer) = webhook.forward(claiming, &body, deadline).await
+                {
+                    return answer;
+                }
+                (kind, webhook.answer(claims, decision, &request.user_info, deadline).await)
             }
-            (kind, webhook.answer(claims, decision, &request.user_info, deadline).await)
-        }
-    };
+        };
     webhook.metrics.decided(label.to_owned(), answer.decision, start.elapsed());
     tracing::debug!(kind, name = request.name, namespace = request.namespace, answer.decision, "decided");
     let mut response = AdmissionResponse::from(&request);

@@ -21,7 +21,7 @@ use axum_server::{
     accept::NoDelayAcceptor,
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
-use backup_lock::{Guard, VELERO_SCOPE};
+use backup_lock::{ProtectedProfile, VELERO_SCOPE};
 
 use crate::{
     metrics::Metrics,
@@ -101,12 +101,12 @@ pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result
 }
 
 /// Ready once Velero's ledger could be read, or made. One that is being rebuilt is fine: it says so to those who ask.
-pub async fn become_ready(guards: Vec<Guard>, health: Health) {
+pub async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
     loop {
-        let Some(guard) = guards.iter().find(|guard| guard.profile.is_velero()) else {
+        let Some(protected) = profiles.iter().find(|protected| protected.profile.is_velero()) else {
             return health.set_ready(true);
         };
-        match guard.store.open(VELERO_SCOPE).await {
+        match protected.store.open(VELERO_SCOPE).await {
             Ok(stored) => {
                 tracing::info!(claims = stored.ledger.len(), epoch = stored.ledger.epoch, "ready");
                 return health.set_ready(true);

@@ -11,13 +11,15 @@ use axum::{
     http::{Request, StatusCode},
 };
 use backup_core::profile::{Mode, OnConflict, Profile};
-use backup_lock::{Guard, LedgerStore, ObjectKey, State, VELERO_SCOPE, activate, admission::REFUSAL_MEMORY};
+use backup_lock::{
+    LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate, admission::REFUSAL_MEMORY,
+};
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{metrics::Metrics, peers::Peers, people::People, review::Webhook, server};
+use crate::{authorization::Authorization, metrics::Metrics, peers::Peers, review::Webhook, server};
 
 const GRACE: Duration = Duration::from_mins(2);
 
@@ -39,11 +41,12 @@ impl Replica {
         if let Some(velero) = profiles.iter_mut().find(|profile| profile.name == "velero") {
             change(velero);
         }
-        let guard = |profile| Guard::new(api.client(), "velero", profile, GRACE);
-        let guards: Vec<Guard> = profiles.into_iter().map(guard).collect();
-        let store = guards.iter().find(|guard| guard.profile.name == "velero").unwrap().store.clone();
-        let people = People::new(api.client());
-        let webhook = Webhook::new(guards, people, Peers::default(), Arc::clone(&metrics));
+        let protected = |profile| ProtectedProfile::new(api.client(), "velero", profile, GRACE);
+        let profiles: Vec<ProtectedProfile> = profiles.into_iter().map(protected).collect();
+        let store =
+            profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
+        let authorization = Authorization::new(api.client());
+        let webhook = Webhook::new(profiles, authorization, Peers::default(), Arc::clone(&metrics));
         Self { client: Client::new(server::router(webhook), "velero"), metrics, store }
     }
 

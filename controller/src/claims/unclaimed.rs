@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use backup_lock::{Guard, LedgerError, State, ledger::Ask, observe::Observed};
+use backup_lock::{LedgerError, ProtectedProfile, State, ledger::Ask, observe::Observed};
 use tokio::time::{Duration, Instant};
 
 use crate::{context::Context, metrics::Metrics};
@@ -27,7 +27,7 @@ impl Unclaimed {
     pub async fn look(
         &mut self,
         ctx: &Context,
-        guard: &Guard,
+        guard: &ProtectedProfile,
         scope: &str,
         running: Vec<Observed>,
     ) -> Result<(), LedgerError> {
@@ -85,7 +85,14 @@ impl Unclaimed {
         (self.conflicting, self.unknown) = (0, 0);
     }
 
-    fn report(&mut self, ctx: &Context, guard: &Guard, seen: &Observed, reason: &'static str, note: &str) {
+    fn report(
+        &mut self,
+        ctx: &Context,
+        guard: &ProtectedProfile,
+        seen: &Observed,
+        reason: &'static str,
+        note: &str,
+    ) {
         if self.reported.len() >= MAX_REPORTED {
             self.reported.clear();
         }

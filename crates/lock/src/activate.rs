@@ -136,9 +136,11 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     let mut collector = Collector::new(times, store.ends());
     let mut over = Vec::new();
     for holder in holders {
-        let (sight, _) = store.objects().sight(VELERO_SCOPE, holder).await?;
-        let judged = collector.judge_entries(holder, &sight, Instant::now().into_std());
-        let ends = |judged: &collect::Judged| matches!(judged.fate, crate::fate::Fate::Ends(_));
+        let (observed, _) = store.objects().observe(VELERO_SCOPE, holder).await?;
+        let judged = collector.judge_entries(holder, &observed, Instant::now().into_std());
+        let ends = |judged: &collect::Judged| {
+            matches!(judged.transition, crate::transition::EntryTransition::End(_))
+        };
         if judged.len() < holder.entries.len() || !judged.iter().all(ends) {
             return Ok(false);
         }
@@ -147,7 +149,7 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     if over.is_empty() {
         return Ok(false);
     }
-    let done = collect::befall(store, VELERO_SCOPE, &over, deadline).await?;
+    let done = collect::apply(store, VELERO_SCOPE, &over, deadline).await?;
     Ok(!done.freed.is_empty())
 }
 

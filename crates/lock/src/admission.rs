@@ -10,9 +10,9 @@ use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State},
     collect::Judged,
     conflict::Conflict,
-    fate::{Fate, Reason},
     footprint::Footprint,
     ledger::{Ask, Grant, Ledger, Refusal},
+    transition::{EntryTransition, Reason},
 };
 
 /// How old the ledger may be by which a creation is refused for an object that was just read to be at work. That object is in
@@ -20,7 +20,7 @@ use crate::{
 pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Want {
+pub struct ClaimRequest {
     pub key: ObjectKey,
     pub uid: String,
     pub footprint: Footprint,
@@ -45,7 +45,7 @@ pub struct Running {
 #[derive(Debug)]
 pub struct Batch<'a> {
     base: Ledger,
-    wants: &'a [Want],
+    requests: &'a [ClaimRequest],
     /// Names that were read, or could not be: unknown is in the way.
     looked: HashSet<ObjectKey>,
     freed: Vec<Reason>,
@@ -55,29 +55,29 @@ pub struct Batch<'a> {
 pub struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
     pub ledger: Ledger,
-    /// An outcome for each want, in their order. What is granted holds only once the ledger is written.
+    /// An outcome for each request, in their order. What is granted holds only once the ledger is written.
     pub outcomes: Vec<Result<Grant, Refusal>>,
     /// What was found to be over.
     pub freed: Vec<Reason>,
 }
 
 impl<'a> Batch<'a> {
-    /// A decision on these wants, over this ledger.
-    pub fn new(fresh: &Ledger, wants: &'a [Want]) -> Self {
-        Self { base: fresh.clone(), wants, looked: HashSet::new(), freed: Vec::new() }
+    /// A decision on these requests, over this ledger.
+    pub fn new(fresh: &Ledger, requests: &'a [ClaimRequest]) -> Self {
+        Self { base: fresh.clone(), requests, looked: HashSet::new(), freed: Vec::new() }
     }
 
     /// The claim whose object is to be read before the outcomes may stand; none: they stand.
     pub fn to_read(&self) -> Option<Claim> {
-        let outcomes = admit_all(&mut self.base.clone(), self.wants);
+        let outcomes = admit_all(&mut self.base.clone(), self.requests);
         outcomes.iter().find_map(|outcome| self.unconfirmed(outcome))
     }
 
     /// Its object was read, and this is what becomes of the entries of the claim; entries that stay are left out.
     pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
-        for Judged { key, entry, fate } in judged {
-            if fate.befall(&mut self.base, key, &entry.uid, entry.state)
-                && let Fate::Ends(reason) = fate
+        for Judged { key, entry, transition } in judged {
+            if transition.apply(&mut self.base, key, &entry.uid, entry.state)
+                && let EntryTransition::End(reason) = transition
             {
                 self.freed.push(*reason);
             }
@@ -93,10 +93,10 @@ impl<'a> Batch<'a> {
     /// The decision. A refused restore leaves its word, so that what it wants becomes free.
     pub fn decide(self) -> Decided {
         let mut ledger = self.base;
-        let outcomes = admit_all(&mut ledger, self.wants);
-        for (want, outcome) in self.wants.iter().zip(&outcomes) {
-            if want.intent && matches!(outcome, Err(Refusal::Conflict(_))) {
-                ledger.leave_intent(&want.key, &want.uid, &want.footprint, &want.since);
+        let outcomes = admit_all(&mut ledger, self.requests);
+        for (request, outcome) in self.requests.iter().zip(&outcomes) {
+            if request.intent && matches!(outcome, Err(Refusal::Conflict(_))) {
+                ledger.leave_intent(&request.key, &request.uid, &request.footprint, &request.since);
             }
         }
         Decided { ledger, outcomes, freed: self.freed }
@@ -122,13 +122,13 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Admits wants in their order of arrival; one that is refused does not hurt the others.
-pub fn admit_all(ledger: &mut Ledger, wants: &[Want]) -> Vec<Result<Grant, Refusal>> {
-    let admit = |want: &Want| {
-        if let Some(Running { key, uid, since }) = &want.running {
+/// Admits requests in their order of arrival; one that is refused does not hurt the others.
+pub fn admit_all(ledger: &mut Ledger, requests: &[ClaimRequest]) -> Vec<Result<Grant, Refusal>> {
+    let admit = |request: &ClaimRequest| {
+        if let Some(Running { key, uid, since }) = &request.running {
             ledger.adopt(key, uid, &Footprint::everything(), State::Active, since);
         }
-        ledger.admit(&want.key, &want.uid, &want.footprint, &want.since, &want.ask)
+        ledger.admit(&request.key, &request.uid, &request.footprint, &request.since, &request.ask)
     };
-    wants.iter().map(admit).collect()
+    requests.iter().map(admit).collect()
 }

@@ -11,9 +11,9 @@ use std::{
 
 use crate::{
     claim::{Claim, Entry, ObjectKey, State},
-    fate::{Ends, Fate, Known, Reason, Sight, fate},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
+    transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, decide},
 };
 
 /// Uids remembered at most; beyond it the oldest knowledge is dropped, which only makes collection slower.
@@ -60,7 +60,7 @@ impl Times {
 #[derive(Debug)]
 pub struct Collector {
     times: Times,
-    ends: Ends,
+    ends: EndRules,
     /// Since when entries are in a state that only time ends: by name, uid and state.
     waiting: HashMap<(ObjectKey, String, State), Instant>,
     /// Uids that were seen stored. They can't be stored again: gone means gone.
@@ -80,22 +80,28 @@ pub struct Collected {
 
 impl Collector {
     /// An observer that has seen nothing yet.
-    pub fn new(times: Times, ends: Ends) -> Self {
+    pub fn new(times: Times, ends: EndRules) -> Self {
         Self { times, ends, waiting: HashMap::new(), stored: HashSet::new() }
     }
 
     /// Judges an entry by a fresh read of its name, and remembers what was seen.
-    pub fn judge(&mut self, key: &ObjectKey, entry: &Entry, sight: &Sight, now: Instant) -> Fate {
-        if let Some(uid) = &sight.uid {
+    pub fn judge(
+        &mut self,
+        key: &ObjectKey,
+        entry: &Entry,
+        observed: &ObservedState,
+        now: Instant,
+    ) -> EntryTransition {
+        if let Some(uid) = &observed.uid {
             self.remember_stored(uid);
         }
-        let age = self.age(key, entry, sight, now);
-        let known = Known {
+        let age = self.age(key, entry, observed, now);
+        let prior = PriorObservation {
             stored: self.stored.contains(&entry.uid),
             aged: age >= self.times.of(entry.state),
             overdue: age >= self.times.settle_at_most,
         };
-        fate(key, entry, sight, known, self.ends)
+        decide(key, entry, observed, prior, self.ends)
     }
 
     /// How much longer an entry stays that nothing else ends, as far as this observer knows.
@@ -107,11 +113,11 @@ impl Collector {
     }
 
     /// Since when an entry is as it is; one whose object is there does not age.
-    fn age(&mut self, key: &ObjectKey, entry: &Entry, sight: &Sight, now: Instant) -> Duration {
+    fn age(&mut self, key: &ObjectKey, entry: &Entry, observed: &ObservedState, now: Instant) -> Duration {
         let at = (key.clone(), entry.uid.clone(), entry.state);
         let ages = matches!(entry.state, State::Intent | State::Settling | State::Collected)
             || key.kind.is_deletion()
-            || sight.uid.as_deref() != Some(entry.uid.as_str());
+            || observed.uid.as_deref() != Some(entry.uid.as_str());
         if !ages {
             self.waiting.remove(&at);
             return Duration::ZERO;
@@ -152,7 +158,7 @@ impl Collector {
         }
         self.forget_released(&stored.ledger);
         if !judged.is_empty() {
-            let done = befall(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
+            let done = apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
             (result.freed, result.late) = (done.freed, done.late);
         }
         Ok(result)
@@ -166,22 +172,22 @@ impl Collector {
         claim: &Claim,
         now: Instant,
     ) -> Option<Vec<Judged>> {
-        let sight = match store.objects().sight(scope, claim).await {
-            Ok((sight, _)) => sight,
+        let observed = match store.objects().observe(scope, claim).await {
+            Ok((observed, _)) => observed,
             Err(error) => {
                 tracing::warn!(key = %claim.key, %error, "kept a claim whose object could not be read");
                 return None;
             }
         };
-        Some(self.judge_entries(claim, &sight, now))
+        Some(self.judge_entries(claim, &observed, now))
     }
 
     /// The entries of a claim to which something happens.
-    pub fn judge_entries(&mut self, claim: &Claim, sight: &Sight, now: Instant) -> Vec<Judged> {
+    pub fn judge_entries(&mut self, claim: &Claim, observed: &ObservedState, now: Instant) -> Vec<Judged> {
         let judge = |entry: &Entry| {
-            let fate = self.judge(&claim.key, entry, sight, now);
-            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), fate };
-            (fate != Fate::Stays).then_some(judged)
+            let transition = self.judge(&claim.key, entry, observed, now);
+            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), transition };
+            (transition != EntryTransition::Keep).then_some(judged)
         };
         claim.entries.iter().filter_map(judge).collect()
     }
@@ -199,11 +205,11 @@ pub struct Judged {
     pub key: ObjectKey,
     pub entry: Entry,
     /// What happens to it.
-    pub fate: Fate,
+    pub transition: EntryTransition,
 }
 
 /// Does to these entries what was judged, in one write; those whose state has changed meanwhile keep their place.
-pub(crate) async fn befall(
+pub(crate) async fn apply(
     store: &LedgerStore,
     scope: &str,
     judged: &[Judged],
@@ -211,13 +217,13 @@ pub(crate) async fn befall(
 ) -> Result<Collected, LedgerError> {
     let change = |ledger: &mut Ledger| {
         let mut done = Collected::default();
-        for Judged { key, entry, fate } in judged {
-            if *fate == Fate::Returns {
+        for Judged { key, entry, transition } in judged {
+            if *transition == EntryTransition::Readmit {
                 if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
                     done.late.push(key.clone());
                 }
-            } else if fate.befall(ledger, key, &entry.uid, entry.state)
-                && let Some(reason) = fate.reason()
+            } else if transition.apply(ledger, key, &entry.uid, entry.state)
+                && let Some(reason) = transition.reason()
             {
                 done.freed.push((key.clone(), entry.uid.clone(), reason));
             }

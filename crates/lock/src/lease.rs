@@ -5,8 +5,8 @@
 
 mod body;
 mod error;
+mod lifecycle;
 mod marker;
-mod open;
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use kube::{
 use tokio::time::Instant;
 
 pub use self::error::{LedgerError, UpdateError};
-pub use self::open::{Keeper, Tended};
+pub use self::lifecycle::{LedgerRepair, RepairOutcome};
 use self::{body::Owner, marker::EPOCHS};
 use crate::{
     conflict::Rules,
-    fate::Ends,
     ledger::{FormatError, Ledger},
     observe::{Objects, REQUEST_TIMEOUT},
     pause,
+    transition::EndRules,
 };
 
 /// The scope of all Backups and Restores of `velero.io` in a cluster.
@@ -106,9 +106,9 @@ impl LedgerStore {
         self.objects.profile()
     }
 
-    pub fn ends(&self) -> Ends {
+    pub fn ends(&self) -> EndRules {
         let profile = self.profile();
-        Ends { settles: !profile.policy.settle.is_zero(), entombs: !profile.engine }
+        EndRules { settles: !profile.policy.settle.is_zero(), tombstones: !profile.engine }
     }
 
     /// The ledger of a scope as it is now, whatever its status, or none if there is none.

@@ -278,7 +278,7 @@ impl Ledger {
     }
 
     /// Turns an orphan into a tombstone: its object may come late, and would start on sight. It keeps restores out only.
-    pub fn entomb(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
+    pub fn tombstone(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
         let done = self.turn(key, uid, |now| now == state, State::Collected);
         self.promote();
         done

@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind},
     errors::plain,
-    fate::Sight,
     footprint::Footprint,
+    transition::ObservedState,
 };
 
 pub use profile::{reference, resource};
@@ -79,11 +79,15 @@ impl Objects {
     }
 
     /// What a claim is to be judged by: its object, freshly read, and whether what it worked on has settled.
-    pub async fn sight(&self, scope: &str, claim: &Claim) -> Result<(Sight, Option<Observed>), ObserveError> {
+    pub async fn observe(
+        &self,
+        scope: &str,
+        claim: &Claim,
+    ) -> Result<(ObservedState, Option<Observed>), ObserveError> {
         let object = self.read(&claim.key).await?;
         let ends = object.as_ref().is_none_or(|object| object.over) && claim.key.kind == ObjectKind::Restore;
         let settled = !ends || self.settled(scope).await?;
-        Ok((Sight::of(object.as_ref(), settled), object))
+        Ok((ObservedState::of(object.as_ref(), settled), object))
     }
 
     /// Whether the database cluster of this scope is as the profile wants it before it is touched again. One that is gone
@@ -111,7 +115,7 @@ impl Objects {
 
     /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and the restore runs. That
     /// Lease is only ever read.
-    pub async fn foreign_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
+    pub async fn external_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
         let (Some(foreign), Some((namespace, cluster))) =
             (&self.profile.foreign_lease, profile::cluster_of(scope))
         else {

@@ -10,14 +10,14 @@ use backup_testkit::{
 use serde_json::{Value, json};
 
 use crate::{
-    ActivateError, Collector, Footprint, Guard, Keeper, Ledger, LedgerStore, ObjectKey, ObjectKind, State,
-    Tended, VELERO_SCOPE, activate,
+    ActivateError, Collector, Footprint, Ledger, LedgerRepair, LedgerStore, ObjectKey, ObjectKind,
+    ProtectedProfile, RepairOutcome, State, VELERO_SCOPE, activate,
     activate::holds,
     collect::Times,
-    fate::Reason,
     lease::{LedgerError, UpdateError, lease_name},
     ledger::{Ask, Grant, Refusal, Status},
     release,
+    transition::Reason,
 };
 
 mod activation;
@@ -41,9 +41,9 @@ fn setup() -> (FakeApi, LedgerStore) {
     (api, store)
 }
 
-fn percona(api: &FakeApi) -> Guard {
+fn percona(api: &FakeApi) -> ProtectedProfile {
     let profile = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
-    Guard::new(api.client(), "velero", profile, GRACE)
+    ProtectedProfile::new(api.client(), "velero", profile, GRACE)
 }
 
 /// Where the ledger of a scope is, and its marker.

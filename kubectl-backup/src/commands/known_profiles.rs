@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use backup_core::profile::Profile;
-use backup_lock::guard::is_profile;
+use backup_lock::protected_profile::is_profile;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, PodSpec},

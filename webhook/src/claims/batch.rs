@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use backup_lock::{
-    Collector, Guard, Ledger,
-    admission::{Batch, REFUSAL_MEMORY, Want, admit_all},
+    Collector, Ledger, ProtectedProfile,
+    admission::{Batch, ClaimRequest, REFUSAL_MEMORY, admit_all},
     lease::{self, LedgerError, Stored},
     ledger::{Grant, Refusal},
 };
@@ -35,7 +35,7 @@ pub(super) const REBUILD_SECONDS: u32 = 10;
 
 pub struct Task {
     scope: String,
-    guard: Guard,
+    protected: ProtectedProfile,
     metrics: Arc<Metrics>,
     collector: Collector,
     remembered: Option<Remembered>,
@@ -49,9 +49,9 @@ struct Remembered {
 }
 
 impl Task {
-    pub fn new(scope: &str, guard: Guard, metrics: Arc<Metrics>) -> Self {
-        let collector = guard.collector();
-        Self { scope: scope.to_owned(), guard, metrics, collector, remembered: None }
+    pub fn new(scope: &str, protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
+        let collector = protected.collector();
+        Self { scope: scope.to_owned(), protected, metrics, collector, remembered: None }
     }
 
     /// Works until nobody has sent anything for a while. What came at the last moment is worked off.
@@ -86,8 +86,8 @@ impl Task {
             // Who has given up must not get a claim that nobody will use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
             let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else { return };
-            let wants: Vec<Want> = batch.iter().map(|waiting| waiting.want.clone()).collect();
-            match timeout_at(deadline, self.attempt(&wants)).await {
+            let requests: Vec<ClaimRequest> = batch.iter().map(|waiting| waiting.request.clone()).collect();
+            match timeout_at(deadline, self.attempt(&requests)).await {
                 Ok(Ok(verdicts)) => return answer(batch, verdicts),
                 Ok(Err(error)) => {
                     self.remembered = None;
@@ -115,19 +115,19 @@ impl Task {
 
     /// One try. From memory if that grants everything, or if all are refused for what is read to be at work; else from a fresh
     /// read of the ledger. A write if anything changes.
-    async fn attempt(&mut self, wants: &[Want]) -> Result<Vec<Verdict>, LedgerError> {
+    async fn attempt(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Verdict>, LedgerError> {
         let mut in_the_way = None;
         let at = Instant::now();
         if let Some(remembered) = self.remembered.take() {
             let known = &remembered.stored;
             let mut ledger = Ledger::clone(&known.ledger);
             let granted = |outcome: &Result<Grant, _>| matches!(outcome, Ok(Grant::Reserved));
-            let outcomes = admit_all(&mut ledger, wants);
+            let outcomes = admit_all(&mut ledger, requests);
             if outcomes.iter().all(granted) {
-                match self.guard.store.write(known, ledger).await {
+                match self.protected.store.write(known, ledger).await {
                     Ok(written) => {
                         self.remember(written, at);
-                        return Ok(vec![Verdict::Granted; wants.len()]);
+                        return Ok(vec![Verdict::Granted; requests.len()]);
                     }
                     // Someone else wrote; what it says now is read below.
                     Err(LedgerError::Changed { .. }) => self.metrics.ledger_conflict(),
@@ -137,24 +137,24 @@ impl Task {
                 let refused = |outcome: &Result<Grant, _>| matches!(outcome, Err(Refusal::Conflict(_)));
                 if outcomes.iter().all(refused)
                     && remembered.at.elapsed() < REFUSAL_MEMORY
-                    && let Some(verdicts) = self.refuse(known, wants).await
+                    && let Some(verdicts) = self.refuse(known, requests).await
                 {
                     self.remembered = Some(remembered);
                     return Ok(verdicts);
                 }
-                in_the_way = Batch::new(&known.ledger, wants).to_read();
+                in_the_way = Batch::new(&known.ledger, requests).to_read();
             }
         }
         // Whoever is probably in the way is read beside the ledger.
         let at = Instant::now();
-        let look = async { look(&self.guard, &self.scope, in_the_way?).await };
-        let (fresh, looked) = tokio::join!(self.guard.store.open(&self.scope), look);
+        let look = async { look(&self.protected, &self.scope, in_the_way?).await };
+        let (fresh, looked) = tokio::join!(self.protected.store.open(&self.scope), look);
         let fresh = fresh?;
         let decided =
-            decide(&self.guard, &self.scope, &mut self.collector, &fresh.ledger, wants, looked).await;
+            decide(&self.protected, &self.scope, &mut self.collector, &fresh.ledger, requests, looked).await;
         let granted = decided.verdicts.iter().any(Verdict::is_granted);
         if granted || decided.ledger != *fresh.ledger {
-            let written = self.guard.store.write(&fresh, decided.ledger).await?;
+            let written = self.protected.store.write(&fresh, decided.ledger).await?;
             self.remember(written, at);
             for reason in decided.freed {
                 self.metrics.freed(reason.as_str());
@@ -167,13 +167,13 @@ impl Task {
 
     /// Refuses all for objects that are stored and at work, as they were just read: those are in the way whatever else has
     /// become of the ledger. None if that can't be said of one, or if the ledger is to be written.
-    async fn refuse(&mut self, known: &Stored, wants: &[Want]) -> Option<Vec<Verdict>> {
+    async fn refuse(&mut self, known: &Stored, requests: &[ClaimRequest]) -> Option<Vec<Verdict>> {
         // A refused restore leaves word in the ledger.
-        if wants.iter().any(|want| want.intent) {
+        if requests.iter().any(|request| request.intent) {
             return None;
         }
         let ledger = &known.ledger;
-        let decided = decide(&self.guard, &self.scope, &mut self.collector, ledger, wants, None).await;
+        let decided = decide(&self.protected, &self.scope, &mut self.collector, ledger, requests, None).await;
         (decided.ledger == **ledger && decided.verdicts.iter().all(Verdict::is_for_work))
             .then_some(decided.verdicts)
     }

@@ -4,11 +4,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use backup_lock::{
-    Claim, Collector, Conflict, Guard, Ledger, ObjectKey,
-    admission::{Batch, Want},
-    fate::{Reason, Sight},
+    Claim, Collector, Conflict, Ledger, ObjectKey, ProtectedProfile,
+    admission::{Batch, ClaimRequest},
     ledger::{Grant, Refusal},
     observe::Observed,
+    transition::{ObservedState, Reason},
 };
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::admit::denial::Blocker;
 pub struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
     pub ledger: Ledger,
-    /// A verdict for each want, in their order. A grant holds only once the ledger is written.
+    /// A verdict for each request, in their order. A grant holds only once the ledger is written.
     pub verdicts: Vec<Verdict>,
     /// What was found to be over.
     pub freed: Vec<Reason>,
@@ -28,33 +28,37 @@ pub struct Decided {
 type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
 
 /// An object that was read beside the ledger: it is stored and runs. Anything else has to be read after the ledger.
-pub async fn look(guard: &Guard, scope: &str, claim: Claim) -> Option<(Sight, Observed)> {
-    let (sight, object) = guard.store.objects().sight(scope, &claim).await.ok()?;
-    object.filter(|object| !object.over).map(|object| (sight, object))
+pub async fn look(
+    protected: &ProtectedProfile,
+    scope: &str,
+    claim: Claim,
+) -> Option<(ObservedState, Observed)> {
+    let (observed, object) = protected.store.objects().observe(scope, &claim).await.ok()?;
+    object.filter(|object| !object.over).map(|object| (observed, object))
 }
 
-/// Decides; see [`backup_lock::admission`]. `looked_at` is an object that was read already, since the wants came.
+/// Decides; see [`backup_lock::admission`]. `looked_at` is an object that was read already, since the requests came.
 pub async fn decide(
-    guard: &Guard,
+    protected: &ProtectedProfile,
     scope: &str,
     collector: &mut Collector,
     fresh: &Ledger,
-    wants: &[Want],
-    mut looked_at: Option<(Sight, Observed)>,
+    requests: &[ClaimRequest],
+    mut looked_at: Option<(ObservedState, Observed)>,
 ) -> Decided {
-    let mut batch = Batch::new(fresh, wants);
+    let mut batch = Batch::new(fresh, requests);
     let mut looked = Looked::new();
     while let Some(claim) = batch.to_read() {
         let known = looked_at.take().filter(|(_, object)| {
             object.key == claim.key && claim.entries.iter().all(|entry| entry.uid == object.uid)
         });
         let seen = match known {
-            Some((sight, object)) => Ok((sight, Some(object))),
-            None => guard.store.objects().sight(scope, &claim).await,
+            Some((observed, object)) => Ok((observed, Some(object))),
+            None => protected.store.objects().observe(scope, &claim).await,
         };
         match seen {
-            Ok((sight, object)) => {
-                let judged = collector.judge_entries(&claim, &sight, Instant::now().into_std());
+            Ok((observed, object)) => {
+                let judged = collector.judge_entries(&claim, &observed, Instant::now().into_std());
                 batch.saw(&claim, &judged);
                 looked.insert(claim.key, Ok(object));
             }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     claim::{ObjectKey, ObjectKind, State},
-    fate::Sight,
     lease::VELERO_SCOPE,
+    transition::ObservedState,
 };
 
 /// An object as it is stored now, as far as the lock needs to know.
@@ -83,7 +83,7 @@ impl Observed {
     }
 }
 
-impl Sight {
+impl ObservedState {
     /// The part of it that entries are judged by.
     pub fn of(object: Option<&Observed>, settled: bool) -> Self {
         let Some(object) = object else { return Self { settled, ..Self::default() } };

@@ -184,16 +184,16 @@ async fn a_ledger_that_is_rebuilt_gives_no_right_to_work_for_now() {
         matches!(token_holder, ActivateError::Ledger(_)),
         "and no conflict: nobody is to be failed for it"
     );
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     for times in 0..2 {
-        keeper.tend(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap();
+        repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap();
         assert!(activate(&store, &backup("b"), "1").await.unwrap_err().is_transient());
         assert!(
             release(&store, &backup("b"), "1").await.is_err(),
             "nor is anything given back: it is not known"
         );
     }
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now + GRACE * 2).await.unwrap(), Tended::Rebuilt);
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE * 2).await.unwrap(), RepairOutcome::Rebuilt);
     activate(&store, &backup("b"), "1").await.unwrap();
 }
 
@@ -234,11 +234,12 @@ async fn an_activation_and_a_collection_of_the_same_reservation_are_ordered() {
     let before = ledger(&store).await;
     assert!(before.entry(&restore("r"), "1").unwrap().suspect);
     let stored = store.read(VELERO_SCOPE).await.unwrap().unwrap();
-    let judged = collector.judge_entries(&before.claims[0], &crate::fate::Sight::default(), now);
+    let judged =
+        collector.judge_entries(&before.claims[0], &crate::transition::ObservedState::default(), now);
     assert_eq!(judged.len(), 1, "it is to end");
     api.put_velero("Restore", "r", "1", "", &all());
     let token = activate(&store, &restore("r"), "1").await.unwrap();
-    let done = crate::collect::befall(&store, VELERO_SCOPE, &judged, deadline()).await.unwrap();
+    let done = crate::collect::apply(&store, VELERO_SCOPE, &judged, deadline()).await.unwrap();
     assert!(done.freed.is_empty());
     assert!(holds(&store, &restore("r"), "1", &token).await.unwrap());
     assert!(store.write(&stored, Ledger::default()).await.is_err());
@@ -249,8 +250,8 @@ async fn a_place_that_has_to_settle_is_given_back_and_cleared_no_sooner() {
     let api = FakeApi::new();
     let mut profile = Profile::velero();
     profile.policy.settle = Duration::from_secs(30);
-    let guard = Guard::new(api.client(), "velero", profile, GRACE);
-    let store = &guard.store;
+    let protected = ProtectedProfile::new(api.client(), "velero", profile, GRACE);
+    let store = &protected.store;
     api.put_velero("Restore", "r", "1", "", &all());
     activate(store, &restore("r"), "1").await.unwrap();
     api.put_velero("Restore", "r", "1", "Completed", &all());
@@ -260,7 +261,7 @@ async fn a_place_that_has_to_settle_is_given_back_and_cleared_no_sooner() {
     assert!(release(store, &restore("r"), "1").await.unwrap());
     assert_eq!(ledger(store).await.entry(&restore("r"), "1").unwrap().state, State::Settling);
     assert!(matches!(activate(store, &backup("b"), "2").await, Err(ActivateError::Conflict(_))));
-    let (mut collector, now) = (guard.collector(), Instant::now());
+    let (mut collector, now) = (protected.collector(), Instant::now());
     for (seconds, freed) in [(0, 0), (29, 0), (30, 1)] {
         let at = now + Duration::from_secs(seconds);
         assert_eq!(

@@ -98,8 +98,8 @@ async fn an_age_begins_anew_when_the_object_was_there_in_between() {
     let start = Instant::now();
     let mut times = Collector::new(Times::default(), store.ends());
     let claim = ledger(&store).await.claims[0].clone();
-    let there = crate::fate::Sight { uid: Some("1".to_owned()), ..Default::default() };
-    assert!(times.judge_entries(&claim, &crate::fate::Sight::default(), start).is_empty());
+    let there = crate::transition::ObservedState { uid: Some("1".to_owned()), ..Default::default() };
+    assert!(times.judge_entries(&claim, &crate::transition::ObservedState::default(), start).is_empty());
     assert_eq!(times.left(&claim.key, &claim.entries[0], start + GRACE / 2), GRACE / 2);
     assert!(times.judge_entries(&claim, &there, start + GRACE).is_empty());
     assert_eq!(times.left(&claim.key, &claim.entries[0], start + GRACE), GRACE, "it is not even waited for");

@@ -80,8 +80,8 @@ async fn a_crash_at_any_step_is_finished_by_who_looks_after_ledgers_too() {
     for writes in 2..WRITES {
         let (api, ..) = crashed(writes, LastWrite::Lost).await;
         let store = LedgerStore::new(api.client(), "velero");
-        let mut keeper = Keeper::new(GRACE, GRACE);
-        assert_eq!(keeper.tend(&store, VELERO_SCOPE, Instant::now()).await.unwrap(), Tended::Fine);
+        let mut repair = LedgerRepair::new(GRACE, GRACE);
+        assert_eq!(repair.repair(&store, VELERO_SCOPE, Instant::now()).await.unwrap(), RepairOutcome::Fine);
         assert_eq!(ledger(&store).await.status, Status::Open);
     }
 }
@@ -132,9 +132,9 @@ async fn one_who_slept_before_the_lease_while_a_ledger_came_and_was_lost_opens_n
     assert_eq!((made.status, made.len()), (Status::Rebuilding, 0), "its lists were old");
     assert!(made.epoch > 7);
     assert_eq!(trouble(&store).await, Some("rebuilding"));
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now).await.unwrap(), Tended::Lost);
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now + GRACE).await.unwrap(), Tended::Rebuilt);
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Lost);
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE).await.unwrap(), RepairOutcome::Rebuilt);
     assert!(ledger(&store).await.entry(&backup("late"), "1").is_some());
 }
 

@@ -5,11 +5,11 @@ use super::*;
 const IDLE: Duration = Duration::from_mins(10);
 
 /// The ledger of a database cluster on which one backup was claimed and released.
-async fn idle() -> (FakeApi, Guard) {
+async fn idle() -> (FakeApi, ProtectedProfile) {
     let api = FakeApi::new();
-    let guard = percona(&api);
-    use_it(&guard.store).await;
-    (api, guard)
+    let protected = percona(&api);
+    use_it(&protected.store).await;
+    (api, protected)
 }
 
 async fn use_it(store: &LedgerStore) {
@@ -21,36 +21,52 @@ async fn use_it(store: &LedgerStore) {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_ledger_is_removed_with_its_marker_and_comes_back_with_the_next_claim() {
-    let (api, guard) = idle().await;
+    let (api, protected) = idle().await;
     let (lease, marker_at) = paths(PERCONA_SCOPE);
-    let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
+    let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
     for seconds in [0, 300, 599] {
         let at = now + Duration::from_secs(seconds);
-        assert_eq!(keeper.tend(&guard.store, PERCONA_SCOPE, at).await.unwrap(), Tended::Fine, "{seconds} s");
+        assert_eq!(
+            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            RepairOutcome::Fine,
+            "{seconds} s"
+        );
     }
-    assert_eq!(keeper.tend(&guard.store, PERCONA_SCOPE, now + IDLE).await.unwrap(), Tended::Removed);
+    assert_eq!(
+        repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.unwrap(),
+        RepairOutcome::Removed
+    );
     assert!(api.get(&lease).is_none() && api.get(&marker_at).is_none());
-    assert!(guard.store.scopes().await.unwrap().is_empty());
-    assert_eq!(keeper.tend(&guard.store, PERCONA_SCOPE, now + IDLE * 2).await.unwrap(), Tended::Fine);
-    use_it(&guard.store).await;
+    assert!(protected.store.scopes().await.unwrap().is_empty());
+    assert_eq!(
+        repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE * 2).await.unwrap(),
+        RepairOutcome::Fine
+    );
+    use_it(&protected.store).await;
     assert_eq!(marker(&api, &marker_at).unwrap().0, lease_uid(&api, &lease));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_in_use_stays_and_every_write_makes_it_young_again() {
-    let (api, guard) = idle().await;
-    let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
+    let (api, protected) = idle().await;
+    let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
     for times in 0..5 {
         let at = now + IDLE * times;
-        assert_eq!(keeper.tend(&guard.store, PERCONA_SCOPE, at).await.unwrap(), Tended::Fine, "{times}");
-        use_it(&guard.store).await;
+        assert_eq!(
+            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            RepairOutcome::Fine,
+            "{times}"
+        );
+        use_it(&protected.store).await;
     }
-    admit_as(&guard.store, PERCONA_SCOPE, &ObjectKey::restore("db", "r"), "2", Ask::default()).await.unwrap();
+    admit_as(&protected.store, PERCONA_SCOPE, &ObjectKey::restore("db", "r"), "2", Ask::default())
+        .await
+        .unwrap();
     for times in 5..9 {
         let at = now + IDLE * times;
         assert_eq!(
-            keeper.tend(&guard.store, PERCONA_SCOPE, at).await.unwrap(),
-            Tended::Fine,
+            repair.repair(&protected.store, PERCONA_SCOPE, at).await.unwrap(),
+            RepairOutcome::Fine,
             "it is not empty"
         );
     }
@@ -61,36 +77,39 @@ async fn a_ledger_in_use_stays_and_every_write_makes_it_young_again() {
 async fn the_one_ledger_of_velero_stays() {
     let (api, store) = setup();
     store.open(VELERO_SCOPE).await.unwrap();
-    let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
+    let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
     for times in 0..4 {
-        assert_eq!(keeper.tend(&store, VELERO_SCOPE, now + IDLE * times).await.unwrap(), Tended::Fine);
+        assert_eq!(
+            repair.repair(&store, VELERO_SCOPE, now + IDLE * times).await.unwrap(),
+            RepairOutcome::Fine
+        );
     }
     assert!(api.get(LEDGER_PATH).is_some() && api.get(MARKER_PATH).is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_comes_while_its_ledger_is_being_closed_wins() {
-    let (api, guard) = idle().await;
+    let (api, protected) = idle().await;
     let lease = paths(PERCONA_SCOPE).0;
-    let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
-    keeper.tend(&guard.store, PERCONA_SCOPE, now).await.unwrap();
+    let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
+    repair.repair(&protected.store, PERCONA_SCOPE, now).await.unwrap();
     // Another has written between the look and the write.
     let path = lease.clone();
     api.before("PUT", &lease, move |api| api.edit(&path, |_| {}));
-    let error = keeper.tend(&guard.store, PERCONA_SCOPE, now + IDLE).await.unwrap_err();
+    let error = repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.unwrap_err();
     assert!(matches!(error, LedgerError::Changed { .. }), "{error}");
-    assert_eq!(ledger_of(&guard.store, PERCONA_SCOPE).await.status, Status::Open);
+    assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.status, Status::Open);
 }
 
 /// An idle ledger whose removal crashed after so many writes; none: it had fewer.
-async fn half_removed(writes: u64, last: LastWrite) -> Option<(FakeApi, Guard)> {
-    let (api, guard) = idle().await;
-    let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
-    keeper.tend(&guard.store, PERCONA_SCOPE, now).await.unwrap();
+async fn half_removed(writes: u64, last: LastWrite) -> Option<(FakeApi, ProtectedProfile)> {
+    let (api, protected) = idle().await;
+    let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
+    repair.repair(&protected.store, PERCONA_SCOPE, now).await.unwrap();
     api.crash_after(writes, last);
-    let crashed = keeper.tend(&guard.store, PERCONA_SCOPE, now + IDLE).await.is_err();
+    let crashed = repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.is_err();
     api.recover();
-    crashed.then_some((api, guard))
+    crashed.then_some((api, protected))
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,12 +117,12 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
     let mut reached = 0;
     for last in [LastWrite::Lost, LastWrite::Unanswered] {
         for writes in 0..3 {
-            let Some((api, guard)) = half_removed(writes, last).await else { continue };
+            let Some((api, protected)) = half_removed(writes, last).await else { continue };
             reached += 1;
             let (lease, marker_at) = paths(PERCONA_SCOPE);
             let left = (api.get(&lease), api.get(&marker_at));
-            use_it(&guard.store).await;
-            let open = ledger_of(&guard.store, PERCONA_SCOPE).await;
+            use_it(&protected.store).await;
+            let open = ledger_of(&protected.store, PERCONA_SCOPE).await;
             assert_eq!(open.status, Status::Open, "{writes} {last:?}");
             assert_eq!(marker(&api, &marker_at).unwrap().0, lease_uid(&api, &lease), "{writes} {last:?}");
             // The same again, and someone looks after it instead.
@@ -113,9 +132,9 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
                     api.put(path, object);
                 }
             }
-            let (mut keeper, now) = (Keeper::new(GRACE, IDLE), Instant::now());
+            let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
             for times in 0..3 {
-                keeper.tend(&guard.store, PERCONA_SCOPE, now + IDLE * times).await.unwrap();
+                repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE * times).await.unwrap();
             }
             assert!(api.get(&lease).is_none() && api.get(&marker_at).is_none(), "{writes} {last:?}");
         }
@@ -125,15 +144,15 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
 
 #[tokio::test(start_paused = true)]
 async fn many_who_find_a_closed_ledger_remove_it_together_and_make_one_new_one() {
-    let (api, guard) = half_removed(1, LastWrite::Lost).await.unwrap();
-    assert_eq!(ledger_of(&guard.store, PERCONA_SCOPE).await.status, Status::Closed);
+    let (api, protected) = half_removed(1, LastWrite::Lost).await.unwrap();
+    assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.status, Status::Closed);
     let closed = lease_uid(&api, &paths(PERCONA_SCOPE).0);
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..4 {
-        let guard = percona(&api);
+        let protected = percona(&api);
         tasks.spawn(async move {
             let key = ObjectKey::backup("db", &format!("b{n}"));
-            admit_as(&guard.store, PERCONA_SCOPE, &key, "1", Ask::default()).await
+            admit_as(&protected.store, PERCONA_SCOPE, &key, "1", Ask::default()).await
         });
     }
     for outcome in tasks.join_all().await {
@@ -142,7 +161,7 @@ async fn many_who_find_a_closed_ledger_remove_it_together_and_make_one_new_one()
     let (lease, marker_at) = paths(PERCONA_SCOPE);
     assert_ne!(lease_uid(&api, &lease), closed);
     assert_eq!(marker(&api, &marker_at).unwrap().0, lease_uid(&api, &lease));
-    assert_eq!(ledger_of(&guard.store, PERCONA_SCOPE).await.len(), 4);
+    assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +169,7 @@ async fn one_who_is_late_to_remove_a_closed_ledger_leaves_its_successor_alone() 
     // Just before one of its requests arrives, others have finished the removal and made a new ledger.
     let (lease, marker_at) = paths(PERCONA_SCOPE);
     for (method, path) in [("GET", &marker_at), ("DELETE", &marker_at), ("DELETE", &lease)] {
-        let (api, guard) = half_removed(1, LastWrite::Lost).await.unwrap();
+        let (api, protected) = half_removed(1, LastWrite::Lost).await.unwrap();
         let (other_api, _) = idle().await;
         let successor = [&lease, &marker_at].map(|path| (path.clone(), other_api.get(path).unwrap()));
         let mut uids = successor.clone();
@@ -163,7 +182,7 @@ async fn one_who_is_late_to_remove_a_closed_ledger_leaves_its_successor_alone() 
             }
         });
         // The copy is no good ledger, and is not touched by a removal.
-        guard.store.open(PERCONA_SCOPE).await.unwrap_err();
+        protected.store.open(PERCONA_SCOPE).await.unwrap_err();
         assert_eq!(lease_uid(&api, &lease), "successor");
         assert_eq!(marker(&api, &marker_at).unwrap().0, "successor");
     }

@@ -152,22 +152,22 @@ async fn the_epoch_may_run_ahead_of_the_marker_never() {
 #[tokio::test(start_paused = true)]
 async fn every_ledger_of_a_profile_is_found_also_one_that_is_damaged_or_lost() {
     let (api, store) = setup();
-    let guard = percona(&api);
+    let protected = percona(&api);
     admit(&store, &restore("r"), "1").await.unwrap();
     let scopes = [PERCONA_SCOPE, "percona-ps/db/cluster2", "percona-ps/other/cluster1"];
     for scope in scopes {
-        guard.store.open(scope).await.unwrap();
+        protected.store.open(scope).await.unwrap();
     }
-    let listed = guard.store.list().await.unwrap();
+    let listed = protected.store.list().await.unwrap();
     assert_eq!(listed.len(), 3);
     assert!(listed.iter().all(|(_, ledger)| ledger.is_ok()));
     api.edit(&paths(scopes[0]).0, |lease| {
         lease["metadata"]["annotations"]["backup-lock/ledger"] = json!("{}");
     });
     api.delete(&paths(scopes[1]).0);
-    let listed = guard.store.list().await.unwrap();
+    let listed = protected.store.list().await.unwrap();
     assert_eq!((listed.len(), listed.iter().filter(|(_, ledger)| ledger.is_err()).count()), (2, 1));
-    let known: Vec<String> = guard.store.scopes().await.unwrap().into_iter().collect();
+    let known: Vec<String> = protected.store.scopes().await.unwrap().into_iter().collect();
     assert_eq!(known, scopes, "by the marker, where the ledger is lost");
     assert_eq!(store.list().await.unwrap().len(), 1, "each profile has its own");
 }

@@ -83,13 +83,13 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
     assert!(matches!(trouble(&store).await, Some("rebuilding" | "unreadable")));
     let refused = activate(&store, &restore("works"), "3").await.unwrap_err();
     assert!(refused.is_transient(), "{refused}");
-    let (mut keeper, start) = (Keeper::new(GRACE, GRACE), Instant::now());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, start).await.unwrap(), Tended::Lost);
+    let (mut repair, start) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, start).await.unwrap(), RepairOutcome::Lost);
     let after = |seconds| start + Duration::from_secs(seconds);
     for seconds in [1, 60, 120] {
         assert_eq!(
-            keeper.tend(&store, VELERO_SCOPE, after(seconds)).await.unwrap(),
-            Tended::Lost,
+            repair.repair(&store, VELERO_SCOPE, after(seconds)).await.unwrap(),
+            RepairOutcome::Lost,
             "{seconds} s"
         );
         assert_eq!(trouble(&store).await, Some("rebuilding"));
@@ -98,7 +98,7 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
     }
     // The late one lands. A grace after the loss was first seen, what is stored is taken in.
     api.put_velero("Restore", "late", "4", "", &all());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, after(121)).await.unwrap(), Tended::Rebuilt);
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, after(121)).await.unwrap(), RepairOutcome::Rebuilt);
     let rebuilt = ledger(&store).await;
     assert_eq!(rebuilt.status, Status::Open);
     assert_eq!(rebuilt.entry(&restore("works"), "3").unwrap().state, State::Active);
@@ -113,7 +113,7 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
     assert_eq!(named, lease_uid(&api, LEDGER_PATH));
     assert!(bound >= ledger(&store).await.epoch);
     assert!(store.write(&old, Ledger::default()).await.is_err(), "an old copy is of no use");
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, after(122)).await.unwrap(), Tended::Fine);
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, after(122)).await.unwrap(), RepairOutcome::Fine);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,34 +122,38 @@ async fn the_grace_is_counted_on_the_clock_of_each_who_looks() {
     admit(&store, &restore("r"), "1").await.unwrap();
     api.delete(LEDGER_PATH);
     let now = Instant::now();
-    let (mut early, mut late) = (Keeper::new(GRACE, GRACE), Keeper::new(GRACE, GRACE));
-    early.tend(&store, VELERO_SCOPE, now).await.unwrap();
-    early.tend(&store, VELERO_SCOPE, now).await.unwrap();
+    let (mut early, mut late) = (LedgerRepair::new(GRACE, GRACE), LedgerRepair::new(GRACE, GRACE));
+    early.repair(&store, VELERO_SCOPE, now).await.unwrap();
+    early.repair(&store, VELERO_SCOPE, now).await.unwrap();
     // One that has just started knows nothing, whatever its clock says.
     let tomorrow = now + Duration::from_hours(24);
-    assert_eq!(late.tend(&store, VELERO_SCOPE, tomorrow).await.unwrap(), Tended::Lost);
-    assert_eq!(late.tend(&store, VELERO_SCOPE, tomorrow + GRACE / 2).await.unwrap(), Tended::Lost);
-    assert_eq!(early.tend(&store, VELERO_SCOPE, now + GRACE).await.unwrap(), Tended::Rebuilt);
-    assert_eq!(late.tend(&store, VELERO_SCOPE, tomorrow + GRACE).await.unwrap(), Tended::Fine);
+    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow).await.unwrap(), RepairOutcome::Lost);
+    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow + GRACE / 2).await.unwrap(), RepairOutcome::Lost);
+    assert_eq!(early.repair(&store, VELERO_SCOPE, now + GRACE).await.unwrap(), RepairOutcome::Rebuilt);
+    assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow + GRACE).await.unwrap(), RepairOutcome::Fine);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_lost_again_while_it_is_rebuilt_waits_again() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     api.delete(LEDGER_PATH);
     for seconds in [0, 1] {
-        keeper.tend(&store, VELERO_SCOPE, now + Duration::from_secs(seconds)).await.unwrap();
+        repair.repair(&store, VELERO_SCOPE, now + Duration::from_secs(seconds)).await.unwrap();
     }
     let first = ledger(&store).await.epoch;
     api.delete(LEDGER_PATH);
     for seconds in [119, 120, 239] {
         let at = now + Duration::from_secs(seconds);
-        assert_eq!(keeper.tend(&store, VELERO_SCOPE, at).await.unwrap(), Tended::Lost, "{seconds} s");
+        assert_eq!(
+            repair.repair(&store, VELERO_SCOPE, at).await.unwrap(),
+            RepairOutcome::Lost,
+            "{seconds} s"
+        );
     }
     let at = now + Duration::from_mins(4);
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, at).await.unwrap(), Tended::Rebuilt);
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, at).await.unwrap(), RepairOutcome::Rebuilt);
     assert!(ledger(&store).await.epoch >= first);
 }
 
@@ -162,25 +166,26 @@ async fn a_crash_at_any_step_of_a_rebuild_leaves_what_the_next_one_can_finish() 
             activate(&store, &restore("r"), "1").await.unwrap();
             let used = ledger(&store).await.epoch;
             api.delete(LEDGER_PATH);
-            let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
+            let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
             api.crash_after(writes, last);
             let mut at = now;
             let crashed = loop {
-                match keeper.tend(&store, VELERO_SCOPE, at).await {
+                match repair.repair(&store, VELERO_SCOPE, at).await {
                     Err(_) => break true,
-                    Ok(Tended::Rebuilt) => break false,
+                    Ok(RepairOutcome::Rebuilt) => break false,
                     Ok(_) => at += GRACE,
                 }
             };
             api.recover();
             assert!(crashed, "a rebuild has more than {writes} writes");
-            let (mut next, store) = (Keeper::new(GRACE, GRACE), LedgerStore::new(api.client(), "velero"));
+            let (mut next, store) =
+                (LedgerRepair::new(GRACE, GRACE), LedgerStore::new(api.client(), "velero"));
             for tries in 0..4 {
-                let tended = next.tend(&store, VELERO_SCOPE, now + GRACE * tries).await.unwrap();
+                let tended = next.repair(&store, VELERO_SCOPE, now + GRACE * tries).await.unwrap();
                 let granted = trouble(&store).await.is_none();
                 assert_eq!(
                     granted,
-                    matches!(tended, Tended::Rebuilt | Tended::Fine),
+                    matches!(tended, RepairOutcome::Rebuilt | RepairOutcome::Fine),
                     "{writes} {last:?}: {tended:?}"
                 );
             }
@@ -199,9 +204,9 @@ async fn a_ledger_of_a_newer_format_is_left_alone() {
     annotate(&api, ANNOTATION, |_| r#"{"v":9,"all":"new"}"#.to_owned());
     let before = (api.get(LEDGER_PATH), api.get(MARKER_PATH));
     assert_eq!(trouble(&store).await, Some("newer"));
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     for times in 0..3 {
-        let error = keeper.tend(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap_err();
+        let error = repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap_err();
         assert_eq!(error.category(), "newer");
         assert!(!error.is_transient() && error.to_string().contains("update this program"), "{error}");
     }
@@ -214,12 +219,12 @@ async fn a_ledger_that_is_being_deleted_grants_nothing_and_comes_back_once_it_is
     admit(&store, &restore("r"), "1").await.unwrap();
     api.edit(LEDGER_PATH, |lease| lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z"));
     assert_eq!(trouble(&store).await, Some("being_deleted"));
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    let error = keeper.tend(&store, VELERO_SCOPE, now).await.unwrap_err();
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    let error = repair.repair(&store, VELERO_SCOPE, now).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     api.delete(LEDGER_PATH);
-    for (times, tended) in [(0, Tended::Lost), (1, Tended::Lost), (2, Tended::Rebuilt)] {
-        assert_eq!(keeper.tend(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
+    for (times, tended) in [(0, RepairOutcome::Lost), (1, RepairOutcome::Lost), (2, RepairOutcome::Rebuilt)] {
+        assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
     }
 }
 
@@ -238,14 +243,14 @@ async fn a_marker_is_made_right_again_when_it_was(#[case] damage: fn(&FakeApi)) 
     damage(&api);
     assert_ne!(marker(&api, MARKER_PATH), Some(right.clone()));
     assert_eq!(trouble(&store).await, None, "the ledger is there and good");
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now).await.unwrap(), Tended::Fine);
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
     let (named, bound) = marker(&api, MARKER_PATH).unwrap();
     assert!(named == right.0 && bound >= right.1, "{named} {bound}, {right:?}");
     // So a loss is a loss again.
     api.delete(LEDGER_PATH);
     assert_eq!(trouble(&store).await, Some("rebuilding"));
-    keeper.tend(&store, VELERO_SCOPE, now).await.unwrap();
+    repair.repair(&store, VELERO_SCOPE, now).await.unwrap();
     assert!(ledger(&store).await.epoch > right.1);
 }
 
@@ -256,9 +261,9 @@ async fn a_damaged_ledger_without_its_marker_is_rebuilt_all_the_same() {
     let used = activate(&store, &restore("r"), "1").await.unwrap().epoch;
     api.delete(MARKER_PATH);
     annotate(&api, ANNOTATION, |_| String::new());
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    for (times, tended) in [(0, Tended::Lost), (1, Tended::Lost), (2, Tended::Rebuilt)] {
-        assert_eq!(keeper.tend(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    for (times, tended) in [(0, RepairOutcome::Lost), (1, RepairOutcome::Lost), (2, RepairOutcome::Rebuilt)] {
+        assert_eq!(repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap(), tended);
     }
     assert!(ledger(&store).await.epoch > used);
     assert_eq!(marker(&api, MARKER_PATH).unwrap().0, lease_uid(&api, LEDGER_PATH));
@@ -271,8 +276,12 @@ async fn ledger_and_marker_lost_together_are_a_first_ledger_again() {
     admit(&store, &backup("b"), "1").await.unwrap();
     api.delete(LEDGER_PATH);
     api.delete(MARKER_PATH);
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now).await.unwrap(), Tended::Fine, "nothing is known of it");
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(
+        repair.repair(&store, VELERO_SCOPE, now).await.unwrap(),
+        RepairOutcome::Fine,
+        "nothing is known of it"
+    );
     assert!(admit(&store, &restore("r"), "2").await.unwrap_err().to_string().contains("Backup velero/b"));
     assert_eq!(ledger(&store).await.status, Status::Open);
 }
@@ -305,7 +314,7 @@ async fn no_epoch_is_counted_on_under_a_marker_that_names_another_ledger() {
         "another",
         "that is for who looks after ledgers to decide"
     );
-    let (mut keeper, now) = (Keeper::new(GRACE, GRACE), Instant::now());
-    assert_eq!(keeper.tend(&store, VELERO_SCOPE, now).await.unwrap(), Tended::Fine);
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
     admit(&store, &restore("r"), "1").await.unwrap();
 }

@@ -61,7 +61,7 @@ pub enum Action {
     /// It does what it judged to the ledger as it is now.
     CollectWrite,
     Lose,
-    /// The keeper puts one in its place that grants nothing.
+    /// The repair puts one in its place that grants nothing.
     Tend,
     /// A grace later it lists what is stored.
     List,

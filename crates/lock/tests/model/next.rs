@@ -8,7 +8,8 @@ mod work;
 use std::sync::Arc;
 
 use backup_lock::{
-    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::Want, fate::Sight, ledger::Ask,
+    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::ClaimRequest, ledger::Ask,
+    transition::ObservedState,
 };
 use stateright::{Model, Property};
 
@@ -28,7 +29,7 @@ const EPOCHS: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub scenario: Scenario,
-    wants: Vec<Want>,
+    wants: Vec<ClaimRequest>,
 }
 
 impl Lock {
@@ -51,16 +52,16 @@ impl Lock {
     }
 
     /// What a request asks for, in words of production.
-    pub fn want(&self, request: usize) -> &Want {
+    pub fn want(&self, request: usize) -> &ClaimRequest {
         &self.wants[request]
     }
 
     /// A fresh read of the object of this key.
-    pub fn sight(&self, world: &World, key: &ObjectKey) -> Sight {
+    pub fn observed(&self, world: &World, key: &ObjectKey) -> ObservedState {
         let object = self.name_of(key).and_then(|name| world.objects[name]);
         match object {
-            None => Sight { settled: true, ..Sight::default() },
-            Some(object) => Sight {
+            None => ObservedState { settled: true, ..ObservedState::default() },
+            Some(object) => ObservedState {
                 uid: Some(uid_text(object.uid)),
                 over: object.phase == Phase::Over,
                 deleting: object.deleting,
@@ -164,7 +165,7 @@ impl Lock {
                 Some(())
             }
             Action::Tend => {
-                self.tend(world);
+                self.repair(world);
                 Some(())
             }
             Action::List => {
@@ -262,10 +263,10 @@ fn key_of(scenario: &Scenario, name: usize) -> ObjectKey {
     ObjectKey::new(name.kind, NAMESPACE, name.text)
 }
 
-fn want_of(scenario: &Scenario, request: usize) -> Want {
+fn want_of(scenario: &Scenario, request: usize) -> ClaimRequest {
     let asked = &scenario.requests[request];
     let name = scenario.names[asked.name].text;
-    let want = |key, uid, footprint, queue, intent| Want {
+    let want = |key, uid, footprint, queue, intent| ClaimRequest {
         key,
         uid,
         footprint,

@@ -1,6 +1,6 @@
 //! Small worlds, each explored completely: who asks for what, and which faults may happen.
 
-use backup_lock::{ObjectKind, fate::Ends};
+use backup_lock::{ObjectKind, transition::EndRules};
 
 use super::mistakes::Mistake;
 
@@ -68,7 +68,7 @@ pub struct Scenario {
     pub remembers: bool,
     /// Whether an operator starts on sight, without activation.
     pub on_sight: bool,
-    pub ends: Ends,
+    pub ends: EndRules,
     pub mistake: Option<Mistake>,
 }
 
@@ -99,7 +99,7 @@ impl Scenario {
             watchful: false,
             remembers: false,
             on_sight: false,
-            ends: Ends::default(),
+            ends: EndRules::default(),
             mistake: None,
         }
     }
@@ -227,7 +227,13 @@ pub fn memory() -> Scenario {
 pub fn settling() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
     let calm = Scenario::new("a restore that settles", &[BACKUP, RESTORE, SECOND], requests);
-    Scenario { ends: Ends { settles: true, entombs: false }, replicas: 1, drops: false, late: false, ..calm }
+    Scenario {
+        ends: EndRules { settles: true, tombstones: false },
+        replicas: 1,
+        drops: false,
+        late: false,
+        ..calm
+    }
 }
 
 /// An operator that starts on sight. Creations come while their claim or its tombstone stands, not later.
@@ -237,7 +243,7 @@ pub fn guarded() -> Scenario {
     Scenario {
         on_sight: true,
         late: false,
-        ends: Ends { settles: false, entombs: true },
+        ends: EndRules { settles: false, tombstones: true },
         watchful: true,
         ..calm
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backup_lock::{
     Claim, Ledger, ObjectKey, State,
-    fate::{Fate, Sight},
+    transition::{EntryTransition, ObservedState},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub struct World {
     /// What the controller does for each name.
     pub workers: Vec<Worker>,
     pub collecting: Collecting,
-    /// What the keeper has listed to fill a lost ledger with.
+    /// What the repair has listed to fill a lost ledger with.
     pub listed: Option<Arc<Ledger>>,
     /// Uids that the collector has seen stored; lost with its process.
     pub seen: Bits,
@@ -109,7 +109,7 @@ pub struct Deciding {
     pub wants: Vec<usize>,
     pub base: Lease,
     /// What was seen of the blockers' objects so far, and whether they have been so for their time. None: not readable.
-    pub looks: Vec<Option<(Sight, bool)>>,
+    pub looks: Vec<Option<(ObservedState, bool)>>,
     /// Requests for which something stood in the way at some time since they were taken.
     pub justified: Bits,
     /// The verdict of a mistaken replica that looks at the objects instead of claiming.
@@ -145,7 +145,7 @@ pub enum Collecting {
 }
 
 /// Name, uid and state of an entry as it was found, and what is to become of it.
-pub type Judgement = (ObjectKey, String, State, Fate);
+pub type Judgement = (ObjectKey, String, State, EntryTransition);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {

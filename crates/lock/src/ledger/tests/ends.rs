@@ -19,7 +19,7 @@ fn a_reservation_that_was_activated_meanwhile_is_not_collected() {
     let mut ledger = with_entry(&restore("r"), "1", State::Reserved);
     ledger.activate(&restore("r"), "1").unwrap();
     assert!(!ledger.drop_if(&restore("r"), "1", State::Reserved));
-    assert!(!ledger.entomb(&restore("r"), "1", State::Reserved));
+    assert!(!ledger.tombstone(&restore("r"), "1", State::Reserved));
     assert!(ledger.drop_if(&restore("r"), "1", State::Active));
 }
 
@@ -59,7 +59,7 @@ fn a_tombstone_keeps_restores_and_holds_out_and_lets_backups_in() {
     for key in [restore("r"), backup("b")] {
         let mut ledger = with_entry(&key, "1", State::Reserved);
         ledger.suspect(&key, "1");
-        assert!(ledger.entomb(&key, "1", State::Reserved));
+        assert!(ledger.tombstone(&key, "1", State::Reserved));
         assert!(!ledger.entry(&key, "1").unwrap().suspect);
         admit(&mut ledger, &backup("new"), "2", &["a"]).unwrap();
         ledger.release(&backup("new"), "2");
@@ -85,7 +85,7 @@ fn who_waits_is_let_in_when_the_one_ahead_is_found_to_be_an_orphan() {
         state(ledger, &key, "2")
     };
     assert_eq!(waits(&mut ledger, restore("r")), Some(State::Waiting));
-    assert!(ledger.entomb(&backup("b"), "1", State::Reserved));
+    assert!(ledger.tombstone(&backup("b"), "1", State::Reserved));
     assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Waiting), "a tombstone keeps restores out");
     assert!(ledger.drop_if(&backup("b"), "1", State::Collected));
     assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Reserved));

@@ -114,7 +114,7 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
         Step::Drop(key, uid, state) => ledger.drop_if(key, uid, *state),
         Step::Settle(key, uid) => ledger.settle(key, uid),
         Step::Suspect(key, uid) => ledger.suspect(key, uid),
-        Step::Entomb(key, uid, state) => ledger.entomb(key, uid, *state),
+        Step::Entomb(key, uid, state) => ledger.tombstone(key, uid, *state),
         Step::Force(key, uid) => ledger.force_release(key, uid),
     }
 }

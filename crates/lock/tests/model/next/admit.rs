@@ -2,10 +2,10 @@
 
 use backup_lock::{
     Ledger, ObjectKind, State,
-    admission::{Batch, Want, admit_all},
+    admission::{Batch, ClaimRequest, admit_all},
     conflict::keeps_out,
-    fate::{Known, Reason},
     ledger::{Refusal, Status},
+    transition::{PriorObservation, Reason},
 };
 
 use super::{Lock, Mistake, remove};
@@ -67,13 +67,15 @@ impl Lock {
     pub(super) fn look(&self, world: &mut World, replica: usize, aged: bool) -> Option<()> {
         let deciding = world.replicas[replica].deciding.as_ref()?;
         let claim = self.to_read(deciding)?;
-        let sight = self.sight(world, &claim.key);
-        let known = |aged| Known { stored: false, aged, overdue: false };
-        if aged && self.fates(&claim, &sight, |_| known(true)) == self.fates(&claim, &sight, |_| known(false))
+        let observed = self.observed(world, &claim.key);
+        let prior = |aged| PriorObservation { stored: false, aged, overdue: false };
+        if aged
+            && self.transitions(&claim, &observed, |_| prior(true))
+                == self.transitions(&claim, &observed, |_| prior(false))
         {
             return None;
         }
-        world.replicas[replica].deciding.as_mut()?.looks.push(Some((sight, aged)));
+        world.replicas[replica].deciding.as_mut()?.looks.push(Some((observed, aged)));
         Some(())
     }
 
@@ -218,15 +220,15 @@ impl Lock {
             |(claim, entry)| {
                 let clashes =
                     self.request_of(&claim.key, &entry.uid).is_some_and(|other| self.clash(want, other));
-                let sight = self.sight(world, &claim.key);
-                let same = sight.uid.as_deref() == Some(&entry.uid);
+                let observed = self.observed(world, &claim.key);
+                let same = observed.uid.as_deref() == Some(&entry.uid);
                 let settles = self.scenario.ends.settles && claim.key.kind == ObjectKind::Restore;
                 let stands = match entry.state {
                     // Its end begins a settle delay.
                     State::Active | State::Reserved if settles => true,
-                    State::Active => same && !sight.over,
+                    State::Active => same && !observed.over,
                     State::Reserved | State::Waiting => {
-                        !(same && sight.over) || claim.key.kind == ObjectKind::Deletion
+                        !(same && observed.over) || claim.key.kind == ObjectKind::Deletion
                     }
                     state => keeps_out(state, kind),
                 };
@@ -236,12 +238,12 @@ impl Lock {
     }
 
     /// What these requests ask for; over this ledger where a mistake makes that a difference.
-    fn wants_over(&self, ledger: &Ledger, wants: &[usize]) -> Vec<Want> {
+    fn wants_over(&self, ledger: &Ledger, wants: &[usize]) -> Vec<ClaimRequest> {
         wants.iter().map(|want| self.want_over(ledger, *want)).collect()
     }
 
     /// What this request asks for; over this ledger where a mistake makes that a difference.
-    pub(super) fn want_over(&self, ledger: &Ledger, request: usize) -> Want {
+    pub(super) fn want_over(&self, ledger: &Ledger, request: usize) -> ClaimRequest {
         let mut want = self.want(request).clone();
         if self.makes(Mistake::FootprintByName)
             && let Some(entry) = ledger.claim(&want.key).and_then(|claim| claim.entries.first())
@@ -251,7 +253,7 @@ impl Lock {
         want
     }
 
-    fn batch<'a>(&self, deciding: &Deciding, wants: &'a [Want]) -> Batch<'a> {
+    fn batch<'a>(&self, deciding: &Deciding, wants: &'a [ClaimRequest]) -> Batch<'a> {
         let mut fresh = Ledger::clone(&deciding.base.ledger);
         if self.makes(Mistake::GrantInRebuild) {
             fresh.status = Status::Open;
@@ -265,9 +267,13 @@ impl Lock {
             let Some(claim) = batch.to_read() else { break };
             match look {
                 None => batch.could_not_see(&claim),
-                Some((sight, aged)) => {
-                    let known = |_: &backup_lock::Entry| Known { stored: false, aged: *aged, overdue: false };
-                    batch.saw(&claim, &self.judge(&claim, sight, known));
+                Some((observed, aged)) => {
+                    let prior = |_: &backup_lock::Entry| PriorObservation {
+                        stored: false,
+                        aged: *aged,
+                        overdue: false,
+                    };
+                    batch.saw(&claim, &self.judge(&claim, observed, prior));
                 }
             }
         }

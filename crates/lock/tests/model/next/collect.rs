@@ -5,8 +5,8 @@ use std::sync::Arc;
 use backup_lock::{
     Claim, Entry, Ledger, ObjectKey, State,
     collect::Judged,
-    fate::{Fate, Known, Reason, Sight, fate},
     ledger::Ask,
+    transition::{EntryTransition, ObservedState, PriorObservation, Reason, decide},
 };
 
 use super::{Lock, Mistake};
@@ -19,22 +19,24 @@ impl Lock {
     pub(super) fn collect_look(&self, world: &mut World, aged: bool) -> Option<()> {
         let Collecting::Read(claim) = &world.collecting else { return None };
         let claim = Arc::clone(claim);
-        let sight = self.sight(world, &claim.key);
+        let observed = self.observed(world, &claim.key);
         let stored = self.scenario.names.iter().zip(&world.objects).filter_map(|(_, object)| *object);
-        let uid =
-            stored.map(|object| object.uid).find(|uid| sight.uid.as_deref() == Some(&super::uid_text(*uid)));
+        let uid = stored
+            .map(|object| object.uid)
+            .find(|uid| observed.uid.as_deref() == Some(&super::uid_text(*uid)));
         if let Some(uid) = uid {
             world.seen.add(uid);
         }
         let judge = |aged| {
-            let known = |entry: &Entry| Known { aged, ..self.known(world, &claim.key, entry) };
-            self.fates(&claim, &sight, known)
+            let prior = |entry: &Entry| PriorObservation { aged, ..self.prior(world, &claim.key, entry) };
+            self.transitions(&claim, &observed, prior)
         };
-        let fates = judge(aged);
-        if aged && fates == judge(false) {
+        let transitions = judge(aged);
+        if aged && transitions == judge(false) {
             return None;
         }
-        world.collecting = if fates.is_empty() { Collecting::Idle } else { Collecting::Judged(fates) };
+        world.collecting =
+            if transitions.is_empty() { Collecting::Idle } else { Collecting::Judged(transitions) };
         Some(())
     }
 
@@ -43,9 +45,9 @@ impl Lock {
             return None;
         };
         let flying: Vec<bool> = judged.iter().map(|(key, uid, ..)| self.in_flight(world, key, uid)).collect();
-        let done = self.update(world, |ledger| befall(ledger, &judged)).unwrap_or_default();
-        for ((_, _, _, fate), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
-            let ends = matches!(fate.reason(), Some(Reason::Gone | Reason::Over));
+        let done = self.update(world, |ledger| apply(ledger, &judged)).unwrap_or_default();
+        for ((_, _, _, transition), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
+            let ends = matches!(transition.reason(), Some(Reason::Gone | Reason::Over));
             world.wrong.hasty |= flying && done && ends;
         }
         Some(())
@@ -59,35 +61,41 @@ impl Lock {
     }
 
     /// What becomes of the entries of a claim; those to which nothing happens are left out.
-    pub(super) fn judge(&self, claim: &Claim, sight: &Sight, known: impl Fn(&Entry) -> Known) -> Vec<Judged> {
+    pub(super) fn judge(
+        &self,
+        claim: &Claim,
+        observed: &ObservedState,
+        prior: impl Fn(&Entry) -> PriorObservation,
+    ) -> Vec<Judged> {
         let judge = |entry: &Entry| {
-            let same = sight.uid.as_deref() == Some(&entry.uid);
+            let same = observed.uid.as_deref() == Some(&entry.uid);
             let dropped = self.makes(Mistake::DroppedWhenDeleting)
                 && same
-                && sight.deleting
+                && observed.deleting
                 && entry.state == State::Active;
-            let fate = if dropped {
-                Fate::Ends(Reason::Gone)
+            let transition = if dropped {
+                EntryTransition::End(Reason::Gone)
             } else {
-                fate(&claim.key, entry, sight, known(entry), self.scenario.ends)
+                decide(&claim.key, entry, observed, prior(entry), self.scenario.ends)
             };
-            let stays = self.makes(Mistake::OrphansStay) && fate == Fate::Ends(Reason::Orphan);
-            let fate = if stays { Fate::Stays } else { fate };
-            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), fate };
-            (fate != Fate::Stays).then_some(judged)
+            let stays =
+                self.makes(Mistake::OrphansStay) && transition == EntryTransition::End(Reason::Orphan);
+            let transition = if stays { EntryTransition::Keep } else { transition };
+            let judged = Judged { key: claim.key.clone(), entry: entry.clone(), transition };
+            (transition != EntryTransition::Keep).then_some(judged)
         };
         claim.entries.iter().filter_map(judge).collect()
     }
 
     /// The same, as it is kept in a state.
-    pub(super) fn fates(
+    pub(super) fn transitions(
         &self,
         claim: &Claim,
-        sight: &Sight,
-        known: impl Fn(&Entry) -> Known,
+        observed: &ObservedState,
+        prior: impl Fn(&Entry) -> PriorObservation,
     ) -> Vec<Judgement> {
-        let judged = self.judge(claim, sight, known).into_iter();
-        judged.map(|one| (one.key, one.entry.uid, one.entry.state, one.fate)).collect()
+        let judged = self.judge(claim, observed, prior).into_iter();
+        judged.map(|one| (one.key, one.entry.uid, one.entry.state, one.transition)).collect()
     }
 
     /// The ledger after the collector had all the time that it needs, if everybody else rests.
@@ -96,17 +104,18 @@ impl Lock {
         // Suspected, then ended, then the same for those who had waited; and once more for tombstones.
         for _ in 0..6 {
             for claim in ledger.claims.clone() {
-                let sight = self.sight(world, &claim.key);
-                let known = |entry: &Entry| Known { aged: true, ..self.known(world, &claim.key, entry) };
-                befall(&mut ledger, &self.fates(&claim, &sight, known));
+                let observed = self.observed(world, &claim.key);
+                let prior =
+                    |entry: &Entry| PriorObservation { aged: true, ..self.prior(world, &claim.key, entry) };
+                apply(&mut ledger, &self.transitions(&claim, &observed, prior));
             }
         }
         Some(ledger)
     }
 
-    fn known(&self, world: &World, key: &ObjectKey, entry: &Entry) -> Known {
+    fn prior(&self, world: &World, key: &ObjectKey, entry: &Entry) -> PriorObservation {
         let uid = self.request_of(key, &entry.uid);
-        Known { stored: uid.is_some_and(|uid| world.seen.has(uid)), aged: false, overdue: false }
+        PriorObservation { stored: uid.is_some_and(|uid| world.seen.has(uid)), aged: false, overdue: false }
     }
 
     /// Whether the object of an entry may still come.
@@ -116,14 +125,14 @@ impl Lock {
     }
 }
 
-/// As in `collect::befall`: who was changed meanwhile keeps its place. For each, whether something was done.
-fn befall(ledger: &mut Ledger, judged: &[Judgement]) -> Vec<bool> {
-    let one = |(key, uid, state, fate): &Judgement| {
-        if *fate == Fate::Returns {
+/// As in `collect::apply`: who was changed meanwhile keeps its place. For each, whether something was done.
+fn apply(ledger: &mut Ledger, judged: &[Judgement]) -> Vec<bool> {
+    let one = |(key, uid, state, transition): &Judgement| {
+        if *transition == EntryTransition::Readmit {
             let footprint = ledger.entry(key, uid).map(|entry| entry.footprint.clone());
             footprint.is_some_and(|footprint| ledger.admit(key, uid, &footprint, "", &Ask::default()).is_ok())
         } else {
-            fate.befall(ledger, key, uid, *state)
+            transition.apply(ledger, key, uid, *state)
         }
     };
     judged.iter().map(one).collect()

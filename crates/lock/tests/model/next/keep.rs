@@ -1,4 +1,4 @@
-//! The keeper: a ledger that was lost is made anew.
+//! The repair: a ledger that was lost is made anew.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::{Lock, Mistake, uid_text};
 use crate::model::state::{Bits, Lease, Phase, Worker, World};
 
 impl Lock {
-    /// As `Keeper::tend` on a missing Lease.
-    pub(super) fn tend(&self, world: &mut World) {
+    /// As `LedgerRepair::repair` on a missing Lease.
+    pub(super) fn repair(&self, world: &mut World) {
         let epoch = if self.makes(Mistake::EpochFromNought) { 0 } else { world.marker.epoch + 1 };
         let ledger = Ledger { status: Status::Rebuilding, epoch, ..Ledger::default() };
         world.lease = Some(Lease { uid: world.marker.ledger + 1, ledger: Arc::new(ledger) });

@@ -2,8 +2,8 @@
 
 use backup_lock::{
     Ledger, ObjectKind, State,
-    fate::{Fate, Known},
     ledger::{Ask, Refusal},
+    transition::{EntryTransition, PriorObservation},
 };
 
 use super::{Lock, Mistake, uid_text};
@@ -60,23 +60,23 @@ impl Lock {
     fn clear(&self, world: &mut World, holders: &[backup_lock::Claim]) -> bool {
         let mut over = Vec::new();
         for holder in holders {
-            let sight = self.sight(world, &holder.key);
-            let known = |_: &backup_lock::Entry| Known::default();
-            let judged = self.judge(holder, &sight, known);
-            let ends = |fate: Fate| matches!(fate, Fate::Ends(_));
-            if judged.len() < holder.entries.len() || !judged.iter().all(|judged| ends(judged.fate)) {
+            let observed = self.observed(world, &holder.key);
+            let prior = |_: &backup_lock::Entry| PriorObservation::default();
+            let judged = self.judge(holder, &observed, prior);
+            let ends = |transition: EntryTransition| matches!(transition, EntryTransition::End(_));
+            if judged.len() < holder.entries.len() || !judged.iter().all(|judged| ends(judged.transition)) {
                 return false;
             }
             over.extend(judged);
         }
-        let befall = |ledger: &mut Ledger| {
+        let apply = |ledger: &mut Ledger| {
             let mut freed = false;
             for judged in &over {
-                freed |= judged.fate.befall(ledger, &judged.key, &judged.entry.uid, judged.entry.state);
+                freed |= judged.transition.apply(ledger, &judged.key, &judged.entry.uid, judged.entry.state);
             }
             freed
         };
-        self.update(world, befall) == Some(true)
+        self.update(world, apply) == Some(true)
     }
 
     pub(super) fn begin(&self, world: &mut World, name: usize) -> Option<()> {

@@ -15,16 +15,16 @@ use crate::{
     lease::LedgerStore,
 };
 
-/// A profile, and everything that is needed to guard its objects. Cheap to clone.
+/// A profile, and everything that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]
-pub struct Guard {
+pub struct ProtectedProfile {
     pub profile: Arc<Profile>,
     pub store: LedgerStore,
     /// How long its entries stay that nothing else ends.
     pub times: Times,
 }
 
-impl Guard {
+impl ProtectedProfile {
     /// Guards the objects of a profile, with ledgers in this namespace.
     pub fn new(client: Client, namespace: &str, profile: Profile, grace: Duration) -> Self {
         let release = profile.release.as_ref().map_or(Duration::ZERO, |rule| rule.within);

@@ -1,4 +1,4 @@
-//! What becomes of an entry, judged by what its object looks like now. Pure.
+//! The transition of an entry, decided by what its object looks like now. Pure.
 
 use crate::{
     claim::{Entry, ObjectKey, ObjectKind, State},
@@ -7,7 +7,7 @@ use crate::{
 
 /// The object of an entry's name as it was just read, as far as the judgement needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sight {
+pub struct ObservedState {
     /// Uid of the object of that name; none: there is none.
     pub uid: Option<String>,
     pub over: bool,
@@ -18,7 +18,7 @@ pub struct Sight {
 
 /// What the observer knows from before, on its own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known {
+pub struct PriorObservation {
     /// The uid was seen stored. It can't be stored again.
     pub stored: bool,
     /// The entry has been as it is, with its object missing where it should have one, for as long as it may be.
@@ -28,11 +28,11 @@ pub struct Known {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Ends {
+pub struct EndRules {
     /// Restores keep their place for a while after their end.
     pub settles: bool,
     /// The operator starts on sight, so an orphan's object may come late and run: keep restores out a while longer.
-    pub entombs: bool,
+    pub tombstones: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,37 +61,37 @@ impl Reason {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    Stays,
+pub enum EntryTransition {
+    Keep,
     /// It is noted that its object is missing; the next look decides.
     Suspect,
     /// It has ended and keeps its place until what it worked on has settled.
-    Settles(Reason),
-    Entombed,
-    Ends(Reason),
-    /// Its object came after its reservation was collected: it is claimed anew.
-    Returns,
+    Settle(Reason),
+    Tombstone,
+    End(Reason),
+    /// Its object came after its reservation was collected: it gets a claim again.
+    Readmit,
 }
 
-impl Fate {
+impl EntryTransition {
     pub fn reason(self) -> Option<Reason> {
         match self {
-            Self::Ends(reason) | Self::Settles(reason) => Some(reason),
-            Self::Entombed => Some(Reason::Orphan),
-            Self::Stays | Self::Suspect | Self::Returns => None,
+            Self::End(reason) | Self::Settle(reason) => Some(reason),
+            Self::Tombstone => Some(Reason::Orphan),
+            Self::Keep | Self::Suspect | Self::Readmit => None,
         }
     }
 
-    /// Does it to the ledger, unless the entry has another state by now. Whether anything was done. [`Fate::Returns`] is
-    /// an admission, and not done here.
-    pub fn befall(self, ledger: &mut Ledger, key: &ObjectKey, uid: &str, state: State) -> bool {
+    /// Changes the ledger, unless the entry has another state by now. Returns whether anything changed.
+    /// [`EntryTransition::Readmit`] is an admission, and is not made here.
+    pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, uid: &str, state: State) -> bool {
         let same = ledger.entry(key, uid).is_some_and(|entry| entry.state == state);
         same && match self {
-            Self::Stays | Self::Returns => false,
+            Self::Keep | Self::Readmit => false,
             Self::Suspect => ledger.suspect(key, uid),
-            Self::Settles(_) => ledger.settle(key, uid),
-            Self::Entombed => ledger.entomb(key, uid, state),
-            Self::Ends(_) => ledger.drop_if(key, uid, state),
+            Self::Settle(_) => ledger.settle(key, uid),
+            Self::Tombstone => ledger.tombstone(key, uid, state),
+            Self::End(_) => ledger.drop_if(key, uid, state),
         }
     }
 }
@@ -101,35 +101,42 @@ impl Fate {
 /// An orphan takes two looks with a write of the ledger between them: the first notes the suspicion, the second, on a
 /// ledger that has the note, ends it. `Active` ends only when the object is terminal or gone, not when it is merely
 /// marked for deletion: its finalizer keeps it until its worker has stopped.
-pub fn fate(key: &ObjectKey, entry: &Entry, sight: &Sight, known: Known, ends: Ends) -> Fate {
-    let same = sight.uid.as_deref() == Some(entry.uid.as_str());
+pub fn decide(
+    key: &ObjectKey,
+    entry: &Entry,
+    observed: &ObservedState,
+    prior: PriorObservation,
+    ends: EndRules,
+) -> EntryTransition {
+    use EntryTransition::{End, Keep, Readmit, Settle, Suspect, Tombstone};
+    let same = observed.uid.as_deref() == Some(entry.uid.as_str());
     let end = |reason| {
         // Who has waited only has touched nothing.
         let worked = key.kind == ObjectKind::Restore && entry.state != State::Waiting;
-        let settles = worked && (ends.settles || !sight.settled);
-        if settles { Fate::Settles(reason) } else { Fate::Ends(reason) }
+        let settles = worked && (ends.settles || !observed.settled);
+        if settles { Settle(reason) } else { End(reason) }
     };
-    let orphan = || match (known.aged, entry.suspect) {
-        (false, _) => Fate::Stays,
-        (true, false) => Fate::Suspect,
-        (true, true) if ends.entombs && !key.kind.is_deletion() => Fate::Entombed,
-        (true, true) => Fate::Ends(Reason::Orphan),
+    let orphan = || match (prior.aged, entry.suspect) {
+        (false, _) => Keep,
+        (true, false) => Suspect,
+        (true, true) if ends.tombstones && !key.kind.is_deletion() => Tombstone,
+        (true, true) => End(Reason::Orphan),
     };
     match (key.kind, entry.state) {
-        (ObjectKind::Hold, _) => Fate::Stays,
-        (_, State::Intent) if known.aged => Fate::Ends(Reason::Lapsed),
-        (_, State::Settling) if known.overdue || known.aged && sight.settled => Fate::Ends(Reason::Settled),
-        (_, State::Collected) if same && !sight.over => Fate::Returns,
-        (_, State::Collected) if known.aged || same => Fate::Ends(Reason::Orphan),
-        (_, State::Intent | State::Settling | State::Collected) => Fate::Stays,
+        (ObjectKind::Hold, _) => Keep,
+        (_, State::Intent) if prior.aged => End(Reason::Lapsed),
+        (_, State::Settling) if prior.overdue || prior.aged && observed.settled => End(Reason::Settled),
+        (_, State::Collected) if same && !observed.over => Readmit,
+        (_, State::Collected) if prior.aged || same => End(Reason::Orphan),
+        (_, State::Intent | State::Settling | State::Collected) => Keep,
         // Its object is the backup that it deletes: here, gone is the good end.
-        (ObjectKind::Deletion, _) if !same => Fate::Ends(Reason::Gone),
-        (ObjectKind::Deletion, _) if sight.deleting => Fate::Stays,
+        (ObjectKind::Deletion, _) if !same => End(Reason::Gone),
+        (ObjectKind::Deletion, _) if observed.deleting => Keep,
         (ObjectKind::Deletion, _) => orphan(),
-        _ if same && sight.over => end(Reason::Over),
-        _ if same => Fate::Stays,
+        _ if same && observed.over => end(Reason::Over),
+        _ if same => Keep,
         (_, State::Active) => end(Reason::Gone),
-        _ if known.stored => end(Reason::Gone),
+        _ if prior.stored => end(Reason::Gone),
         _ => orphan(),
     }
 }

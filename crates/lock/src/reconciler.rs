@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     collect::{Collected, Collector},
-    guard::Guard,
-    lease::{Keeper, LedgerError, VELERO_SCOPE},
+    lease::{LedgerError, LedgerRepair, VELERO_SCOPE},
+    protected_profile::ProtectedProfile,
 };
 
 /// An empty ledger of a profile is removed after this; Velero's stays.
@@ -17,19 +17,19 @@ const IDLE: Duration = Duration::from_mins(10);
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// What is remembered about the ledgers of a profile between looks.
-pub struct Caretaker {
-    guard: Guard,
-    keeper: Keeper,
+pub struct LedgerReconciler {
+    protected: ProtectedProfile,
+    repair: LedgerRepair,
     collectors: HashMap<String, Collector>,
 }
 
-impl Caretaker {
-    pub fn new(guard: Guard) -> Self {
-        Self { keeper: Keeper::new(guard.times.grace, IDLE), collectors: HashMap::new(), guard }
+impl LedgerReconciler {
+    pub fn new(protected: ProtectedProfile) -> Self {
+        Self { repair: LedgerRepair::new(protected.times.grace, IDLE), collectors: HashMap::new(), protected }
     }
 
-    pub fn guard(&self) -> &Guard {
-        &self.guard
+    pub fn protected(&self) -> &ProtectedProfile {
+        &self.protected
     }
 
     /// The time between two looks, where orphans have this grace: a few looks in each.
@@ -42,9 +42,9 @@ impl Caretaker {
         &mut self,
         also: impl IntoIterator<Item = String>,
     ) -> Result<BTreeSet<String>, LedgerError> {
-        let mut scopes = self.guard.store.scopes().await?;
+        let mut scopes = self.protected.store.scopes().await?;
         scopes.extend(also);
-        if self.guard.profile.is_velero() {
+        if self.protected.profile.is_velero() {
             scopes.insert(VELERO_SCOPE.to_owned());
         }
         self.collectors.retain(|scope, _| scopes.contains(scope));
@@ -53,9 +53,9 @@ impl Caretaker {
 
     /// Looks after the ledger of a scope once. `now` is the clock of this observer.
     pub async fn look(&mut self, scope: &str, now: Instant) -> Result<Collected, LedgerError> {
-        let Self { guard, keeper, collectors } = self;
-        keeper.tend(&guard.store, scope, now).await?;
-        let collector = collectors.entry(scope.to_owned()).or_insert_with(|| guard.collector());
-        collector.collect(&guard.store, scope, now).await
+        let Self { protected, repair, collectors } = self;
+        repair.repair(&protected.store, scope, now).await?;
+        let collector = collectors.entry(scope.to_owned()).or_insert_with(|| protected.collector());
+        collector.collect(&protected.store, scope, now).await
     }
 }

@@ -23,7 +23,7 @@ impl LedgerStore {
     /// The open ledger of a scope as it is now; a first one is made at once.
     ///
     /// It is filled from fresh lists of what runs, so that an object that exists is never ignored. A lost one is an error:
-    /// it is rebuilt by a [`Keeper`].
+    /// it is rebuilt by a [`LedgerRepair`].
     pub async fn open(&self, scope: &str) -> Result<Stored, LedgerError> {
         for _ in 0..STEPS {
             match self.read(scope).await? {
@@ -130,7 +130,7 @@ impl LedgerStore {
 
 /// What a look after a ledger has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tended {
+pub enum RepairOutcome {
     Fine,
     /// It was lost, or is damaged: from now on nothing is granted.
     Lost,
@@ -142,34 +142,34 @@ pub enum Tended {
 /// Looks after ledgers: rebuilds those that are lost, removes those that are idle. Ages are counted on its own monotonic
 /// clock, from first sight.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct LedgerRepair {
     grace: Duration,
     idle: Duration,
     seen: HashMap<String, (String, u64, Instant)>,
 }
 
-impl Keeper {
+impl LedgerRepair {
     /// Waits `grace` before a lost ledger grants again, and `idle` before an empty one of a profile is removed.
     pub fn new(grace: Duration, idle: Duration) -> Self {
         Self { grace, idle, seen: HashMap::new() }
     }
 
     /// Looks after the ledger of a scope once.
-    pub async fn tend(
+    pub async fn repair(
         &mut self,
         store: &LedgerStore,
         scope: &str,
         now: Instant,
-    ) -> Result<Tended, LedgerError> {
+    ) -> Result<RepairOutcome, LedgerError> {
         let Some(lease) = store.lease(scope).await? else {
             self.seen.remove(scope);
             return match store.marker(scope).await? {
                 Some(marker) if !marker.ledger.is_empty() => {
                     store.create(scope, &lost(store, marker.epoch)).await?;
                     tracing::error!(scope, "the ledger is gone; nothing is granted until it is rebuilt");
-                    Ok(Tended::Lost)
+                    Ok(RepairOutcome::Lost)
                 }
-                _ => Ok(Tended::Fine),
+                _ => Ok(RepairOutcome::Fine),
             };
         };
         let stored = match body::stored(store.owner(scope), lease.clone()) {
@@ -182,7 +182,7 @@ impl Keeper {
                 let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch));
                 store.put_over(scope, &lease, &lost(store, epoch)).await?;
                 tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
-                return Ok(Tended::Lost);
+                return Ok(RepairOutcome::Lost);
             }
             Err(error) => return Err(error),
         };
@@ -194,20 +194,20 @@ impl Keeper {
         self.seen.insert(scope.to_owned(), (seen.0, seen.1, since));
         let age = now.saturating_duration_since(since);
         match stored.ledger.status {
-            Status::Opening => store.finish_opening(&stored).await.map(|_| Tended::Fine),
+            Status::Opening => store.finish_opening(&stored).await.map(|_| RepairOutcome::Fine),
             Status::Rebuilding if age >= self.grace => rebuild(store, &stored).await,
-            Status::Rebuilding => Ok(Tended::Lost),
+            Status::Rebuilding => Ok(RepairOutcome::Lost),
             Status::Open => {
                 name_in_marker(store, &stored).await?;
                 let forever = matches!(store.profile().scope, ScopeRule::Cluster);
                 if forever || !stored.ledger.is_empty() || age < self.idle {
-                    return Ok(Tended::Fine);
+                    return Ok(RepairOutcome::Fine);
                 }
                 let closed = Ledger { status: Status::Closed, ..Ledger::clone(&stored.ledger) };
                 let closed = store.write(&stored, closed).await?;
-                store.remove(&closed).await.map(|()| Tended::Removed)
+                store.remove(&closed).await.map(|()| RepairOutcome::Removed)
             }
-            Status::Closed => store.remove(&stored).await.map(|()| Tended::Removed),
+            Status::Closed => store.remove(&stored).await.map(|()| RepairOutcome::Removed),
         }
     }
 }
@@ -218,7 +218,7 @@ fn lost(store: &LedgerStore, epoch: u64) -> Ledger {
 }
 
 /// Fills a lost ledger from what is stored, names it, and opens it.
-async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<Tended, LedgerError> {
+async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, LedgerError> {
     let (scope, uid) = (&stored.scope, stored.lease_uid());
     let mut ledger = store.from_running(scope).await?;
     ledger.epoch += stored.ledger.epoch;
@@ -232,7 +232,7 @@ async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<Tended, LedgerE
     let claims = ledger.len();
     store.write(stored, ledger).await?;
     tracing::warn!(scope, claims, "the ledger was rebuilt from what is stored");
-    Ok(Tended::Rebuilt)
+    Ok(RepairOutcome::Rebuilt)
 }
 
 /// A marker that was lost or changed is made right again: the ledger is there.

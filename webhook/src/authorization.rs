@@ -1,4 +1,4 @@
-//! What people may do, and what they are told: who may break the glass, and the Event that says it was done.
+//! Who may break the glass, and the Event that says it was done.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,15 +20,15 @@ const IN_FLIGHT: usize = 32;
 /// Longest wait for the API server's word on a right.
 const ASK: Duration = Duration::from_secs(3);
 
-/// Asks and tells; cheap to clone.
+/// Reviews rights and writes Events; cheap to clone.
 #[derive(Clone)]
-pub struct People {
+pub struct Authorization {
     reviews: Api<SubjectAccessReview>,
     recorder: Recorder,
     permits: Arc<Semaphore>,
 }
 
-impl People {
+impl Authorization {
     pub fn new(client: Client) -> Self {
         let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
         Self {
@@ -39,9 +39,6 @@ impl People {
     }
 
     /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of `velero.io`.
-    ///
-    /// # Errors
-    /// Why the API server could not say.
     pub async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
@@ -71,7 +68,14 @@ impl People {
     }
 
     /// Leaves an Event on the object. Best effort: it never delays an answer.
-    pub fn tell(&self, profile: &Profile, key: &ObjectKey, uid: &str, reason: &'static str, note: &str) {
+    pub fn emit_event(
+        &self,
+        profile: &Profile,
+        key: &ObjectKey,
+        uid: &str,
+        reason: &'static str,
+        note: &str,
+    ) {
         let Some(object) = backup_lock::observe::reference(profile, key, uid) else { return };
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
         let event = Event {

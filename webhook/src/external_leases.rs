@@ -1,5 +1,5 @@
-//! Another operator's own Leases. Whoever holds one came past our webhook and has a claim, unless the webhook was off when it
-//! was created: for that rare case they are looked at, but not at every request.
+//! The Leases of another operator. A holder of one was admitted by this webhook and has a claim, unless the webhook was off
+//! when it was created: only for that rare case they are read, and not at every request.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use backup_lock::{
-    Guard,
+    ProtectedProfile,
     observe::{ObserveError, Observed},
 };
 use tokio::time::Instant;
@@ -19,19 +19,23 @@ const MAX_SCOPES: usize = 4096;
 
 /// What is known of them; cheap to clone.
 #[derive(Clone, Default)]
-pub struct ForeignLeases {
+pub struct ExternalLeases {
     /// Scopes whose Lease nobody held, and when that was read.
     free: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
-impl ForeignLeases {
+impl ExternalLeases {
     /// The restore that holds the operator's own Lease of this scope and runs.
-    pub async fn holder(&self, guard: &Guard, scope: &str) -> Result<Option<Observed>, ObserveError> {
-        if guard.profile.foreign_lease.is_none() || self.is_free(scope) {
+    pub async fn holder(
+        &self,
+        protected: &ProtectedProfile,
+        scope: &str,
+    ) -> Result<Option<Observed>, ObserveError> {
+        if protected.profile.foreign_lease.is_none() || self.is_free(scope) {
             return Ok(None);
         }
         let read = Instant::now();
-        let holder = guard.store.objects().foreign_holder(scope).await?;
+        let holder = protected.store.objects().external_holder(scope).await?;
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_some() {
             free.remove(scope);

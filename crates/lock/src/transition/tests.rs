@@ -1,0 +1,352 @@
+//! Every entry, whatever is seen of its object.
+
+use rstest::rstest;
+
+use super::{
+    EntryTransition::{End, Keep, Readmit, Settle, Suspect, Tombstone},
+    *,
+};
+use crate::footprint::Footprint;
+
+const UID: &str = "1";
+
+fn entry(state: State, suspect: bool) -> Entry {
+    Entry {
+        uid: UID.to_owned(),
+        footprint: Footprint::everything(),
+        state,
+        epoch: 1,
+        since: String::new(),
+        suspect,
+        forced: false,
+        note: String::new(),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Another,
+    Itself,
+    Ended,
+    Deleting,
+}
+
+impl Found {
+    const ALL: [Self; 5] = [Self::Nothing, Self::Another, Self::Itself, Self::Ended, Self::Deleting];
+
+    fn observed(self, settled: bool) -> ObservedState {
+        let uid = match self {
+            Self::Nothing => None,
+            Self::Another => Some("another".to_owned()),
+            _ => Some(UID.to_owned()),
+        };
+        ObservedState { uid, over: self == Self::Ended, deleting: self == Self::Deleting, settled }
+    }
+}
+
+const STATES: [State; 6] =
+    [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
+
+/// Everything that a transition is judged by.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: ObjectKind,
+    state: State,
+    found: Found,
+    suspect: bool,
+    settled: bool,
+    prior: PriorObservation,
+    ends: EndRules,
+}
+
+impl Case {
+    fn transition(self) -> EntryTransition {
+        let key = ObjectKey::new(self.kind, "velero", "x");
+        decide(
+            &key,
+            &entry(self.state, self.suspect),
+            &self.found.observed(self.settled),
+            self.prior,
+            self.ends,
+        )
+    }
+
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for kind in ObjectKind::ALL {
+            for state in STATES {
+                for found in Found::ALL {
+                    for bits in 0..128u32 {
+                        let bit = |n: u32| bits >> n & 1 == 1;
+                        all.push(Self {
+                            kind,
+                            state,
+                            found,
+                            suspect: bit(0),
+                            settled: bit(1),
+                            prior: PriorObservation { stored: bit(2), aged: bit(3), overdue: bit(4) },
+                            ends: EndRules { settles: bit(5), tombstones: bit(6) },
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+/// What becomes of entries that no rule of the profile and no knowledge from before bears on.
+#[rstest]
+// found:                                  nothing           another           itself            ended             deleting
+#[case(ObjectKind::Backup, State::Active, [ends(Reason::Gone), ends(Reason::Gone), Keep, ends(Reason::Over), Keep])]
+#[case(ObjectKind::Restore, State::Active, [ends(Reason::Gone), ends(Reason::Gone), Keep, ends(Reason::Over), Keep])]
+#[case(ObjectKind::Backup, State::Reserved, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
+#[case(ObjectKind::Restore, State::Reserved, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
+#[case(ObjectKind::Restore, State::Waiting, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
+#[case(ObjectKind::Restore, State::Settling, [Keep; 5])]
+#[case(ObjectKind::Restore, State::Intent, [Keep; 5])]
+#[case(ObjectKind::Backup, State::Collected, [Keep, Keep, Readmit, ends(Reason::Orphan), Readmit])]
+#[case(ObjectKind::DeleteBackupRequest, State::Reserved, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
+// A deletion's object is the backup that it deletes.
+#[case(ObjectKind::Deletion, State::Reserved, [ends(Reason::Gone), ends(Reason::Gone), Keep, Keep, Keep])]
+#[case(ObjectKind::Hold, State::Reserved, [Keep; 5])]
+#[case(ObjectKind::Hold, State::Waiting, [Keep; 5])]
+fn a_first_look_ends_what_is_over_and_nothing_else(
+    #[case] kind: ObjectKind,
+    #[case] state: State,
+    #[case] expected: [EntryTransition; 5],
+) {
+    for (found, expected) in Found::ALL.into_iter().zip(expected) {
+        let (prior, ends) = (PriorObservation::default(), EndRules::default());
+        let case = Case { kind, state, found, suspect: false, settled: true, prior, ends };
+        assert_eq!(case.transition(), expected, "{case:?}");
+    }
+}
+
+fn ends(reason: Reason) -> EntryTransition {
+    End(reason)
+}
+
+#[test]
+fn an_orphan_takes_a_whole_grace_and_a_suspicion_before_it() {
+    for (aged, suspect, tombstones, expected) in [
+        (false, false, false, Keep),
+        (false, true, false, Keep),
+        (true, false, false, Suspect),
+        (true, true, false, End(Reason::Orphan)),
+        (false, false, true, Keep),
+        (false, true, true, Keep),
+        (true, false, true, Suspect),
+        (true, true, true, Tombstone),
+    ] {
+        for kind in [ObjectKind::Backup, ObjectKind::Restore] {
+            for state in [State::Reserved, State::Waiting] {
+                for found in [Found::Nothing, Found::Another] {
+                    let prior = PriorObservation { aged, ..PriorObservation::default() };
+                    let ends = EndRules { tombstones, settles: false };
+                    let case = Case { kind, state, found, suspect, settled: true, prior, ends };
+                    assert_eq!(case.transition(), expected, "{case:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The twelve ways in which a reservation is left without its object, as far as an observer can tell them apart: by what
+/// is stored under the name.
+#[rstest]
+#[case::another_webhook_refused_it("nothing", Found::Nothing)]
+#[case::a_quota_refused_it("nothing", Found::Nothing)]
+#[case::its_name_was_taken("another object", Found::Another)]
+#[case::a_generated_name_was_tried_again("nothing, under the name that was given up", Found::Nothing)]
+#[case::it_was_too_large_at_first("the same name with the uid of the second pass", Found::Another)]
+#[case::it_lost_a_race_of_applies("the winner, which was answered to both", Found::Another)]
+#[case::it_could_not_be_converted_or_encrypted("nothing", Found::Nothing)]
+#[case::the_store_refused_it("nothing", Found::Nothing)]
+#[case::the_client_or_the_api_server_went_away("nothing", Found::Nothing)]
+#[case::our_answer_was_lost("nothing", Found::Nothing)]
+#[case::it_was_a_dry_run_that_was_taken_for_real("nothing, ever", Found::Nothing)]
+#[case::its_outcome_is_unknown("nothing yet", Found::Nothing)]
+fn every_way_to_be_an_orphan_ends_in_bounded_time_and_not_early(#[case] what: &str, #[case] found: Found) {
+    let look = |suspect, aged| {
+        let prior = PriorObservation { aged, ..PriorObservation::default() };
+        let (state, ends) = (State::Reserved, EndRules::default());
+        Case { kind: ObjectKind::Restore, state, found, suspect, settled: true, prior, ends }.transition()
+    };
+    let looks = [look(false, false), look(false, true), look(true, true)];
+    assert_eq!(looks, [Keep, Suspect, End(Reason::Orphan)], "{what}");
+}
+
+#[test]
+fn a_creation_of_unknown_outcome_that_landed_after_all_is_an_orphan_no_more() {
+    for suspect in [false, true] {
+        for aged in [false, true] {
+            let prior = PriorObservation { aged, ..PriorObservation::default() };
+            let (state, found, ends) =
+                (State::Reserved, Found::Itself, EndRules { tombstones: true, settles: true });
+            let case = Case { kind: ObjectKind::Restore, state, found, suspect, settled: true, prior, ends };
+            assert_eq!(case.transition(), Keep, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_seen_stored_needs_no_grace_once_it_is_gone() {
+    for kind in [ObjectKind::Backup, ObjectKind::Restore, ObjectKind::DeleteBackupRequest] {
+        for state in [State::Reserved, State::Waiting] {
+            for found in [Found::Nothing, Found::Another] {
+                let prior = PriorObservation { stored: true, ..PriorObservation::default() };
+                let ends = EndRules { tombstones: true, settles: false };
+                let case = Case { kind, state, found, suspect: false, settled: true, prior, ends };
+                assert_eq!(case.transition(), End(Reason::Gone), "{case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restore_that_worked_keeps_its_place_while_its_target_settles() {
+    for state in [State::Reserved, State::Active] {
+        for (settles, settled, expected) in [
+            (false, true, End(Reason::Over)),
+            (false, false, Settle(Reason::Over)),
+            (true, true, Settle(Reason::Over)),
+            (true, false, Settle(Reason::Over)),
+        ] {
+            let (prior, ends) = (PriorObservation::default(), EndRules { settles, tombstones: true });
+            let of = |kind| {
+                Case { kind, state, found: Found::Ended, suspect: false, settled, prior, ends }.transition()
+            };
+            assert_eq!(of(ObjectKind::Restore), expected, "{state} {settles} {settled}");
+            assert_eq!(of(ObjectKind::Backup), End(Reason::Over), "a backup has changed nothing");
+        }
+    }
+}
+
+#[test]
+fn a_restore_that_only_waited_has_nothing_to_settle() {
+    let ends = EndRules { settles: true, tombstones: true };
+    for (found, prior, expected) in [
+        (Found::Ended, PriorObservation::default(), End(Reason::Over)),
+        (Found::Nothing, PriorObservation { stored: true, ..PriorObservation::default() }, End(Reason::Gone)),
+    ] {
+        for settled in [false, true] {
+            let (kind, state) = (ObjectKind::Restore, State::Waiting);
+            let case = Case { kind, state, found, suspect: false, settled, prior, ends };
+            assert_eq!(case.transition(), expected, "{case:?}");
+            let mut ledger = Ledger::default();
+            let key = ObjectKey::new(kind, "velero", "x");
+            ledger.adopt(&key, UID, &Footprint::everything(), state, "");
+            assert!(case.transition().apply(&mut ledger, &key, UID, state), "it is done, too");
+            assert!(ledger.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_place_settles_for_its_time_and_until_the_target_is_well_but_not_for_ever() {
+    for (aged, settled, overdue, ended) in [
+        (false, false, false, false),
+        (false, true, false, false),
+        (true, false, false, false),
+        (true, true, false, true),
+        (true, false, true, true),
+        (false, false, true, true),
+    ] {
+        let prior = PriorObservation { aged, overdue, stored: true };
+        let (kind, state, found) = (ObjectKind::Restore, State::Settling, Found::Ended);
+        let case = Case { kind, state, found, suspect: false, settled, prior, ends: EndRules::default() };
+        assert_eq!(case.transition() == End(Reason::Settled), ended, "{case:?}");
+    }
+}
+
+#[test]
+fn the_word_of_a_refused_restore_lapses_and_nothing_else_ends_it() {
+    for found in Found::ALL {
+        for (aged, expected) in [(false, Keep), (true, End(Reason::Lapsed))] {
+            let prior = PriorObservation { aged, stored: true, overdue: true };
+            let (kind, state, ends) =
+                (ObjectKind::Restore, State::Intent, EndRules { settles: true, tombstones: true });
+            let case = Case { kind, state, found, suspect: true, settled: true, prior, ends };
+            assert_eq!(case.transition(), expected, "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn a_deletion_that_never_began_is_an_orphan_and_one_that_began_stays() {
+    let (kind, state) = (ObjectKind::Deletion, State::Reserved);
+    let of = |found, suspect| {
+        let (prior, ends) = (
+            PriorObservation { aged: true, ..PriorObservation::default() },
+            EndRules { settles: true, tombstones: true },
+        );
+        Case { kind, state, found, suspect, settled: true, prior, ends }.transition()
+    };
+    for found in [Found::Itself, Found::Ended] {
+        assert_eq!([of(found, false), of(found, true)], [Suspect, End(Reason::Orphan)]);
+    }
+    assert_eq!(of(Found::Deleting, true), Keep);
+    assert_eq!(of(Found::Nothing, false), End(Reason::Gone));
+}
+
+#[test]
+fn whatever_is_seen_the_promises_about_ends_hold() {
+    for case in Case::all() {
+        let Case { kind, state, found, suspect, settled, prior, ends } = case;
+        let transition = case.transition();
+        let here = matches!(found, Found::Itself | Found::Deleting);
+        let touches_only_time = matches!(state, State::Intent | State::Settling);
+        if kind == ObjectKind::Hold {
+            assert_eq!(transition, Keep, "only a person ends a hold: {case:?}");
+            continue;
+        }
+        if here && kind != ObjectKind::Deletion && !touches_only_time {
+            let expected = if state == State::Collected { Readmit } else { Keep };
+            assert_eq!(transition, expected, "what is stored and not over keeps its place: {case:?}");
+        }
+        if transition == End(Reason::Orphan) && state != State::Collected || transition == Tombstone {
+            assert!(prior.aged && suspect, "no orphan without grace and suspicion: {case:?}");
+            assert!(matches!(state, State::Reserved | State::Waiting | State::Active), "{case:?}");
+            assert!(
+                state != State::Active || kind == ObjectKind::Deletion,
+                "what works is no orphan: {case:?}"
+            );
+        }
+        if let Settle(_) = transition {
+            assert!(kind == ObjectKind::Restore && (ends.settles || !settled), "{case:?}");
+            assert!(matches!(state, State::Reserved | State::Active), "{case:?}");
+        }
+        if transition == Tombstone {
+            assert!(ends.tombstones, "{case:?}");
+        }
+        if kind == ObjectKind::Deletion && state == State::Active {
+            continue; // nobody works for a deletion of ours, so none is ever activated
+        }
+        // Done to a ledger, every transition but two does something, and what ends keeps nobody out any more.
+        let key = ObjectKey::new(kind, "velero", "x");
+        let mut ledger = Ledger::default();
+        ledger.claims.push(crate::claim::Claim { key: key.clone(), entries: vec![entry(state, suspect)] });
+        let before = ledger.clone();
+        let done = transition.apply(&mut ledger, &key, UID, state);
+        assert_eq!(done, !matches!(transition, Keep | Readmit), "{case:?}: {transition:?}");
+        assert_eq!(ledger != before, done, "{case:?}: {transition:?}");
+        assert_eq!(ledger.is_empty(), matches!(transition, End(_)), "{case:?}: {transition:?}");
+        assert_eq!(transition.reason().is_some(), done && transition != Suspect, "{case:?}: {transition:?}");
+    }
+}
+
+#[test]
+fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
+    let key = ObjectKey::restore("velero", "x");
+    let transitions = [Suspect, Settle(Reason::Over), Tombstone, End(Reason::Orphan)];
+    for transition in transitions {
+        let mut ledger = Ledger::default();
+        ledger.adopt(&key, UID, &Footprint::everything(), State::Active, "");
+        let before = ledger.clone();
+        assert!(!transition.apply(&mut ledger, &key, UID, State::Reserved), "{transition:?}");
+        assert!(!transition.apply(&mut ledger, &key, "another", State::Active), "{transition:?}");
+        assert_eq!(ledger, before);
+    }
+}
