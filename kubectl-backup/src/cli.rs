@@ -1,17 +1,13 @@
 //! The command line: what can be typed.
 
-pub(crate) mod backup;
-mod hooks;
+mod backup;
 mod installation;
-pub(crate) mod locations;
-pub(crate) mod locks;
-pub(crate) mod output;
+mod locks;
+mod output;
 mod restore;
-pub(crate) mod schedules;
+mod schedules;
 pub(crate) mod selector;
-pub(crate) mod spec;
-mod stored;
-mod wait;
+mod spec;
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -19,41 +15,34 @@ use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, GetArgs, GetBackupsArgs,
+    CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, DownloadArgs, GetArgs,
+    GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
-pub(crate) use installation::{CompletionArgs, DoctorArgs, ProfilesArgs, Shell, VersionArgs};
-pub(crate) use locations::{LocationArgs, LocationsArgs, LocationsCommand, SyncArgs};
-pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs};
-pub(crate) use output::{Column, Form, ListFlags, OutputArgs};
+pub(crate) use installation::{
+    CompletionArgs, DescribeOneArgs, LocationsArgs, LocationsCommand, ProfilesArgs, Shell, SyncArgs,
+    VersionArgs,
+};
+pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
+pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs, RestoresArgs};
 pub(crate) use schedules::{
-    ScheduleArgs, ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesArgs, SchedulesCommand, TriggerArgs,
+    ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesArgs, SchedulesCommand, TriggerArgs,
 };
 pub(crate) use selector::Alternatives;
-pub(crate) use spec::{BackupSpecArgs, FileArgs, ObjectArgs};
-pub(crate) use stored::{DownloadArgs, LogsArgs, OperationsArgs, VerifyArgs};
-pub(crate) use wait::{Until, UntilArgs, WaitForArgs};
+pub(crate) use spec::{BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs};
 
-/// Exit codes, for the help of every command.
-pub(crate) const EXIT_CODES: &str = "\
+/// Part of what `options` prints.
+const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    an error, or a refusal
   2    the arguments make no sense
-  3    what was waited for has ended, but is not Completed
-  124  time ran out while waiting
+  3    the object that was waited for has ended, but is not Completed
+  124  the time ran out while waiting
   130  interrupted";
 
 /// Columns of help at most.
 const WIDTH: usize = 110;
-
-const EXAMPLES: &str = "\
-Examples:
-  # Back up two namespaces and wait for the end
-  kubectl backup create before-upgrade --include-namespaces=shop,db --wait
-
-  # See whether it can be restored, and what went wrong
-  kubectl backup describe before-upgrade";
 
 /// Back up and restore Kubernetes resources.
 #[derive(Parser, Debug)]
@@ -61,7 +50,6 @@ Examples:
     name = "kubectl backup",
     bin_name = "kubectl backup",
     version,
-    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -85,7 +73,6 @@ pub(crate) enum Command {
     /// Show the log of a backup
     Logs(LogsArgs),
     /// Show the asynchronous operations of a backup, and how far each has come
-    #[command(after_help = stored::OPERATIONS_EXAMPLES)]
     Operations(OperationsArgs),
     /// Get the tarball of a backup: all its items, Secrets included
     Download(DownloadArgs),
@@ -97,8 +84,7 @@ pub(crate) enum Command {
     Restores(RestoresArgs),
     /// Wait for the end of backups, for a phase, or until nothing holds a scope
     Wait(WaitForArgs),
-    /// End running backups early; what they have is stored, and says what is missing
-    #[command(after_help = format!("{}\n\n{EXIT_CODES}", backup::CANCEL_EXAMPLES))]
+    /// End running backups early; what they have collected is stored
     Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
     Delete(DeleteArgs),
@@ -108,7 +94,7 @@ pub(crate) enum Command {
     /// List the locations that backups are stored in, and show whether they can be used
     #[command(visible_alias = "location")]
     Locations(LocationsArgs),
-    /// Show what came of comparing the buckets with the cluster; compare one now
+    /// Show the last comparisons of the buckets with the cluster; compare one now
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     #[command(visible_alias = "lock")]
@@ -117,44 +103,53 @@ pub(crate) enum Command {
     #[command(visible_alias = "profile")]
     Profiles(ProfilesArgs),
     /// Check that everything is in place: webhook, certificate, permissions, definitions, controller, locations, clock
-    Doctor(DoctorArgs),
+    Doctor(DocumentArgs),
     /// Show the versions of this program, the controller and the API server
     Version(VersionArgs),
     /// Print the script that completes commands and names in a shell
     Completion(CompletionArgs),
-    /// List the flags that every command takes: which cluster, as whom, which installation
-    #[command(after_help = OPTIONS_EXAMPLES)]
+    /// List the flags of all commands, and the exit codes
     Options,
 }
 
-const OPTIONS_EXAMPLES: &str = "\
-Examples:
-  # The flags that every command takes
-  kubectl backup options
-
-  # They stand before or behind the command
-  kubectl backup --context=production get";
-
-/// clap's own template, and where to find the flags that it leaves out.
+/// clap's own template, and where to find what holds for all commands.
 const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{all-args}{after-help}\n\n\
-    Use \"kubectl backup options\" for a list of global command-line options (applies to all commands).";
+    Use \"kubectl backup options\" for the options of all commands and the exit codes.";
 
 /// The command line. As with kubectl, flags of every command are listed by `options` alone.
 pub(crate) fn command() -> clap::Command {
-    fn with_template(command: clap::Command) -> clap::Command {
-        command.help_template(HELP).mut_subcommands(with_template)
+    fn finish(command: clap::Command, path: &str) -> clap::Command {
+        let command = command.help_template(HELP).after_help(examples(path));
+        command.mut_subcommands(|sub| {
+            let path = format!("{path} {}", sub.get_name());
+            finish(sub, &path)
+        })
     }
-    with_template(Cli::command().mut_args(|arg| {
+    let command = Cli::command().mut_args(|arg| {
         let is_global = arg.is_global_set();
         arg.hide(is_global)
-    }))
+    });
+    finish(command, "kubectl backup")
+}
+
+/// The examples of a command for its help. The commands of `restores` have those of `restore`.
+fn examples(path: &str) -> String {
+    let title = format!("[{}]", path.replace(" restores ", " restore "));
+    let all = include_str!("cli/examples.txt").lines();
+    let own = all.skip_while(|line| *line != title).skip(1).take_while(|line| !line.starts_with('['));
+    let text = own.fold("Examples:\n".to_owned(), |text, line| match line {
+        "" => text + "\n",
+        line => text + "  " + line + "\n",
+    });
+    text.trim_end().to_owned()
 }
 
 /// What `options` prints.
 pub(crate) fn global_options(width: Option<usize>) -> String {
     let command = GlobalArgs::augment_args(clap::Command::new("kubectl backup"))
         .disable_help_flag(true)
-        .help_template("The following options can be passed to any command:\n\n{all-args}")
+        .help_template("The following options can be passed to any command:\n\n{all-args}{after-help}")
+        .after_help(EXIT_CODES)
         .max_term_width(WIDTH);
     width.map_or(command.clone(), |width| command.term_width(width)).render_help().to_string()
 }
@@ -234,88 +229,11 @@ impl fmt::Debug for Token {
 
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Colour {
-    /// Where a person reads.
+    /// Only on a terminal.
     #[default]
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
-}
-
-/// In which form objects are printed.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// Columns.
-    #[value(hide = true)]
-    Table,
-    /// More columns.
-    Wide,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Kind and name.
-    Name,
-}
-
-/// In which form one object is printed.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ObjectOutput {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Kind and name.
-    Name,
-}
-
-impl From<ObjectOutput> for Output {
-    fn from(output: ObjectOutput) -> Self {
-        match output {
-            ObjectOutput::Json => Self::Json,
-            ObjectOutput::Yaml => Self::Yaml,
-            ObjectOutput::Name => Self::Name,
-        }
-    }
-}
-
-/// In which form a document is printed.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DocumentOutput {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-impl From<DocumentOutput> for Output {
-    fn from(output: DocumentOutput) -> Self {
-        match output {
-            DocumentOutput::Json => Self::Json,
-            DocumentOutput::Yaml => Self::Yaml,
-        }
-    }
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DryRun {
-    /// Only check here, and print what would be sent.
-    Client,
-    /// Ask the cluster, which stores nothing.
-    Server,
-}
-
-/// Whether to wait, and how long.
-#[derive(Args, Debug, Clone, Copy, Default)]
-#[command(next_help_heading = "Waiting")]
-pub(crate) struct WaitArgs {
-    /// Wait for the end; exit with 3 unless it is Completed
-    #[arg(short, long)]
-    pub(crate) wait: bool,
-    /// How long to wait at most, such as 30m; exit with 124 then
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
-    pub(crate) timeout: GoDuration,
 }
 
 /// Names, or labels, or all of them: one of the three.
@@ -365,7 +283,7 @@ mod tests {
             assert!(examples >= 2, "{} has {examples} examples", command.get_name());
             command.get_subcommands().for_each(check);
         }
-        check(&Cli::command());
+        check(&command());
     }
 
     #[test]
@@ -377,7 +295,7 @@ mod tests {
             command.get_subcommands().for_each(|sub| collect(sub, lines));
         }
         let mut lines = Vec::new();
-        collect(&Cli::command(), &mut lines);
+        collect(&command(), &mut lines);
         for line in lines {
             let typed =
                 line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();

@@ -6,7 +6,7 @@ use std::{fmt, io, time::Duration};
 
 pub(crate) use explain::{About, GUARDED, causes, slow};
 
-/// How a command ended. The numbers are a promise: `--help` lists them.
+/// How a command ended. The numbers are a promise: `kubectl backup options` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// 0: done.

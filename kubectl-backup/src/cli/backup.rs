@@ -1,35 +1,15 @@
-//! `create`, `get`, `describe`, `delete`.
+//! The commands about Backups; those about Restores take most of the same flags.
+
+use std::path::PathBuf;
 
 use backup_core::api::GoDuration;
 use clap::Args;
 
 use super::{
-    BackupSpecArgs, DocumentOutput, DryRun, EXIT_CODES, FileArgs, ListFlags, ObjectArgs, ObjectOutput,
-    OutputArgs, SelectionArgs, WaitArgs, duration,
+    BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, OutputArgs, SelectionArgs, duration,
 };
 
-const CREATE_EXAMPLES: &str = "\
-Examples:
-  # Back up everything, under a name made from the time
-  kubectl backup create
-
-  # Back up one application and keep it for a week; end with 3 if something is missing
-  kubectl backup create shop --include-namespaces=shop -l app=shop --ttl=168h --wait --timeout=30m
-
-  # In a pipeline: wait for a restore that is in the way, at most ten minutes
-  kubectl backup create before-deploy --include-namespaces=shop --retry-for=10m --wait
-
-  # From a manifest; flags go over it
-  kubectl backup create db-now -f backup.yaml --include-namespaces=db
-
-  # With a command in each pod before it is backed up
-  kubectl backup create db-now --include-namespaces=db --hook='{name: flush, pre: [{exec: {command: [/bin/sync]}}]}'
-
-  # Make a manifest for Git
-  kubectl backup create shop --include-namespaces=shop --dry-run=client -o yaml > shop.yaml";
-
 #[derive(Args, Debug, Default)]
-#[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct CreateArgs {
     /// Name of the backup [default: that of the manifest, or backup-<time>, or <schedule>-<time>]
     pub(crate) name: Option<String>,
@@ -39,29 +19,12 @@ pub(crate) struct CreateArgs {
     #[command(flatten)]
     pub(crate) spec: BackupSpecArgs,
     #[command(flatten)]
-    pub(crate) object: ObjectArgs,
-    #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Store nothing: client only checks here, server asks the cluster
-    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
-    pub(crate) dry_run: Option<DryRun>,
-    /// Print the object: json, yaml or name
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<ObjectOutput>,
-    /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
-    pub(crate) retry_for: Option<GoDuration>,
     #[command(flatten)]
-    pub(crate) wait: WaitArgs,
+    pub(crate) creation: CreationArgs,
 }
 
-const GET_BACKUPS_EXAMPLES: &str = "  \
-  # What another operator's backups and restores are at, and their places in the lock
-  kubectl backup get --kind=ps-backups
-  kubectl backup get --kind=perconaservermysqlrestores.ps.percona.com --in=db -o wide";
-
 #[derive(Args, Debug, Default)]
-#[command(after_help = format!("{GET_EXAMPLES}\n\n{GET_BACKUPS_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct GetBackupsArgs {
     #[command(flatten)]
     pub(crate) get: GetArgs,
@@ -69,7 +32,7 @@ pub(crate) struct GetBackupsArgs {
     pub(crate) guarded: GuardedArgs,
 }
 
-/// Objects of another operator, whose kinds a profile tells.
+/// Objects of another operator, whose kinds a profile names.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Another operator's objects")]
 pub(crate) struct GuardedArgs {
@@ -81,20 +44,7 @@ pub(crate) struct GuardedArgs {
     pub(crate) in_namespace: Option<String>,
 }
 
-const GET_EXAMPLES: &str = "\
-Examples:
-  # All backups, newest of each schedule first
-  kubectl backup get
-
-  # The names of those of one schedule
-  kubectl backup get -l velero.io/schedule-name=nightly -o name
-
-  # The newest last, and what becomes of them, for a script
-  kubectl backup get --sort-by=.status.startTimestamp --no-headers
-  kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase";
-
 #[derive(Args, Clone, Debug, Default)]
-#[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct GetArgs {
     /// Names [default: all]
     #[arg(conflicts_with = "all_namespaces")]
@@ -114,23 +64,7 @@ pub(crate) struct GetArgs {
     pub(crate) output: OutputArgs,
 }
 
-const DESCRIBE_EXAMPLES: &str = "\
-Examples:
-  # Is it safe, what went wrong, what now?
-  kubectl backup describe nightly-20261103030000
-
-  # Watch one that runs
-  kubectl backup describe before-upgrade -w
-
-  # The same for a program: a versioned document
-  kubectl backup describe nightly-20261103030000 -o json";
-
-const DESCRIBE_GUARDED_EXAMPLES: &str = "  \
-  # One of another operator: its state, its place in the lock, whom it waits for
-  kubectl backup describe --kind=ps-backups db/nightly";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{DESCRIBE_GUARDED_EXAMPLES}"))]
 pub(crate) struct DescribeBackupArgs {
     #[command(flatten)]
     pub(crate) describe: DescribeArgs,
@@ -139,28 +73,61 @@ pub(crate) struct DescribeBackupArgs {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = DESCRIBE_EXAMPLES)]
 pub(crate) struct DescribeArgs {
     /// Name
     pub(crate) name: String,
-    /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<DocumentOutput>,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
     /// Show everything: all messages, operations, volumes, items and events
     #[arg(long)]
     pub(crate) details: bool,
-    /// Show it anew while it runs
+    /// Show it again at each change while it runs
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) watch: bool,
 }
 
-pub(super) const CANCEL_EXAMPLES: &str = "\
-Examples:
-  # End a backup early: nothing more is collected, and its operations are told to stop
-  kubectl backup cancel before-upgrade
+#[derive(Args, Debug)]
+pub(crate) struct LogsArgs {
+    /// Name
+    pub(crate) name: String,
+    /// Show the lines of errors only
+    #[arg(long)]
+    pub(crate) errors: bool,
+    /// Go on until the end, and show what is there so far; exit with 3 unless it is Completed
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
 
-  # In a script: wait until it has ended
-  kubectl backup cancel before-upgrade --wait --timeout=10m";
+#[derive(Args, Debug)]
+pub(crate) struct DownloadArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    /// File to write; - is stdout [default: <name>-data.tar.gz]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OperationsArgs {
+    /// Name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Print a line for each change, until the end
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}
 
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
@@ -175,19 +142,7 @@ pub(crate) struct CancelArgs {
     pub(crate) timeout: GoDuration,
 }
 
-const DELETE_EXAMPLES: &str = "\
-Examples:
-  # Delete a backup with all that is stored of it, after a question
-  kubectl backup delete before-upgrade
-
-  # In a script: no question, and wait until it is gone
-  kubectl backup delete before-upgrade --yes --wait --timeout=10m
-
-  # All that a schedule has made
-  kubectl backup delete -l velero.io/schedule-name=nightly";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
@@ -200,4 +155,49 @@ pub(crate) struct DeleteArgs {
     /// How long to wait at most; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
     pub(crate) timeout: GoDuration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WaitForArgs {
+    #[command(flatten)]
+    pub(crate) until: UntilArgs,
+    /// With --for=free: scope that is to be free
+    #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
+    pub(crate) scope: String,
+    /// With --for=free: namespaces that are to be free, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) namespaces: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UntilArgs {
+    /// Names
+    pub(crate) names: Vec<String>,
+    /// What to wait for: end, phase=PHASE, or (for no name) free: that nothing holds a scope
+    #[arg(long = "for", value_name = "WHAT", value_parser = until, default_value = "end")]
+    pub(crate) until: Until,
+    /// How long to wait at most; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h")]
+    pub(crate) timeout: GoDuration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    End,
+    Phase(String),
+    /// Nothing holds a scope.
+    Free,
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    match text.split_once('=') {
+        Some(("phase", phase)) if !phase.is_empty() => Ok(Until::Phase(phase.to_owned())),
+        None if text == "end" => Ok(Until::End),
+        None if text == "free" => Ok(Until::Free),
+        // Phases begin with a capital.
+        None if text.starts_with(|first: char| first.is_ascii_uppercase()) => {
+            Ok(Until::Phase(text.to_owned()))
+        }
+        _ => Err("expected end, phase=PHASE or free".to_owned()),
+    }
 }

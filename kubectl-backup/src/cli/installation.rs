@@ -1,39 +1,57 @@
-//! `doctor`, `profiles`, `version` and `completion`: about the installation, and this program.
+//! The commands about the installation and this program: `locations`, `sync`, `profiles`, `version` and `completion`.
 
 use backup_core::api::GoDuration;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
-use super::{DocumentOutput, EXIT_CODES, OutputArgs, duration};
-
-const DOCTOR_EXAMPLES: &str = "\
-Examples:
-  # Is everything in place, and what is to be done where it is not?
-  kubectl backup doctor
-
-  # In a pipeline: ends with 1 if something is broken
-  kubectl backup doctor -o json";
+use super::{DocumentArgs, GetArgs, ListFlags, OutputArgs, duration};
 
 #[derive(Args, Debug)]
-#[command(after_help = format!("{DOCTOR_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub(crate) struct DoctorArgs {
-    /// Print a document of kubectl-backup/v1: json or yaml
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<DocumentOutput>,
+#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
+pub(crate) struct LocationsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<LocationsCommand>,
 }
 
-const PROFILES_EXAMPLES: &str = "\
-Examples:
-  # Whose backups and restores can be kept apart, which are there, and what becomes of conflicts
-  kubectl backup profiles
+#[derive(Subcommand, Debug)]
+pub(crate) enum LocationsCommand {
+    /// List locations (the default)
+    Get(GetArgs),
+    /// List the VolumeSnapshotLocations: by which plugin, and where, volumes are snapshotted
+    Snapshots(GetArgs),
+    /// Show one location: can it be used, what its bucket keeps, when it was compared
+    Describe(DescribeOneArgs),
+}
 
-  # One in full: kinds, states, what ends them, policy
-  kubectl backup profiles velero
-
-  # For a program
-  kubectl backup profiles -o json";
+/// One location or schedule.
+#[derive(Args, Debug)]
+pub(crate) struct DescribeOneArgs {
+    /// Name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+}
 
 #[derive(Args, Debug)]
-#[command(after_help = format!("{PROFILES_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct SyncArgs {
+    /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
+    #[arg(conflicts_with = "all_namespaces")]
+    pub(crate) location: Option<String>,
+    /// Compare it now, and wait for the outcome
+    #[arg(long, requires = "location", conflicts_with = "watch")]
+    pub(crate) now: bool,
+    /// As --now, and have the Backups removed whose removal was refused; no more than were shown
+    #[arg(long, requires = "location", conflicts_with = "watch")]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) list: ListFlags,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    pub(crate) timeout: GoDuration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ProfilesArgs {
     /// Profile to show in full [default: all, in short]
     pub(crate) profile: Option<String>,
@@ -41,38 +59,19 @@ pub(crate) struct ProfilesArgs {
     pub(crate) output: OutputArgs,
 }
 
-const VERSION_EXAMPLES: &str = "\
-Examples:
-  # Of this program, the controller and the API server
-  kubectl backup version
-
-  # Of this program only, for a script
-  kubectl backup version --client -o json";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{VERSION_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct VersionArgs {
-    /// Ask nobody
+    /// Only of this program: send no request
     #[arg(long, visible_alias = "client-only")]
     pub(crate) client: bool,
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) timeout: GoDuration,
-    /// Print a document of kubectl-backup/v1: json or yaml
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<DocumentOutput>,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
 }
 
-const COMPLETION_EXAMPLES: &str = "\
-Examples:
-  # For kubectl's own completion, in a folder of the PATH
-  kubectl backup completion kubectl > kubectl_complete-backup
-
-  # For the program under its own name
-  kubectl backup completion bash > kubectl-backup.bash";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{COMPLETION_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct CompletionArgs {
     /// Shell; kubectl is for `kubectl backup` with kubectl's own completion
     #[arg(value_enum)]

@@ -4,28 +4,10 @@ use backup_core::{api::GoDuration, names::is_object_name};
 use backup_lock::ObjectKind;
 use clap::{Args, Subcommand};
 
-use super::{EXIT_CODES, ListFlags, OutputArgs, duration};
-
-const EXAMPLES: &str = "\
-Examples:
-  # Who holds what, who waits for whom
-  kubectl backup locks
-
-  # What changes in the ledgers, as it comes
-  kubectl backup locks -w
-
-  # One scope, for a program
-  kubectl backup locks velero.io -o json
-
-  # Free what hangs
-  kubectl backup locks release restore/back-again --reason=stuck
-
-  # Keep everybody out during maintenance
-  kubectl backup locks hold upgrade --all --reason=maintenance --wait=10m";
+use super::{ListFlags, OutputArgs, duration};
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     subcommand_value_name = "COMMAND"
@@ -47,27 +29,13 @@ pub(crate) struct ListArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// What to do with locks.
 #[derive(Subcommand, Debug)]
 pub(crate) enum LocksCommand {
-    /// Take a place in the lock away from whoever has it
-    #[command(after_help = format!("{RELEASE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    /// Release a claim or a hold by hand
     Release(ReleaseArgs),
-    /// Keep everybody out of a scope, or of some namespaces, until it is released
-    #[command(after_help = format!("{HOLD_EXAMPLES}\n\n{EXIT_CODES}"))]
+    /// Keep backups and restores out of a scope, or of some namespaces, until the hold is released
     Hold(HoldArgs),
 }
-
-const RELEASE_EXAMPLES: &str = "\
-Examples:
-  # End a hold
-  kubectl backup locks release hold/upgrade --reason=done
-
-  # Free what a restore holds that hangs, after a question
-  kubectl backup locks release restore/back-again --reason=stuck
-
-  # In a script, for an object of another namespace
-  kubectl backup locks release backup/db/nightly --scope=percona-ps/db/cluster1 --reason=stuck --yes";
 
 #[derive(Args, Debug)]
 pub(crate) struct ReleaseArgs {
@@ -88,23 +56,12 @@ pub(crate) struct ReleaseArgs {
     pub(crate) yes: bool,
 }
 
-const HOLD_EXAMPLES: &str = "\
-Examples:
-  # Keep backups and restores out of two namespaces
-  kubectl backup locks hold upgrade --namespaces=shop,db --reason=maintenance
-
-  # Keep everybody out, and wait until those who are there have left
-  kubectl backup locks hold upgrade --all --reason=maintenance --wait=10m
-
-  # Of one database cluster
-  kubectl backup locks hold upgrade --scope=percona-ps/db/cluster1 --reason=maintenance";
-
 #[derive(Args, Debug)]
 pub(crate) struct HoldArgs {
     /// Name of the hold
     #[arg(value_parser = hold_name)]
     pub(crate) name: String,
-    /// Why, for those who are kept out
+    /// Why, for the people who are kept out
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
     /// Namespaces to keep others out of, with wildcards [default: all]
@@ -116,18 +73,16 @@ pub(crate) struct HoldArgs {
     /// Scope to hold
     #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
     pub(crate) scope: String,
-    /// Wait until those who are there have left; exit with 124 if they have not by then [default: 1h]
+    /// Wait until those that run have ended; exit with 124 if they have not by then [default: 1h]
     #[arg(short, long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
     pub(crate) wait: Option<GoDuration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Kind of the claim.
     pub(crate) kind: ObjectKind,
-    /// Namespace of the object, where it was said.
+    /// Only where it was given.
     pub(crate) namespace: Option<String>,
-    /// Name of the object.
     pub(crate) name: String,
 }
 

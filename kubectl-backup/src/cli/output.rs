@@ -1,25 +1,60 @@
-//! What commands list, and in which form: the one home of `-o`, `--no-headers`, `-A`, `-w` and `--sort-by`.
+//! In which form something is printed: the one home of `-o`, `--no-headers`, `-A`, `-w` and `--sort-by`.
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
-use super::Output;
 use crate::jsonpath::{Path, Template};
+
+/// A form without an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+    /// Kind and name.
+    Name,
+}
+
+impl Output {
+    fn named(text: &str) -> Option<Self> {
+        Some(match text {
+            "table" => Self::Table,
+            "wide" => Self::Wide,
+            "json" => Self::Json,
+            "yaml" => Self::Yaml,
+            "name" => Self::Name,
+            _ => return None,
+        })
+    }
+}
+
+/// Takes only these forms.
+pub(super) fn one_of<const N: usize>(forms: [&'static str; N]) -> impl TypedValueParser<Value = Output> {
+    PossibleValuesParser::new(forms).try_map(|form| Output::named(&form).ok_or("this is no form"))
+}
+
+/// The flag of every command that prints a document of ours.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct DocumentArgs {
+    /// Print a document of kubectl-backup/v1, with times in RFC 3339: json or yaml
+    #[arg(short, long, value_parser = one_of(["json", "yaml"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
+}
 
 /// In which form a list is printed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Form {
-    /// One of the forms without an argument.
     Plain(Output),
-    /// What a template makes of it.
     JsonPath(Template),
-    /// Columns that a person chose.
     Columns(Vec<Column>),
 }
 
 /// A column that a person chose.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
-    /// Its header.
     pub(crate) header: String,
     /// What stands in it.
     pub(crate) path: Path,
@@ -38,29 +73,22 @@ impl Form {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        Ok(match text.split_once('=') {
-            Some(("jsonpath", template)) => Self::JsonPath(Template::parse(template)?),
+        match text.split_once('=') {
+            Some(("jsonpath", template)) => Template::parse(template).map(Self::JsonPath),
             Some(("custom-columns", columns)) => {
-                Self::Columns(columns.split(',').map(column).collect::<Result<_, _>>()?)
+                columns.split(',').map(column).collect::<Result<_, _>>().map(Self::Columns)
             }
-            _ => Self::Plain(match text {
-                "wide" => Output::Wide,
-                "json" => Output::Json,
-                "yaml" => Output::Yaml,
-                "name" => Output::Name,
-                "table" => Output::Table,
-                "jsonpath" | "custom-columns" => {
-                    return Err(format!(
-                        "{text} needs a value, such as {text}={}",
-                        if text == "jsonpath" { "{.items[*].metadata.name}" } else { "NAME:.metadata.name" }
-                    ));
-                }
-                _ => return Err(
-                    "expected wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,..."
-                        .to_owned(),
-                ),
+            None if text == "jsonpath" => {
+                Err("jsonpath needs a value, such as jsonpath={.items[*].metadata.name}".to_owned())
+            }
+            None if text == "custom-columns" => {
+                Err("custom-columns needs a value, such as custom-columns=NAME:.metadata.name".to_owned())
+            }
+            _ => Output::named(text).map(Self::Plain).ok_or_else(|| {
+                "expected wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,..."
+                    .to_owned()
             }),
-        })
+        }
     }
 }
 
@@ -92,13 +120,13 @@ pub(crate) struct OutputArgs {
     pub(crate) no_headers: bool,
 }
 
-/// Flags of every list that people follow and sort.
+/// Flags of every list that can be followed and sorted.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ListFlags {
     /// In all namespaces
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// Go on with a row for every change, until interrupted
+    /// Print a row for every change, until interrupted
     #[arg(short, long, conflicts_with = "sort_by")]
     pub(crate) watch: bool,
     /// Sort by this field of each, as `-o json` shows it

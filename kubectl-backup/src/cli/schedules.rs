@@ -3,47 +3,28 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    BackupSpecArgs, DocumentOutput, DryRun, EXIT_CODES, FileArgs, GetArgs, ObjectArgs, ObjectOutput,
-    SelectionArgs, WaitArgs,
+    BackupSpecArgs, DescribeOneArgs, DryRun, FileArgs, GetArgs, ObjectArgs, Output, SelectionArgs, WaitArgs,
+    output::one_of,
 };
 
-const EXAMPLES: &str = "\
-Examples:
-  # All schedules, and when each runs next
-  kubectl backup schedules
-
-  # Every night, kept for a month
-  kubectl backup schedules create nightly --schedule=@daily --include-namespaces=shop --ttl=720h
-
-  # Leave out what comes, and go on later
-  kubectl backup schedules pause nightly";
-
 #[derive(Args, Debug)]
-#[command(
-    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
-    disable_help_subcommand = true,
-    subcommand_value_name = "COMMAND"
-)]
+#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct SchedulesArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SchedulesCommand>,
 }
 
-/// What to do with schedules.
 #[derive(Subcommand, Debug)]
 pub(crate) enum SchedulesCommand {
     /// List schedules (the default), with their next runs
-    #[command(after_help = format!("{GET_EXAMPLES}\n\n{EXIT_CODES}"))]
     Get(GetArgs),
     /// Show one schedule: when it runs, what came of its last backups
-    Describe(ScheduleArgs),
+    Describe(DescribeOneArgs),
     /// Create a schedule
     Create(Box<ScheduleCreateArgs>),
     /// Make no backups until further notice
-    #[command(after_help = format!("{PAUSE_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Pause(PauseArgs),
+    Pause(SelectionArgs),
     /// Make backups again
-    #[command(after_help = format!("{UNPAUSE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Unpause(UnpauseArgs),
     /// Make a backup now, as the schedule would
     Trigger(TriggerArgs),
@@ -51,42 +32,7 @@ pub(crate) enum SchedulesCommand {
     Delete(ScheduleDeleteArgs),
 }
 
-const GET_EXAMPLES: &str = "\
-Examples:
-  # All schedules, with the next three runs of each
-  kubectl backup schedules get -o wide
-
-  # One of them, as it is stored
-  kubectl backup schedules get nightly -o yaml";
-
-const DESCRIBE_EXAMPLES: &str = "\
-Examples:
-  # When does it run, and what came of it?
-  kubectl backup schedules describe nightly
-
-  # The same for a program: a versioned document
-  kubectl backup schedules describe nightly -o json";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{DESCRIBE_EXAMPLES}\n\n{EXIT_CODES}"))]
-pub(crate) struct ScheduleArgs {
-    /// Name
-    pub(crate) name: String,
-    /// Print a document of kubectl-backup/v1 with times in RFC 3339: json or yaml
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<DocumentOutput>,
-}
-
-const CREATE_EXAMPLES: &str = "\
-Examples:
-  # Every night, kept for a month
-  kubectl backup schedules create nightly --schedule=@daily --include-namespaces=shop --ttl=720h
-
-  # Make a manifest for Git
-  kubectl backup schedules create nightly --schedule=@daily --dry-run=client -o yaml > nightly.yaml";
-
-#[derive(Args, Debug)]
-#[command(after_help = format!("{CREATE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct ScheduleCreateArgs {
     /// Name of the schedule [default: as in the manifest]
     pub(crate) name: Option<String>,
@@ -112,30 +58,8 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<ObjectOutput>,
-}
-
-const PAUSE_EXAMPLES: &str = "\
-Examples:
-  # Make no more backups
-  kubectl backup schedules pause nightly
-
-  # Of two schedules
-  kubectl backup schedules pause nightly weekly";
-
-const UNPAUSE_EXAMPLES: &str = "\
-Examples:
-  # Go on; the latest run that was missed is made up for
-  kubectl backup schedules unpause nightly
-
-  # Go on with the next run
-  kubectl backup schedules unpause nightly --skip-immediately";
-
-#[derive(Args, Debug)]
-pub(crate) struct PauseArgs {
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
+    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
 }
 
 #[derive(Args, Debug)]
@@ -147,36 +71,18 @@ pub(crate) struct UnpauseArgs {
     pub(crate) skip_immediately: bool,
 }
 
-const TRIGGER_EXAMPLES: &str = "\
-Examples:
-  # A backup now, beside those at their times
-  kubectl backup schedules trigger nightly
-
-  # In a script: wait for its end
-  kubectl backup schedules trigger nightly --wait --timeout=1h";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{TRIGGER_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct TriggerArgs {
     /// Name of the schedule
     pub(crate) name: String,
     /// Print the backup: json, yaml or name
-    #[arg(short, long, value_enum, value_name = "FORM", hide_possible_values = true)]
-    pub(crate) output: Option<ObjectOutput>,
+    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
 }
 
-const DELETE_EXAMPLES: &str = "\
-Examples:
-  # Delete a schedule, after a question
-  kubectl backup schedules delete nightly
-
-  # In a script
-  kubectl backup schedules delete nightly --yes";
-
 #[derive(Args, Debug)]
-#[command(after_help = format!("{DELETE_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct ScheduleDeleteArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,

@@ -1,19 +1,19 @@
-//! What is to be in a backup: flags of `create` and of `schedules create`, under velero's names where velero has one.
+//! What is to be in a backup or restore, under velero's names where velero has one, and how it is created.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use backup_core::api::{
-    GoDuration,
-    backup::{BackupResourceHookSpec, BackupType},
+    GoDuration, backup::BackupResourceHookSpec, common::Extra, restore::RestoreResourceHookSpec,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::de::DeserializeOwned;
 
-use super::{duration, hooks, key_value, selector};
+use super::{Output, duration, key_value, output::one_of, selector};
 
+/// Which items are backed up or restored.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "What is backed up")]
-pub(crate) struct BackupSpecArgs {
+pub(crate) struct ItemArgs {
     /// Namespaces to include, with wildcards [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) include_namespaces: Vec<String>,
@@ -26,6 +26,22 @@ pub(crate) struct BackupSpecArgs {
     /// Resources to leave out
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) exclude_resources: Vec<String>,
+    /// Whether to include cluster-scoped resources [default: as fits the namespaces]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) include_cluster_resources: Option<bool>,
+    /// Only items with these labels, such as app=shop,tier!=cache
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
+    pub(crate) selector: Option<LabelSelector>,
+    /// Only items that match one of these, such as 'app=shop or app=db'
+    #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
+    pub(crate) or_selector: Option<selector::Alternatives>,
+}
+
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "What is backed up")]
+pub(crate) struct BackupSpecArgs {
+    #[command(flatten)]
+    pub(crate) items: ItemArgs,
     /// Cluster-scoped resources to include; not together with the flags for resources of any scope
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) include_cluster_scoped_resources: Vec<String>,
@@ -38,20 +54,11 @@ pub(crate) struct BackupSpecArgs {
     /// Namespaced resources to leave out
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) exclude_namespace_scoped_resources: Vec<String>,
-    /// Whether to include cluster-scoped resources [default: as fits the namespaces]
-    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(crate) include_cluster_resources: Option<bool>,
-    /// Only items with these labels, such as app=shop,tier!=cache
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector::parse, conflicts_with = "or_selector")]
-    pub(crate) selector: Option<LabelSelector>,
-    /// Only items that match one of these, such as 'app=shop or app=db'
-    #[arg(long, value_name = "SELECTORS", value_parser = selector::parse_or)]
-    pub(crate) or_selector: Option<selector::Alternatives>,
     /// Order within a resource, such as 'pods=ns1/p1,ns1/p2;persistentvolumes=pv1'
     #[arg(long, value_name = "ORDER", value_parser = ordered)]
     pub(crate) ordered_resources: Option<Ordered>,
     /// Commands to run in pods around their backup: an entry of spec.hooks.resources, as YAML; may be repeated
-    #[arg(long = "hook", value_name = "YAML", value_parser = hooks::of_backup)]
+    #[arg(long = "hook", value_name = "YAML", value_parser = backup_hook)]
     pub(crate) hooks: Vec<BackupResourceHookSpec>,
     /// ConfigMap with policies for volumes
     #[arg(long, value_name = "NAME")]
@@ -102,14 +109,7 @@ pub(crate) struct VolumeArgs {
     pub(crate) backup_type: Option<String>,
 }
 
-impl VolumeArgs {
-    /// The type as the API has it.
-    pub(crate) fn backup_type(&self) -> Option<BackupType> {
-        self.backup_type.as_deref().map(BackupType::from)
-    }
-}
-
-/// What an object itself is made of: labels, annotations, and a manifest that flags go over.
+/// Labels and annotations of an object that is created.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ObjectArgs {
     /// Labels of the object itself, such as team=shop
@@ -120,7 +120,6 @@ pub(crate) struct ObjectArgs {
     pub(crate) annotations: Vec<(String, String)>,
 }
 
-/// A manifest to begin with.
 #[derive(Args, Debug, Default)]
 pub(crate) struct FileArgs {
     /// Begin with this manifest, YAML or JSON; - is stdin. Flags go over it
@@ -128,7 +127,45 @@ pub(crate) struct FileArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// Resources, and the order of their items.
+/// How a backup or restore is created.
+#[derive(Args, Debug, Default)]
+pub(crate) struct CreationArgs {
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
+    /// Store nothing: client only checks here, server asks the cluster
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
+    pub(crate) dry_run: Option<DryRun>,
+    /// Print the object: json, yaml or name
+    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
+    /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
+    pub(crate) retry_for: Option<GoDuration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DryRun {
+    /// Only check here, and print what would be sent.
+    Client,
+    /// Ask the cluster, which stores nothing.
+    Server,
+}
+
+/// Whether to wait, and how long.
+#[derive(Args, Debug, Clone, Copy, Default)]
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct WaitArgs {
+    /// Wait for the end; exit with 3 unless it is Completed
+    #[arg(short, long)]
+    pub(crate) wait: bool,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
+    pub(crate) timeout: GoDuration,
+}
+
+/// The order of items, by resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ordered(pub(crate) BTreeMap<String, String>);
 
@@ -140,6 +177,36 @@ fn ordered(text: &str) -> Result<Ordered, String> {
         _ => Err(format!("{part:?} is no order: expected RESOURCE=ITEM,ITEM, with ; between resources")),
     };
     text.split(';').map(one).collect::<Result<_, _>>().map(Ordered)
+}
+
+/// A hook as a flag: an entry of `spec.hooks.resources`, as YAML or JSON.
+fn backup_hook(text: &str) -> Result<BackupResourceHookSpec, String> {
+    let hook: BackupResourceHookSpec = read(text)?;
+    check_hook(&hook.extra, hook.pre.is_empty() && hook.post.is_empty(), "pre or post")?;
+    Ok(hook)
+}
+
+pub(super) fn restore_hook(text: &str) -> Result<RestoreResourceHookSpec, String> {
+    let hook: RestoreResourceHookSpec = read(text)?;
+    check_hook(&hook.extra, hook.post_hooks.is_empty(), "postHooks")?;
+    Ok(hook)
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    // Only the first line: the parser quotes what stands around.
+    serde_saphyr::from_str(text)
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+/// What a server would store and never run is a mistake.
+fn check_hook(unknown: &Extra, runs_nothing: bool, expected: &str) -> Result<(), String> {
+    if let Some(field) = unknown.keys().next() {
+        return Err(format!("{field:?} is no field of it"));
+    }
+    if runs_nothing {
+        return Err(format!("it runs nothing: expected {expected}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -154,5 +221,27 @@ mod tests {
         for wrong in ["", "pods", "pods=", "=a", "pods=a;"] {
             assert!(ordered(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_hook_that_would_never_run_is_refused() {
+        let good = "{name: a, includedNamespaces: [db], pre: [{exec: {command: [/bin/sync], timeout: 30s}}]}";
+        let hook = backup_hook(good).unwrap();
+        assert_eq!(hook.pre[0].exec.command, ["/bin/sync"]);
+        let restored =
+            restore_hook(r#"{"name": "a", "postHooks": [{"exec": {"command": ["/bin/true"]}}]}"#).unwrap();
+        assert_eq!(restored.post_hooks.len(), 1);
+        for (text, why) in [
+            ("{name: a}", "pre or post"),
+            ("{name: a, before: []}", "\"before\" is no field"),
+            ("{pre: [{exec: {command: [a]}}]}", "name"),
+            ("{name: a, pre: [{exec: {}}]}", "command"),
+            ("{name: a, pre: [", ""),
+            ("a", ""),
+        ] {
+            let error = backup_hook(text).unwrap_err();
+            assert!(error.contains(why) && error.lines().count() == 1, "{text}: {error}");
+        }
+        assert!(restore_hook(good).unwrap_err().contains("no field"));
     }
 }

@@ -16,7 +16,7 @@ use super::{spec, wait};
 use crate::{
     Terminal,
     backoff::backoff,
-    cli::{CreateArgs, DryRun, ObjectOutput, Output, WaitArgs},
+    cli::{CreateArgs, CreationArgs, DryRun, Output},
     client::{FIELD_MANAGER, Session, installation_namespace},
     error::{About, CommandResult, Exit, Problem, ProblemKind},
     print::json::{self, Manifest},
@@ -35,11 +35,10 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
     let name = args.name.clone().or(backup.metadata.name.take());
     backup.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(prefix, terminal.now())));
-    spec::describe_object(&mut backup.metadata, &args.object);
+    spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
     let findings = backup_core::validate::backup(&backup.spec);
-    let new = New { findings, dry_run: args.dry_run, output: args.output, retry_for: args.retry_for };
-    finish(backup, new, args.wait, connection, terminal).await
+    finish(backup, &findings, &args.creation, connection, terminal).await
 }
 
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
@@ -75,14 +74,6 @@ impl Connection {
     }
 }
 
-pub(crate) struct New {
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) dry_run: Option<DryRun>,
-    pub(crate) output: Option<ObjectOutput>,
-    /// For how long a refusal is no end.
-    pub(crate) retry_for: Option<GoDuration>,
-}
-
 pub(crate) enum Made<K> {
     /// Nothing was stored; how it was checked.
     Dry(K, &'static str),
@@ -91,7 +82,8 @@ pub(crate) enum Made<K> {
 
 pub(crate) async fn make<K: TableKind>(
     mut object: K,
-    new: &New,
+    findings: &[Finding],
+    args: &CreationArgs,
     connection: &mut Connection,
     terminal: &mut Terminal,
 ) -> Result<Made<K>, Problem> {
@@ -101,66 +93,66 @@ pub(crate) async fn make<K: TableKind>(
             "{name:?} is no name: expected lower-case letters, digits, - and ., with a letter or digit at both ends"
         )));
     }
-    if !new.findings.is_empty() {
-        let findings = new.findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
+    if !findings.is_empty() {
+        let findings = findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
         return Err(Problem::other(format!("{} {name:?} is not valid:{findings}", K::KIND)));
     }
-    if new.dry_run == Some(DryRun::Client) {
+    if args.dry_run == Some(DryRun::Client) {
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(Made::Dry(object, " (dry run)"));
     }
     let session = connection.session(terminal).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
-    let dry_run = new.dry_run == Some(DryRun::Server);
-    let created = create(session, &object, dry_run, new.retry_for, terminal).await?;
+    let dry_run = args.dry_run == Some(DryRun::Server);
+    let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
     Ok(if dry_run { Made::Dry(created, " (server dry run)") } else { Made::Stored(created) })
 }
 
 pub(crate) async fn finish<K: Workload>(
     object: K,
-    new: New,
-    wait: WaitArgs,
+    findings: &[Finding],
+    args: &CreationArgs,
     mut connection: Connection,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let created = match make(object, &new, &mut connection, terminal).await? {
+    let created = match make(object, findings, args, &mut connection, terminal).await? {
         Made::Dry(object, how) => {
-            print(&object, new.output, how, terminal)?;
+            print(&object, args.output, how, terminal)?;
             return Ok(Exit::Done);
         }
         Made::Stored(created) => created,
     };
-    if !wait.wait {
-        print(&created, new.output, "", terminal)?;
-        if new.output.is_none() {
+    if !args.wait.wait {
+        print(&created, args.output, "", terminal)?;
+        if args.output.is_none() {
             let name = created.meta().name.as_deref().unwrap_or_default();
             terminal.say(&format!("Follow it with: {} describe {name}", K::COMMAND));
         }
         return Ok(Exit::Done);
     }
     // An object is printed when it is final; a line at once.
-    let whole = matches!(new.output, Some(ObjectOutput::Json | ObjectOutput::Yaml));
+    let whole = matches!(args.output, Some(Output::Json | Output::Yaml));
     if !whole {
-        print(&created, new.output, "", terminal)?;
+        print(&created, args.output, "", terminal)?;
     }
     let session = connection.session(terminal).await?;
-    let waited = wait::until_ended(session, terminal, created.meta(), wait.timeout).await?;
+    let waited = wait::until_ended(session, terminal, created.meta(), args.wait.timeout).await?;
     if whole {
-        print(waited.work.as_ref().unwrap_or(&created), new.output, "", terminal)?;
+        print(waited.work.as_ref().unwrap_or(&created), args.output, "", terminal)?;
     }
     Ok(waited.exit)
 }
 
 pub(crate) fn print<K: TableKind>(
     object: &K,
-    output: Option<ObjectOutput>,
+    output: Option<Output>,
     how: &str,
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let name = object.meta().name.as_deref().unwrap_or_default();
     let text = match output {
         None => format!("{} created{how}\n", full_name::<K>(name)),
-        Some(ObjectOutput::Name) => format!("{}\n", full_name::<K>(name)),
+        Some(Output::Name) => format!("{}\n", full_name::<K>(name)),
         Some(form) => {
             let mut object = object.clone();
             object.meta_mut().managed_fields = None; // as kubectl does
@@ -171,9 +163,9 @@ pub(crate) fn print<K: TableKind>(
                 let spec = spec_of(&object);
                 let manifest =
                     Manifest { api_version: &api_version, kind: &kind, metadata: object.meta(), spec: &spec };
-                json::object(&manifest, Output::from(form))?
+                json::object(&manifest, form)?
             } else {
-                json::object(&object, Output::from(form))?
+                json::object(&object, form)?
             }
         }
     };

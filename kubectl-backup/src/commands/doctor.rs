@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Terminal,
-    cli::{self, DoctorArgs},
+    cli::{self, DocumentArgs},
     client::Session,
     error::{CommandResult, Exit, Problem, ProblemKind},
     print::{json, plain},
@@ -28,7 +28,7 @@ const CHECK: Duration = Duration::from_secs(2);
 
 type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, Problem>>);
 
-pub(crate) async fn run(args: DoctorArgs, terminal: &mut Terminal) -> CommandResult {
+pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
     let checks: [Check<'_>; 8] = [

@@ -77,7 +77,7 @@ pub(crate) async fn describe(
     let object = there.call(table.about("get", &name), api.get(&name)).await?;
     let view = view::describe(&served.profile, served.kind, &table.resource, &object, &found);
     let screen = || Ok(view::text(&view, terminal.now(), terminal.out_style()));
-    terminal.data(&json::document_or(&view, args.describe.output, screen)?)?;
+    terminal.data(&json::document_or(&view, args.describe.document.output, screen)?)?;
     Ok(Exit::Done)
 }
 

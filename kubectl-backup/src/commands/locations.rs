@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Terminal,
-    cli::{Form, GetArgs, LocationArgs, LocationsCommand, Output, SyncArgs},
+    cli::{DescribeOneArgs, Form, GetArgs, LocationsCommand, Output, SyncArgs},
     client::Session,
     error::{About, CommandResult, Exit, Problem},
     jsonpath,
@@ -41,11 +41,11 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
     }
 }
 
-async fn one(args: &LocationArgs, terminal: &mut Terminal) -> CommandResult {
+async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
     let screen = || Ok(view.text(terminal.now(), terminal.out_style()));
-    terminal.data(&json::document_or(&view, args.output, screen)?)?;
+    terminal.data(&json::document_or(&view, args.document.output, screen)?)?;
     Ok(Exit::Done)
 }
 

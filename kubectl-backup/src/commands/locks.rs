@@ -129,7 +129,7 @@ async fn user_name(session: &Session) -> Result<String, Problem> {
     let post = PostParams::default();
     let review = session.call(about, api.create(&post, &SelfSubjectReview::default())).await?;
     let name = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    Ok(name.map_or_else(|| "somebody".to_owned(), |name| plain(&name)))
+    Ok(name.map_or_else(|| "an unknown user".to_owned(), |name| plain(&name)))
 }
 
 /// Reads the ledgers again and again. What runs without a claim is left out: to find it takes lists of all objects.

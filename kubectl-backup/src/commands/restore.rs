@@ -9,7 +9,7 @@ use backup_core::{
 use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
 use super::{
-    create::{Connection, New, finish},
+    create::{Connection, finish},
     spec::{self, config_map, over, select, set},
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let mut connection = Connection::default();
-    if let (Some(backup), false) = (&args.source.from_backup, args.dry_run == Some(DryRun::Client)) {
+    if let (Some(backup), false) = (&args.source.from_backup, args.creation.dry_run == Some(DryRun::Client)) {
         check_backup(backup, connection.session(terminal).await?).await?;
     }
     let file = FileArgs { file: args.source.file.clone() };
@@ -35,7 +35,7 @@ pub(crate) async fn run(
         args.source.from_backup.as_deref().or(args.source.from_schedule.as_deref()).unwrap_or("restore");
     let name = positional.or_else(|| args.name.clone()).or(restore.metadata.name.take());
     restore.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(source, terminal.now())));
-    spec::describe_object(&mut restore.metadata, &args.object);
+    spec::describe_object(&mut restore.metadata, &args.creation.object);
     fill(&mut restore.spec, &args);
     if let (Some(schedule), true) = (&args.source.from_schedule, args.allow_partially_failed) {
         // The server itself takes those that are Completed only.
@@ -43,8 +43,7 @@ pub(crate) async fn run(
         restore.spec.schedule_name = None;
     }
     let findings = backup_core::validate::restore(&restore.spec);
-    let new = New { findings, dry_run: args.dry_run, output: args.output, retry_for: args.retry_for };
-    finish(restore, new, args.wait, connection, terminal).await
+    finish(restore, &findings, &args.creation, connection, terminal).await
 }
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
@@ -83,18 +82,19 @@ async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
 fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     over(&mut spec.backup_name, args.source.from_backup.as_ref());
     over(&mut spec.schedule_name, args.source.from_schedule.as_ref());
-    set(&mut spec.included_namespaces, &args.include_namespaces);
-    set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
-    set(&mut spec.included_resources, &args.include_resources);
-    set(&mut spec.excluded_resources, &args.exclude_resources);
+    let items = &args.items;
+    set(&mut spec.included_namespaces, &items.include_namespaces);
+    set(&mut spec.excluded_namespaces, &items.exclude_namespaces);
+    set(&mut spec.included_resources, &items.include_resources);
+    set(&mut spec.excluded_resources, &items.exclude_resources);
+    over(&mut spec.include_cluster_resources, items.include_cluster_resources.as_ref());
+    select(&mut spec.label_selector, &mut spec.or_label_selectors, items);
     if !args.namespace_mappings.is_empty() {
         spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
     }
     if !args.hooks.is_empty() {
         spec.hooks.get_or_insert_default().resources.clone_from(&args.hooks);
     }
-    let selectors = (&mut spec.label_selector, &mut spec.or_label_selectors);
-    select(selectors, args.selector.as_ref(), args.or_selector.as_ref());
     over(&mut spec.restore_pvs, args.restore_volumes.as_ref());
     if !args.status_include_resources.is_empty() || !args.status_exclude_resources.is_empty() {
         spec.restore_status = Some(RestoreStatusSpec {
@@ -104,7 +104,6 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         });
     }
     over(&mut spec.preserve_node_ports, args.preserve_nodeports.as_ref());
-    over(&mut spec.include_cluster_resources, args.include_cluster_resources.as_ref());
     over(&mut spec.existing_resource_policy, args.existing_resource_policy.as_ref());
     over(&mut spec.item_operation_timeout, args.item_operation_timeout.as_ref());
     over(&mut spec.resource_modifier, args.resource_modifier_configmap.as_deref().map(config_map).as_ref());

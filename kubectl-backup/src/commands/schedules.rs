@@ -11,14 +11,14 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::{
-    create::{self, Connection, Made, New},
+    create::{self, Connection, Made},
     delete, get, selection, spec,
 };
 use crate::{
     Terminal,
     cli::{
-        CreateArgs, DeleteArgs, ScheduleArgs, ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesCommand,
-        SelectionArgs, TriggerArgs,
+        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleDeleteArgs,
+        SchedulesCommand, SelectionArgs, TriggerArgs,
     },
     client::Session,
     error::{CommandResult, Exit, Problem},
@@ -35,9 +35,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Get(args) => get::run::<Schedule>(args, terminal).await,
         SchedulesCommand::Describe(args) => describe(&args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
-        SchedulesCommand::Pause(args) => {
-            change(&args.selection, &json!({"paused": true}), "paused", terminal).await
-        }
+        SchedulesCommand::Pause(args) => change(&args, &json!({"paused": true}), "paused", terminal).await,
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
                 json!({"paused": false, "skipImmediately": true})
@@ -55,13 +53,13 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
     }
 }
 
-async fn describe(args: &ScheduleArgs, terminal: &mut Terminal) -> CommandResult {
+async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let name = &args.name;
     let schedule = session.get::<Schedule>(name).await?;
     let view = view::describe(&schedule, backups(&session, name).await, terminal.now());
     let screen = || view::text(&view, terminal.now(), terminal.out_style());
-    terminal.data(&json::document_or(&view, args.output, screen)?)?;
+    terminal.data(&json::document_or(&view, args.document.output, screen)?)?;
     Ok(Exit::Done)
 }
 
@@ -90,8 +88,8 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     let owner = args.use_owner_references_in_backup;
     spec::over(&mut schedule.spec.use_owner_references_in_backup, owner.as_ref());
     let findings = findings(&schedule);
-    let new = New { findings, dry_run: args.dry_run, output: args.output, retry_for: None };
-    match create::make(schedule, &new, &mut Connection::default(), terminal).await? {
+    let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
+    match create::make(schedule, &findings, &creation, &mut Connection::default(), terminal).await? {
         Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
         Made::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
@@ -132,8 +130,7 @@ async fn change(args: &SelectionArgs, spec: &Value, done: &str, terminal: &mut T
 async fn trigger(args: TriggerArgs, terminal: &mut Terminal) -> CommandResult {
     let create = CreateArgs {
         from_schedule: Some(args.name),
-        output: args.output,
-        wait: args.wait,
+        creation: CreationArgs { output: args.output, wait: args.wait, ..CreationArgs::default() },
         ..CreateArgs::default()
     };
     Box::pin(create::run(create, terminal)).await

@@ -82,8 +82,8 @@ where
 }
 
 pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
-    Problem::usage(format!("nobody can be asked whether to {verb} {what}: there is no terminal"))
-        .with_remedy("Say it with --yes.")
+    Problem::usage(format!("cannot ask whether to {verb} {what}: there is no terminal"))
+        .with_remedy("Confirm it with --yes.")
 }
 
 /// The first of them, and how many more.

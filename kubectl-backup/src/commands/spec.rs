@@ -2,7 +2,11 @@
 
 use std::io::Read as _;
 
-use backup_core::api::{BackupSpec, backup::UploaderConfigForBackup, common::LocalReference};
+use backup_core::api::{
+    BackupSpec,
+    backup::{BackupType, UploaderConfigForBackup},
+    common::LocalReference,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, core::ObjectMeta};
 use serde::de::DeserializeOwned;
@@ -10,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     Terminal,
-    cli::{Alternatives, BackupSpecArgs, FileArgs, ObjectArgs},
+    cli::{Alternatives, BackupSpecArgs, FileArgs, ItemArgs, ObjectArgs},
     error::Problem,
     print::plain,
 };
@@ -32,19 +36,17 @@ pub(crate) fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
     }
 }
 
-/// One selector, or several of which one has to match: what was given takes the place of both, as only one of them may stand.
+/// What was given of one selector or several takes the place of both: only one of the two may stand.
 pub(crate) fn select(
-    (one, several): (&mut Option<LabelSelector>, &mut Option<Vec<LabelSelector>>),
-    selector: Option<&LabelSelector>,
-    alternatives: Option<&Alternatives>,
+    one: &mut Option<LabelSelector>,
+    several: &mut Option<Vec<LabelSelector>>,
+    items: &ItemArgs,
 ) {
-    if selector.is_some() {
-        *one = selector.cloned();
-        *several = None;
+    if let Some(selector) = &items.selector {
+        (*one, *several) = (Some(selector.clone()), None);
     }
-    if let Some(alternatives) = alternatives {
-        *several = Some(alternatives.0.clone());
-        *one = None;
+    if let Some(Alternatives(selectors)) = &items.or_selector {
+        (*one, *several) = (None, Some(selectors.clone()));
     }
 }
 
@@ -54,17 +56,17 @@ pub(crate) fn config_map(name: &str) -> LocalReference {
 
 /// All fields of a backup that have flags.
 pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
-    set(&mut spec.included_namespaces, &args.include_namespaces);
-    set(&mut spec.excluded_namespaces, &args.exclude_namespaces);
-    set(&mut spec.included_resources, &args.include_resources);
-    set(&mut spec.excluded_resources, &args.exclude_resources);
+    let items = &args.items;
+    set(&mut spec.included_namespaces, &items.include_namespaces);
+    set(&mut spec.excluded_namespaces, &items.exclude_namespaces);
+    set(&mut spec.included_resources, &items.include_resources);
+    set(&mut spec.excluded_resources, &items.exclude_resources);
     set(&mut spec.included_cluster_scoped_resources, &args.include_cluster_scoped_resources);
     set(&mut spec.excluded_cluster_scoped_resources, &args.exclude_cluster_scoped_resources);
     set(&mut spec.included_namespace_scoped_resources, &args.include_namespace_scoped_resources);
     set(&mut spec.excluded_namespace_scoped_resources, &args.exclude_namespace_scoped_resources);
-    over(&mut spec.include_cluster_resources, args.include_cluster_resources.as_ref());
-    let selectors = (&mut spec.label_selector, &mut spec.or_label_selectors);
-    select(selectors, args.selector.as_ref(), args.or_selector.as_ref());
+    over(&mut spec.include_cluster_resources, items.include_cluster_resources.as_ref());
+    select(&mut spec.label_selector, &mut spec.or_label_selectors, items);
     if let Some(ordered) = &args.ordered_resources {
         spec.ordered_resources.clone_from(&ordered.0);
     }
@@ -87,7 +89,7 @@ pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     over(&mut spec.volume_group_snapshot_label_key, volumes.volume_group_snapshot_label_key.as_ref());
     over(&mut spec.csi_snapshot_timeout, volumes.csi_snapshot_timeout.as_ref());
     over(&mut spec.item_operation_timeout, volumes.item_operation_timeout.as_ref());
-    over(&mut spec.backup_type, volumes.backup_type().as_ref());
+    over(&mut spec.backup_type, volumes.backup_type.as_deref().map(BackupType::from).as_ref());
 }
 
 pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {

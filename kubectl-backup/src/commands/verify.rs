@@ -51,7 +51,7 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     }
     let verification = Verification::new(&args.name, backup.status().phase, files, findings);
     let screen = || verification.text(terminal.out_style());
-    terminal.data(&json::document_or(&verification, args.output, screen)?)?;
+    terminal.data(&json::document_or(&verification, args.document.output, screen)?)?;
     Ok(if verification.good { Exit::Done } else { Exit::Failed })
 }
 

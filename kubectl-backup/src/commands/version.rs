@@ -51,7 +51,7 @@ pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandRe
             }
         }
     }
-    terminal.data(&json::document_or(&view, args.output, || Ok(view.text()))?)?;
+    terminal.data(&json::document_or(&view, args.document.output, || Ok(view.text()))?)?;
     Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
 }
 

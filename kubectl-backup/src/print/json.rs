@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::table::{plain, table};
 use crate::{
-    cli::{Column, DocumentOutput, Form, Output},
+    cli::{Column, Form, Output},
     error::Problem,
     jsonpath::show,
 };
@@ -25,11 +25,11 @@ pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, 
 /// A document for programs if one was asked for, else the screen.
 pub(crate) fn document_or(
     document: &impl Serialize,
-    output: Option<DocumentOutput>,
+    output: Option<Output>,
     screen: impl FnOnce() -> std::io::Result<String>,
 ) -> Result<String, Problem> {
     match output {
-        Some(form) => object(document, Output::from(form)),
+        Some(form) => object(document, form),
         None => Ok(screen()?),
     }
 }

@@ -181,7 +181,7 @@ fn claim_text(view: &GuardedDescription, now: Timestamp) -> String {
         Fetched::Missing { unavailable } => format!("unavailable: {unavailable}"),
         Fetched::Known(Some(entry)) => place(entry, now),
         Fetched::Known(None) if view.has_ended => "none, as it has ended".to_owned(),
-        Fetched::Known(None) => "none: nobody is kept away from it".to_owned(),
+        Fetched::Known(None) => "none: the lock does not protect it".to_owned(),
     }
 }
 

@@ -194,7 +194,7 @@ fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict
         return verdict;
     }
     Verdict { tone: Tone::Warn, ..verdict }
-        .because(Some(format!("Nobody has picked it up for {}: is the controller running?", human(waited))))
+        .because(Some(format!("No controller has picked it up for {}: is one running?", human(waited))))
 }
 
 /// Everything that was fetched about a workload.

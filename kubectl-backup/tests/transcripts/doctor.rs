@@ -121,7 +121,7 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let seen = Person::at(&api).types("kubectl backup doctor").await;
     assert!(
         seen.contains(
-            "? webhook       not known: somebody else has refused the question: label team is missing"
+            "? webhook       not known: another webhook or policy refused the question: label team is missing"
         ),
         "{seen}"
     );

@@ -33,7 +33,7 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
     let mut findings = vec![Finding::good("API server", format!("{} answers", session.server))];
     let theirs = date.and_then(|text| rfc2822::parse(text).ok()).map(|at| at.timestamp());
     findings.push(match theirs.map(|at| now.as_second() - at.as_second()) {
-        None => Finding::unknown("clock", "the API server does not tell its time", None),
+        None => Finding::unknown("clock", "the API server does not send its time", None),
         Some(apart) if apart.abs() <= APART => {
             Finding::good("clock", format!("this machine's and the API server's are at most {APART}s apart"))
         }

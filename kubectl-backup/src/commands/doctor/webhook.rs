@@ -96,7 +96,7 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     // Several while one takes the other's place: the last counts.
     let Some(at) = ends.and_then(|all| all.into_iter().max()).and_then(|at| Timestamp::from_second(at).ok())
     else {
-        return Finding::unknown("certificate", "the caBundle can't be read", None);
+        return Finding::unknown("certificate", "the caBundle cannot be read", None);
     };
     let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
     let remedy = "Restart the webhook, which renews it: kubectl rollout restart deployment backup-webhook";
@@ -133,7 +133,7 @@ pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> 
                 let text = "it answers: a backup that makes no sense was refused";
                 return Ok(vec![Finding::good("webhook", text)]);
             }
-            let why = format!("somebody else has refused the question: {}", plain(&message));
+            let why = format!("another webhook or policy refused the question: {}", plain(&message));
             Finding::unknown("webhook", &why, None)
         }
         Ok(_) => Finding::bad(

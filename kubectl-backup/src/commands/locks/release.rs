@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Terminal,
-    cli::{ReleaseArgs, locks::Target},
+    cli::{ReleaseArgs, Target},
     client::{FIELD_MANAGER, Session},
     commands::{known_profiles::known_profiles, selection::no_terminal},
     error::{About, CommandResult, Exit, Problem},
@@ -208,8 +208,7 @@ fn facts(
     match object {
         _ if key.kind == ObjectKind::Hold => {}
         Err(why) => {
-            lines
-                .push(format!("Whether it runs could not be told: {}. If it does, {may_write}.", plain(why)));
+            lines.push(format!("Whether it runs is not known: {}. If it does, {may_write}.", plain(why)));
         }
         Ok(None) => lines.push("There is no such object.".to_owned()),
         Ok(Some(seen)) if seen.uid != entry.uid => {

@@ -76,7 +76,7 @@ fn block(
     }
     if !scope.unclaimed.is_empty() {
         text += "  What has no claim was created while the lock was off, came late, or was released by hand: backup-controller\n  \
-                 claims it where nobody is in its way. Its own backups and restores do not start without a claim.\n";
+                 claims it where nothing is in its way. Its own backups and restores do not start without a claim.\n";
     }
     Ok(text)
 }
