@@ -4,21 +4,18 @@
 //! What a job does is decided in `queue` and `decide`, from what is stored; nothing in memory outlives its use, so another
 //! process can go on at any point.
 
-mod actions;
+pub(crate) mod actions;
 pub(crate) mod collect;
 mod decide;
 mod dispatch;
-mod executions;
 #[cfg(test)]
 mod fake;
 mod finalizer;
 mod finish;
-mod gather;
 pub(crate) mod hooks;
-mod items;
+mod journal;
 #[cfg(test)]
 mod model;
-pub mod natives;
 mod observe;
 mod patches;
 pub(crate) mod prepare;
@@ -26,6 +23,7 @@ mod progress;
 mod queue;
 mod report;
 mod undecodable;
+pub(crate) mod volume_snapshots;
 mod worker;
 
 use std::time::Duration;

@@ -1,16 +1,30 @@
-//! The actions of one backup.
+//! The actions of one backup, and the operations that they have started.
+
+use std::sync::Arc;
 
 use backup_actions::{
-    ActionSet,
-    backup::{BackupItemAction, ItemBlockAction},
+    ActionSet, ItemId,
+    backup::{self, BackupActionOutput, BackupItemAction, BackupVolumes, ItemBlockAction},
 };
-
+use backup_core::{api::Backup, operation::BackupOperation};
 use backup_plugins::PluginLog;
+use backup_store::StoreError;
+use futures::future::{BoxFuture, ready};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    discovery::ServedTypes,
+    job::{
+        action_journal::{self, ActionRecords, Execution, PriorAttempt},
+        operations::records,
+    },
+};
 
 /// The actions of one backup, in the order in which an item passes them.
 #[derive(Default)]
 pub(crate) struct BackupActions {
-    /// Those on items.
     pub(crate) items: ActionSet<dyn BackupItemAction>,
     /// Those that say which items belong together.
     pub(crate) blocks: ActionSet<dyn ItemBlockAction>,
@@ -21,8 +35,128 @@ pub(crate) struct BackupActions {
 }
 
 impl BackupActions {
+    /// Those that are built in, and those of plugins. Those on CSI volumes record in `volumes` what they do.
+    pub(crate) async fn load(ctx: &Context, served: &ServedTypes, volumes: &Arc<BackupVolumes>) -> Self {
+        let (built_in, log) = (backup::built_in(&ctx.cluster, ctx.args.csi(), volumes), PluginLog::default());
+        let names = built_in.iter().map(|action| action.name().to_owned()).collect();
+        let plugins = ctx.plugins.backup_item_actions(&names, &log).await;
+        let resolve = |name: &str| served.resolve(name);
+        let built_in_blocks = backup::built_in_blocks(&ctx.cluster.client);
+        let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
+        let block_plugins = ctx.plugins.item_block_actions(&names, &log).await;
+        // A binary that does not run is a problem of every kind that is asked for.
+        let mut problems = plugins.problems;
+        for problem in block_plugins.problems {
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+        let blocks = built_in_blocks.into_iter().chain(block_plugins.usable);
+        Self {
+            items: backup::ordered(built_in, plugins.usable, &resolve),
+            blocks: ActionSet::new("block action", blocks, &resolve),
+            problems,
+            log,
+        }
+    }
+
     /// Why some of them are missing, as sentences for people.
     pub(crate) fn unusable(&self) -> impl Iterator<Item = &String> {
         self.items.unusable.iter().chain(&self.blocks.unusable).chain(&self.problems)
+    }
+}
+
+pub(crate) type ActionJournal = action_journal::ActionJournal<BackupActionOutput>;
+
+/// What an action has done with an item of a backup, and when.
+pub(crate) type Done = action_journal::Done<BackupActionOutput>;
+
+/// An operation that an action has started on an item, and that goes on after the items are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartedOperation {
+    pub(crate) action: String,
+    pub(crate) item: ItemId,
+    /// What the action calls it.
+    pub(crate) operation: String,
+    /// Objects that are read again, and stored in their last form, once it has ended.
+    pub(crate) after: Vec<ItemId>,
+    pub(crate) created: Timestamp,
+}
+
+impl StartedOperation {
+    /// What an action has started; `None` if it has started nothing.
+    pub(crate) fn new(execution: Execution, done: Done) -> Option<Self> {
+        Some(Self {
+            action: execution.action,
+            item: execution.item,
+            operation: done.executed.operation?,
+            after: done.executed.after_operation,
+            created: done.at,
+        })
+    }
+}
+
+/// Operations that were started, by the entries of the journal: for a backup that is abandoned.
+///
+/// # Errors
+/// As of [`action_journal::read`].
+pub(crate) fn started_operations(
+    backup: &Backup,
+    entries: &[Value],
+) -> Result<Vec<BackupOperation>, serde_json::Error> {
+    let attempts = action_journal::read::<BackupActionOutput>(entries)?.into_iter();
+    let started = attempts.filter_map(|(execution, attempt)| match attempt {
+        PriorAttempt::Unknown => None,
+        PriorAttempt::Started(done) => StartedOperation::new(execution, *done),
+    });
+    Ok(records::begun(backup, &started.collect::<Vec<_>>()))
+}
+
+/// Makes nothing durable: for items that are collected when no operation may be started any more.
+pub(crate) struct NoRecords;
+
+impl ActionRecords<BackupActionOutput> for NoRecords {
+    fn prior_attempt(&self, _: &str, _: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
+        None
+    }
+
+    fn begin<'a>(&'a self, _: &'a str, _: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn end<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a ItemId,
+        _: Option<&'a Done>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_started_is_an_operation() {
+        let of = |name: &str| {
+            let item = json!({ "groupResource": "configmaps", "namespace": "n", "name": name });
+            json!({ "action": "x/a", "item": item })
+        };
+        let executed = json!({ "additional": [], "operation": "id\u{0}", "afterOperation": [] });
+        let at = "2026-01-01T00:00:00Z";
+        let entries = [
+            json!({ "actionBegun": of("unknown") }),
+            json!({ "actionBegun": of("started") }),
+            json!({ "actionEnded": of("started"), "started": { "executed": executed, "at": at } }),
+            json!({ "actionEnded": of("nothing"), "started": null }),
+        ];
+        let [operation] = started_operations(&Backup::default(), &entries).unwrap().try_into().unwrap();
+        let operation: BackupOperation = operation;
+        assert_eq!(operation.spec.operation_id, "id\u{0}");
+        assert_eq!(operation.status.created, at.parse().ok());
     }
 }

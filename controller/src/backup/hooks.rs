@@ -1,152 +1,154 @@
 //! Commands in pods around their backup, such as freezing a file system and thawing it.
 //!
 //! What is frozen must not stay so, whatever happens to this process. Therefore, before the first command before a pod's
-//! backup is run, it is written down durably which commands its pod is owed afterwards ([`Notes`]). Whoever has to do with
-//! the backup next runs these first ([`settle`]).
+//! backup is run, the journal says durably which commands have to be run after it ([`PendingPostHooks`]). The next process
+//! that works on the backup runs these first.
 //!
 //! Velero: `internal/hook`, `pkg/podexec`, v1.18. There, commands after the backup are not run if the one before has failed,
 //! and are lost with the process.
 
-pub mod exec;
+mod exec;
 #[cfg(test)]
-pub mod fake;
-mod owed;
+pub(crate) mod fake;
+mod pending;
 mod rules;
-mod settle;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backup_store::StoreError;
 use serde_json::Value;
 
-pub use exec::{Executor, InCluster};
-pub use owed::Owed;
-pub use rules::{Hook, Pod, PodHooks, Rules};
-pub use settle::settle;
-
-use exec::ExecError;
+#[cfg(test)]
+pub(crate) use exec::ExecError;
+use exec::{Executor, InCluster};
+pub(crate) use pending::PendingPostHooks;
+use pending::run_pending;
+pub(crate) use rules::{Hook, HookRules, Pod, PodHooks};
 
 use super::progress::Progress;
-use crate::job::journal::JournalWriter;
+use crate::{
+    context::Context,
+    job::journal::{JournalWriter, undecodable},
+};
 
-/// What there is to tell about a backup that was taken up.
+/// What is known of the commands of an earlier attempt at a backup.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct TakenOver {
+pub(crate) struct TakenOver {
     /// What may be wrong in the backup, as sentences.
-    pub errors: Vec<String>,
+    pub(crate) errors: Vec<String>,
     /// Which commands are run for the second time.
-    pub again: Option<String>,
+    pub(crate) again: Option<String>,
 }
 
 /// The hooks of one backup.
-pub struct Hooks {
+pub(crate) struct Hooks {
     executor: Arc<dyn Executor>,
     journal: Arc<dyn JournalWriter>,
-    /// What pods are owed now, the latest last. A pod may come along inside of another one's block.
-    owed: Mutex<Vec<Owed>>,
+    /// What is pending now, the latest last. A pod may be related to another one's block.
+    pending: Mutex<Vec<PendingPostHooks>>,
     progress: Progress,
 }
 
 impl Hooks {
-    /// For one collection.
-    pub fn new(executor: Arc<dyn Executor>, journal: Arc<dyn JournalWriter>, progress: Progress) -> Self {
-        Self { executor, journal, owed: Mutex::default(), progress }
+    pub(crate) fn in_cluster(ctx: &Context, journal: Arc<dyn JournalWriter>, progress: Progress) -> Self {
+        let executor = InCluster::new(ctx.silent_client.clone(), ctx.cluster.leadership.clone());
+        Self::new(Arc::new(executor), journal, progress)
+    }
+
+    pub(crate) fn new(
+        executor: Arc<dyn Executor>,
+        journal: Arc<dyn JournalWriter>,
+        progress: Progress,
+    ) -> Self {
+        Self { executor, journal, pending: Mutex::default(), progress }
     }
 
     /// Whether the pod is the one that was listed, and runs.
-    pub async fn is_running(&self, pod: &Pod) -> Result<bool, kube::Error> {
+    pub(crate) async fn is_running(&self, pod: &Pod) -> Result<bool, kube::Error> {
         let found = self.executor.find(&pod.namespace, &pod.name).await?;
         Ok(found.is_some_and(|found| found.uid == pod.uid && found.running))
     }
 
-    /// Writes down what the pod is owed from now on. To be called before the first command.
-    pub async fn owe(&self, pod: &Pod, post: &[Hook]) -> Result<(), StoreError> {
+    /// The commands after the backup of a pod are pending from now on. To be called before the first command.
+    pub(crate) async fn begin(&self, pod: &Pod, post: &[Hook]) -> Result<(), StoreError> {
         if post.is_empty() {
             return Ok(());
         }
-        let owed = Owed::new(pod, post);
-        self.journal.append(owed.note()).await?;
-        self.desk().push(owed);
+        let pending = PendingPostHooks::new(pod, post);
+        self.journal.append(pending.pending_entry()).await?;
+        self.pending().push(pending);
         Ok(())
     }
 
-    /// The pod has got what it was owed.
-    pub async fn paid(&self, pod: &Pod) -> Result<(), StoreError> {
-        let paid = {
-            let mut desk = self.desk();
-            let at = desk.iter().position(|owed| owed.uid == pod.uid);
-            at.map(|at| desk.remove(at))
+    /// The commands after the backup of a pod have been run.
+    pub(crate) async fn complete(&self, pod: &Pod) -> Result<(), StoreError> {
+        let completed = {
+            let mut pending = self.pending();
+            let at = pending.iter().position(|one| one.uid == pod.uid);
+            at.map(|at| pending.remove(at))
         };
-        match paid {
-            Some(owed) => self.journal.append(owed.paid()).await,
+        match completed {
+            Some(completed) => self.journal.append(completed.completed_entry()).await,
             None => Ok(()),
         }
     }
 
     /// Runs one command before the backup of its pod, once. What it printed, or why it failed.
-    pub async fn before(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
-        self.progress.attempts_hook();
-        let result = self.executor.run(&pod.namespace, &pod.name, hook).await;
-        self.told(result)
+    pub(crate) async fn run_pre(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
+        self.counted(self.executor.run(&pod.namespace, &pod.name, hook)).await
     }
 
     /// Runs one command after the backup of its pod, again if it is not known to have begun.
-    pub async fn after(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
+    pub(crate) async fn run_post(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
+        self.counted(exec::run_until_begun(&*self.executor, &pod.namespace, &pod.name, hook)).await
+    }
+
+    async fn counted(
+        &self,
+        run: impl Future<Output = Result<String, exec::ExecError>>,
+    ) -> Result<String, String> {
         self.progress.attempts_hook();
-        let result = exec::insist(&*self.executor, &pod.namespace, &pod.name, hook).await;
-        self.told(result)
-    }
-
-    /// Takes a backup up that another process may have left: runs what pods are owed by these notes.
-    ///
-    /// # Errors
-    /// Of the notes: one that can't be understood, or a new one that can't be written.
-    pub async fn take_over(&self, notes: &[Value]) -> Result<TakenOver, StoreError> {
-        let unreadable = |error: serde_json::Error| StoreError::Corrupt {
-            url: "the notes of this backup".to_owned(),
-            detail: format!("a note about commands in pods can't be understood: {error}"),
-        };
-        let owed = Owed::of(notes).map_err(unreadable)?;
-        let earlier = Owed::earlier(notes).map_err(unreadable)?;
-        let again = (!earlier.is_empty()).then(|| {
-            let names: Vec<String> = earlier.iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
-            format!(
-                "the items are collected again, and commands in pods are run again that an earlier try has run: {}",
-                names.join(", ")
-            )
-        });
-        let mut errors: Vec<String> = owed
-            .iter()
-            .map(|owed| {
-                format!(
-                    "work stopped while commands were run around the backup of pod {}/{}: what came of them is not known. Those \
-                     after its backup have been run since; those before it are run again when it is backed up again",
-                    owed.namespace, owed.pod
-                )
-            })
-            .collect();
-        errors.extend(settle(&*self.executor, &*self.journal, &owed).await?);
-        Ok(TakenOver { errors, again })
-    }
-
-    /// Runs what is owed in this process: its work was stopped in the middle. What went wrong, as sentences.
-    pub async fn settle_here(&self) -> Vec<String> {
-        let owed: Vec<Owed> = std::mem::take(&mut *self.desk());
-        if owed.is_empty() {
-            return Vec::new();
-        }
-        settle(&*self.executor, &*self.journal, &owed).await.unwrap_or_else(|error| vec![error.to_string()])
-    }
-
-    fn told(&self, result: Result<String, ExecError>) -> Result<String, String> {
-        result.map_err(|error| {
+        run.await.map_err(|error| {
             self.progress.hook_failed();
             error.to_string()
         })
     }
 
-    fn desk(&self) -> MutexGuard<'_, Vec<Owed>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes over a backup that another process may have left: runs what is pending by these entries.
+    ///
+    /// # Errors
+    /// Of the journal: an entry that cannot be decoded, or a new one that cannot be written.
+    pub(crate) async fn take_over(&self, entries: &[Value]) -> Result<TakenOver, StoreError> {
+        let undecodable = |error| undecodable("commands in pods", &error);
+        let pending = PendingPostHooks::read(entries).map_err(undecodable)?;
+        let earlier = PendingPostHooks::earlier_pods(entries).map_err(undecodable)?;
+        let again = (!earlier.is_empty()).then(|| {
+            format!(
+                "the items are collected again, and commands in pods are run again that an earlier try has run: {}",
+                Vec::from_iter(earlier).join(", ")
+            )
+        });
+        let unknown = |pending: &PendingPostHooks| {
+            format!(
+                "work stopped while commands were run around the backup of pod {}: what came of them is not known. Those \
+                 after its backup have been run since; those before it are run again when it is backed up again",
+                pending.full_name()
+            )
+        };
+        let mut errors: Vec<String> = pending.iter().map(unknown).collect();
+        errors.extend(run_pending(&*self.executor, &*self.journal, &pending).await?);
+        Ok(TakenOver { errors, again })
+    }
+
+    /// Runs what is pending in this process: its work was stopped in the middle. What went wrong, as sentences.
+    pub(crate) async fn run_pending(&self) -> Vec<String> {
+        let pending = std::mem::take(&mut *self.pending());
+        let run = run_pending(&*self.executor, &*self.journal, &pending).await;
+        run.unwrap_or_else(|error| vec![error.to_string()])
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Vec<PendingPostHooks>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

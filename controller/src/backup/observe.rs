@@ -7,16 +7,14 @@ use backup_core::{
     labels::EXCLUDE_FROM_BACKUP,
     names::is_object_name,
     resources::{ResourceFilter, ResourceType},
-    selection::{LabelFilter, is_glob},
+    selection::is_glob,
 };
-use backup_runtime::walk::Patience;
 use backup_runtime::{errors::found, list, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::ListParams};
 
 use super::{
-    collect::{Order, order::Types, ordered::Ordered, scope::Scope},
-    hooks::Rules,
+    collect::{CollectPlan, NamespaceScope},
     prepare::{self, ClusterVersion, Facts},
 };
 use crate::{context::Context, discovery::ServedTypes, snapshots};
@@ -84,7 +82,7 @@ async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube
 #[derive(Debug)]
 pub struct Selection {
     /// What to collect.
-    pub order: Order,
+    pub plan: CollectPlan,
     /// API groups that did not answer, of which something may have been selected.
     pub unavailable: Vec<String>,
     /// Resources that are named but not served.
@@ -97,7 +95,8 @@ pub struct Selection {
 pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, kube::Error> {
     let client = &ctx.cluster.client;
     let served = ServedTypes::load(client).await?;
-    let live = if Scope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
+    let live =
+        if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
     let (policy, policy_problems) = match prepare::policy::read(spec, policy(ctx, spec).await?.as_ref()) {
         Ok(policy) => (policy, Vec::new()),
@@ -111,7 +110,6 @@ pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, ku
     if ctx.args.only_related_cluster_resources {
         filter = filter.only_related();
     }
-    let types = Types::choose(served.types(), &filter);
     let unknown = unknown(spec, &served);
     let unavailable = served
         .failed
@@ -123,19 +121,7 @@ pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, ku
         unavailable,
         unknown,
         policy_problems,
-        order: Order {
-            definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
-            ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
-            types,
-            filter,
-            policy,
-            hooks: Rules::of(spec.hooks.as_ref(), &|name| served.resolve(name)),
-            served,
-            scope: Scope::resolve(spec, &live),
-            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-            page_size: ctx.args.client_page_size,
-            patience: Patience::default(),
-        },
+        plan: CollectPlan::new(spec, served, filter, &live, policy, ctx.args.client_page_size),
     })
 }
 

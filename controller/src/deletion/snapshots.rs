@@ -5,7 +5,7 @@ use backup_store::{Location, StoreError};
 use kube::ResourceExt as _;
 
 use super::{act::Error, decide::owns_files};
-use crate::{backup::natives, context::Context};
+use crate::{backup::volume_snapshots, context::Context};
 
 /// Deletes them in their storage systems. Each that stays is one of `errors`, and the backup stays, too: nobody else knows of
 /// them. May be done again.
@@ -47,6 +47,6 @@ pub(super) async fn delete(
             }
         }
     }
-    errors.extend(natives::remove(ctx, &snapshots).await?);
+    errors.extend(volume_snapshots::delete(ctx, &snapshots).await?);
     Ok(())
 }

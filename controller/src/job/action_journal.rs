@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::job::journal::JournalWriter;
+use crate::job::journal::{JournalWriter, undecodable};
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
@@ -60,17 +60,17 @@ pub enum PriorAttempt<E> {
 
 /// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup or
 /// restore over must know what was started before.
-pub trait ActionRecords<E>: Send {
+pub trait ActionRecords<E>: Send + Sync {
     /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
-    fn prior_attempt(&mut self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>>;
+    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>>;
 
     /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
     /// work.
-    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// It has ended, and has started something or not. An error ends the work.
     fn end<'a>(
-        &'a mut self,
+        &'a self,
         action: &'a str,
         item: &'a ItemId,
         started: Option<&'a Done<E>>,
@@ -80,7 +80,7 @@ pub trait ActionRecords<E>: Send {
 /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
 /// ends the work.
 pub async fn execute_once<E: ActionOutcome>(
-    operations: &mut dyn ActionRecords<E>,
+    operations: &dyn ActionRecords<E>,
     action: &str,
     item: &ItemId,
     execute: impl Future<Output = Result<E, ActionError>> + Send,
@@ -132,10 +132,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
     /// # Errors
     /// A note about actions that can't be understood: then nobody knows what was started.
     pub fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
-        let earlier = read(found).map_err(|error| StoreError::Corrupt {
-            url: "the private notes".to_owned(),
-            detail: format!("a note about actions on items can't be understood: {error}"),
-        })?;
+        let earlier = read(found).map_err(|error| undecodable("actions on items", &error))?;
         Ok(Self { journal, earlier: Mutex::new(earlier) })
     }
 
@@ -189,18 +186,17 @@ pub fn read<E: ActionOutcome>(
     Ok(all)
 }
 
-/// Notes may be made for many items at a time.
-impl<E: ActionOutcome> ActionRecords<E> for &ActionJournal<E> {
-    fn prior_attempt(&mut self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
+impl<E: ActionOutcome> ActionRecords<E> for ActionJournal<E> {
+    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
         self.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
     }
 
-    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.journal.append(json!({ BEGUN: { "action": action, "item": item } }))
     }
 
     fn end<'a>(
-        &'a mut self,
+        &'a self,
         action: &'a str,
         item: &'a ItemId,
         started: Option<&'a Done<E>>,
@@ -212,7 +208,7 @@ impl<E: ActionOutcome> ActionRecords<E> for &ActionJournal<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::hooks::fake::Kept;
+    use crate::job::journal::MemoryJournal;
 
     fn item(name: &str) -> ItemId {
         ItemId { group_resource: "configmaps".into(), namespace: Some("n".into()), name: name.into() }
@@ -230,9 +226,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_begun_and_what_was_started_is_found_by_whoever_comes_next() {
-        let notes = Arc::new(Kept::default());
+        let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
-        let mut first = &first;
         for name in ["started", "nothing", "unknown"] {
             first.begin("x/a", &item(name)).await.unwrap();
         }
@@ -242,7 +237,6 @@ mod tests {
         found.insert(0, json!({ "hooksPaid": "other" }));
 
         let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
-        let mut next = &next;
         assert_eq!(
             next.prior_attempt("x/a", &item("started")),
             Some(PriorAttempt::Started(Box::new(done())))
@@ -255,9 +249,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_come_past_again_is_not_forgotten() {
-        let notes = Arc::new(Kept::default());
+        let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
-        let mut first = &first;
         for name in ["started", "unknown", "again"] {
             first.begin("x/a", &item(name)).await.unwrap();
         }
@@ -265,7 +258,6 @@ mod tests {
             first.end("x/a", &item(name), Some(&done())).await.unwrap();
         }
         let next = ActionJournal::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
-        let mut next = &next;
         next.prior_attempt("x/a", &item("again")).unwrap();
         let (started, unknown) = next.left();
         assert_eq!(started.iter().map(|(of, _)| of.item.name.as_str()).collect::<Vec<_>>(), ["started"]);
@@ -278,7 +270,8 @@ mod tests {
             [json!({ BEGUN: 1 }), json!({ ENDED: { "action": "x/a", "item": item("i") }, "started": 1 })]
         {
             assert!(
-                ActionJournal::<BackupActionOutput>::take_over(Arc::new(Kept::default()), &[note]).is_err()
+                ActionJournal::<BackupActionOutput>::take_over(Arc::new(MemoryJournal::default()), &[note])
+                    .is_err()
             );
         }
     }

@@ -12,6 +12,14 @@ pub trait JournalWriter: Send + Sync {
     fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
+/// An entry that cannot be decoded: then it is not known what was done.
+pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError {
+    StoreError::Corrupt {
+        url: "the private journal".to_owned(),
+        detail: format!("an entry about {about} cannot be decoded: {error}"),
+    }
+}
+
 /// How often a note looks for another place.
 const TRIES: usize = 5;
 
@@ -58,5 +66,25 @@ impl JournalWriter for JobJournal {
             note[*member] = Value::from(value.as_str());
         }
         Box::pin(async move { self.add(&note).await })
+    }
+}
+
+/// A journal in memory, for tests.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub(crate) struct MemoryJournal(std::sync::Arc<std::sync::Mutex<Vec<Value>>>);
+
+#[cfg(test)]
+impl MemoryJournal {
+    pub(crate) fn all(&self) -> Vec<Value> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[cfg(test)]
+impl JournalWriter for MemoryJournal {
+    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.lock().unwrap().push(entry);
+        Box::pin(std::future::ready(Ok(())))
     }
 }

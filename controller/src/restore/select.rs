@@ -141,9 +141,9 @@ impl Selection {
     }
 
     /// Whether an item of this type and namespace of the backup may be restored because an action on another one asks for it.
-    pub fn lets_along(&self, group_resource: &str, namespace: Option<&str>) -> bool {
+    pub fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
         !guard::keeps_type(group_resource)
-            && self.types.lets_along_in_restore(&named(group_resource, namespace.is_some()))
+            && self.types.allows_related_in_restore(&named(group_resource, namespace.is_some()))
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }
 

@@ -1,30 +1,30 @@
-//! Which types are backed up, and in which order. Pure.
+//! Which types are backed up, in which order, and which items come first among those of their type. Pure.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use backup_core::resources::{NAMESPACES, ResourceFilter, ResourceType, cohabitant};
 
 /// Types of the core group that come first: what is most likely to change belongs together in time.
 const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
 /// The type that defines types.
-pub const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The types of a backup.
 #[derive(Clone, Debug, Default)]
-pub struct Types {
+pub(crate) struct Types {
     /// Types to list, in order; without namespaces.
-    pub listed: Vec<ResourceType>,
+    pub(crate) listed: Vec<ResourceType>,
     /// Namespaces, if they are selected. They come last: some are known by their items only.
-    pub namespaces: Option<ResourceType>,
+    pub(crate) namespaces: Option<ResourceType>,
     /// CustomResourceDefinitions, if they are served at all.
-    pub definitions: Option<ResourceType>,
+    pub(crate) definitions: Option<ResourceType>,
 }
 
 impl Types {
     /// Chooses from the preferred versions of all served types, given as discovery lists them. Core first, `extensions`
     /// last, otherwise as served; of two types that stand for the same objects the first (Velero
     /// `pkg/backup/item_collector.go`, v1.18).
-    pub fn choose(served: &[ResourceType], filter: &ResourceFilter) -> Self {
+    pub(crate) fn choose(served: &[ResourceType], filter: &ResourceFilter) -> Self {
         let mut all: Vec<&ResourceType> =
             served.iter().filter(|resource| resource.can_be_backed_up()).collect();
         all.sort_by_key(|resource| rank(resource));
@@ -58,6 +58,44 @@ fn rank(resource: &ResourceType) -> (u8, usize) {
         }
         "extensions" => (2, 0),
         _ => (1, 0),
+    }
+}
+
+/// Items that a backup wants first among those of their type, in the order given (`spec.orderedResources`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OrderedResources {
+    by_type: BTreeMap<String, Vec<String>>,
+    /// Keys that name no type of this backup.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl OrderedResources {
+    /// For the types that are listed. A key is a plural name, whatever the group, or anything else that names a type.
+    pub(crate) fn new(
+        spec: &BTreeMap<String, String>,
+        listed: &[ResourceType],
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        let mut ordered = Self::default();
+        for (key, names) in spec {
+            let full = resolve(key);
+            // Of several groups with this plural the first one, as everywhere where a person writes a name.
+            let of_key = listed.iter().find(|resource| {
+                resource.plural == *key
+                    || full.as_ref().is_some_and(|full| resource.group_resource() == *full)
+            });
+            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+            match of_key {
+                Some(resource) => ordered.by_type.entry(resource.group_resource()).or_default().extend(names),
+                None => ordered.unknown.push(key.clone()),
+            }
+        }
+        ordered
+    }
+
+    /// Names, with their namespaces where they have one.
+    pub(crate) fn of_type(&self, group_resource: &str) -> &[String] {
+        self.by_type.get(group_resource).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -142,5 +180,18 @@ mod tests {
         let types = Types::choose(&served, &ResourceFilter::for_backup(&spec, &|_| None));
         assert!(types.namespaces.is_none() && types.definitions.is_some());
         assert!(names(&types).is_empty());
+    }
+
+    #[test]
+    fn a_key_names_a_type_of_any_group_and_one_that_names_none_is_told() {
+        let listed = served(&[("", "pods"), ("apps", "deployments"), ("x", "deployments")]);
+        let asked = [("pods", "b/2, a/1,,"), ("deployments", "a/d"), ("po", "c/3"), ("nodes", "n")]
+            .map(|(key, names)| (key.to_owned(), names.to_owned()));
+        let resolve = |name: &str| (name == "po").then(|| "pods".to_owned());
+        let ordered = OrderedResources::new(&asked.into(), &listed, &resolve);
+        assert_eq!(ordered.unknown, ["nodes"]);
+        assert_eq!(ordered.of_type("pods"), ["c/3", "b/2", "a/1"]);
+        assert_eq!(ordered.of_type("deployments.apps"), ["a/d"]);
+        assert_eq!(ordered.by_type.len(), 2);
     }
 }

@@ -16,27 +16,27 @@ const PART: usize = 8;
 
 /// The namespaces of a backup.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub(crate) struct NamespaceScope {
     filter: IncludesExcludes,
     /// The chosen ones, as they were at the start; none if all are meant.
     chosen: Option<BTreeSet<String>>,
     /// Whether one list over all namespaces is asked for; what does not belong is left out afterwards.
     everywhere: bool,
     /// Namespaces that are named but do not exist.
-    pub missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// Patterns that match no namespace.
-    pub unmatched: Vec<String>,
+    pub(crate) unmatched: Vec<String>,
 }
 
-impl Scope {
+impl NamespaceScope {
     /// Whether the live namespaces have to be known to resolve this spec.
-    pub fn needs_live_namespaces(spec: &BackupSpec) -> bool {
+    pub(crate) fn needs_live_namespaces(spec: &BackupSpec) -> bool {
         !includes_all(&spec.included_namespaces)
     }
 
     /// Resolves the names and patterns of a spec against the live namespaces. A name that does not exist, and a pattern
     /// without a match, stand for nothing (Velero `pkg/util/wildcard`, v1.18).
-    pub fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
+    pub(crate) fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
         let filter = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         if includes_all(&spec.included_namespaces) {
             return Self { filter, chosen: None, everywhere: true, missing: vec![], unmatched: vec![] };
@@ -55,7 +55,7 @@ impl Scope {
     }
 
     /// Whether items of this namespace belong to the backup.
-    pub fn includes(&self, namespace: &str) -> bool {
+    pub(crate) fn includes(&self, namespace: &str) -> bool {
         match &self.chosen {
             None => self.filter.includes(namespace),
             Some(chosen) => chosen.contains(namespace),
@@ -63,12 +63,12 @@ impl Scope {
     }
 
     /// Whether the spec names this namespace, by itself or by a pattern other than "all".
-    pub fn names(&self, namespace: &str) -> bool {
+    pub(crate) fn names(&self, namespace: &str) -> bool {
         self.chosen.is_some() && self.includes(namespace)
     }
 
     /// The namespaces to ask for one by one; one empty entry asks for all at once.
-    pub fn lists(&self) -> Vec<Option<String>> {
+    pub(crate) fn lists(&self) -> Vec<Option<String>> {
         match &self.chosen {
             Some(names) if !self.everywhere => names.iter().cloned().map(Some).collect(),
             _ => vec![None],
@@ -84,14 +84,14 @@ fn includes_all(includes: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    fn scope(included: &[&str], excluded: &[&str]) -> Scope {
+    fn scope(included: &[&str], excluded: &[&str]) -> NamespaceScope {
         let strings = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let spec = BackupSpec {
             included_namespaces: strings(included),
             excluded_namespaces: strings(excluded),
             ..BackupSpec::default()
         };
-        Scope::resolve(&spec, &strings(&["shop", "shop-test", "web"]))
+        NamespaceScope::resolve(&spec, &strings(&["shop", "shop-test", "web"]))
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let live: Vec<String> = (0..200).map(|n| format!("n{}-{n}", n % 10)).collect();
         let scope = |pattern: &str| {
             let included_namespaces = vec![pattern.to_owned()];
-            Scope::resolve(&BackupSpec { included_namespaces, ..BackupSpec::default() }, &live)
+            NamespaceScope::resolve(&BackupSpec { included_namespaces, ..BackupSpec::default() }, &live)
         };
         let many = scope("n[0-4]-*");
         assert_eq!(many.lists(), [None]);
@@ -131,7 +131,7 @@ mod tests {
         let live: Vec<String> = (0..5000).map(|n| format!("n{}-{n}", n % 10)).collect();
         for (chosen, expected) in [(1, 1), (16, 16), (100, 100), (101, 1), (600, 1)] {
             let spec = BackupSpec { included_namespaces: live[..chosen].to_vec(), ..BackupSpec::default() };
-            let lists = Scope::resolve(&spec, &live).lists().len();
+            let lists = NamespaceScope::resolve(&spec, &live).lists().len();
             assert_eq!(lists, expected, "lists of each type for {chosen} of {} namespaces", live.len());
         }
     }

@@ -1,6 +1,4 @@
-use backup_runtime::leader::Leadership;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     fake::{Params, status},
@@ -13,11 +11,11 @@ mod harness;
 mod hooks;
 mod snapshots;
 
-use harness::{Kept, cluster, collect, collect_with, item, namespace};
+use harness::{MemorySink, Setup, bound_claim, cancellation, cluster, collect, item, namespace, policy};
 
 #[tokio::test]
 async fn everything_is_collected_with_its_type_and_its_namespaces() {
-    let outcome = collect(json!({}), cluster(), Kept::default()).await;
+    let outcome = collect(json!({}), cluster()).await;
     outcome.result.as_ref().unwrap();
     assert_eq!(
         outcome.names(),
@@ -44,7 +42,7 @@ async fn what_is_excluded_by_label_or_on_its_way_out_is_left_out() {
     let mut going = item("a", "going");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let api = cluster().list("/api/v1/configmaps", vec![excluded, going, item("a", "kept")]);
-    let outcome = collect(json!({ "includedResources": ["configmaps"] }), api, Kept::default()).await;
+    let outcome = collect(json!({ "includedResources": ["configmaps"] }), api).await;
     assert_eq!(outcome.names(), ["configmaps/a/kept"]);
     assert!(outcome.errors.is_empty());
 }
@@ -55,7 +53,7 @@ async fn chosen_namespaces_are_listed_one_by_one() {
         .list("/api/v1/namespaces/a/configmaps", vec![item("a", "one")])
         .list("/api/v1/namespaces/a/pods", vec![])
         .list("/apis/example.com/v1/namespaces/a/widgets", vec![]);
-    let outcome = collect(json!({ "includedNamespaces": ["a", "gone"] }), api, Kept::default()).await;
+    let outcome = collect(json!({ "includedNamespaces": ["a", "gone"] }), api).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "namespaces/a"]);
     assert!(!outcome.paths.iter().any(|path| path == "/api/v1/configmaps"));
     assert!(outcome.errors[0].contains("namespace gone does not exist"), "{:?}", outcome.errors);
@@ -68,8 +66,8 @@ async fn five_thousand_namespaces_are_one_list_of_each_type() {
         .list("/api/v1/configmaps", names.iter().map(|name| item(name, "one")).collect())
         .list("/api/v1/namespaces", names.iter().map(|name| namespace(name)).collect());
     let spec = json!({ "includedNamespaces": ["n*"], "excludedNamespaces": ["n4999"] });
-    let setup = harness::Setup { api, spec, live: names, page_size: Some(500), ..Default::default() };
-    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
+    let setup = Setup { api, spec, live: names, page_size: Some(500), ..Default::default() };
+    let outcome = setup.collect().await;
     assert_eq!((outcome.names().len(), outcome.errors.len()), (2 * 4999, 0));
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
@@ -77,14 +75,14 @@ async fn five_thousand_namespaces_are_one_list_of_each_type() {
 #[tokio::test]
 async fn excluded_namespaces_are_left_out_of_the_common_list() {
     let spec = json!({ "excludedNamespaces": ["b"] });
-    let outcome = collect(spec, cluster(), Kept::default()).await;
+    let outcome = collect(spec, cluster()).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "configmaps/a/two", "namespaces/a", "namespaces/empty"]);
 }
 
 #[tokio::test]
 async fn a_type_whose_list_fails_is_an_error_that_names_it_and_the_rest_is_intact() {
     let fault = |path: &str, _: &Params| (path == "/api/v1/pods").then(|| status(403, "pods is forbidden"));
-    let outcome = collect(json!({}), cluster().fault(fault), Kept::default()).await;
+    let outcome = collect(json!({}), cluster().fault(fault)).await;
     assert_eq!(outcome.errors.len(), 1);
     assert!(outcome.errors[0].contains("listing pods failed") && outcome.errors[0].contains("forbidden"));
     assert_eq!(outcome.names().len(), 6);
@@ -93,7 +91,7 @@ async fn a_type_whose_list_fails_is_an_error_that_names_it_and_the_rest_is_intac
 #[tokio::test]
 async fn a_type_that_is_gone_is_a_warning() {
     let fault = |path: &str, _: &Params| path.ends_with("/widgets").then(|| status(404, "gone"));
-    let outcome = collect(json!({}), cluster().fault(fault), Kept::default()).await;
+    let outcome = collect(json!({}), cluster().fault(fault)).await;
     assert!(outcome.errors.is_empty());
     assert!(outcome.warnings[0].contains("widgets.example.com"), "{:?}", outcome.warnings);
 }
@@ -107,9 +105,7 @@ async fn a_list_that_begins_again_writes_nothing_twice() {
             && !expired.swap(true, std::sync::atomic::Ordering::Relaxed);
         first.then(|| status(410, "the provided continue parameter is too old"))
     };
-    let outcome =
-        collect(json!({ "includedResources": ["configmaps"] }), cluster().fault(fault), Kept::default())
-            .await;
+    let outcome = collect(json!({ "includedResources": ["configmaps"] }), cluster().fault(fault)).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "configmaps/a/two", "configmaps/b/one"]);
     assert!(outcome.errors.is_empty());
 }
@@ -131,14 +127,9 @@ async fn five_thousand_namespaces_are_collected_with_a_bounded_number_of_request
         spec.get("excludedNamespaces").is_none() || name.starts_with("n-1") && !name.starts_with("n-11")
     };
     let expected = live.iter().filter(wanted).count();
-    let setup = harness::Setup {
-        api,
-        spec: spec.clone(),
-        live: live.clone(),
-        page_size: Some(500),
-        ..Default::default()
-    };
-    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
+    let setup =
+        Setup { api, spec: spec.clone(), live: live.clone(), page_size: Some(500), ..Default::default() };
+    let outcome = setup.collect().await;
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.names().len(), 2 * expected, "a ConfigMap and the namespace itself, each");
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
@@ -154,7 +145,7 @@ async fn selectors_that_overlap_write_an_item_once() {
     let spec = json!({ "orLabelSelectors": [
         { "matchLabels": { "app": "web" } }, { "matchLabels": { "tier": "front" } }
     ] });
-    let outcome = collect(spec, api, Kept::default()).await;
+    let outcome = collect(spec, api).await;
     // Namespaces come along with their items, and only those.
     assert_eq!(outcome.names(), ["configmaps/a/both", "configmaps/b/one", "namespaces/a", "namespaces/b"]);
 }
@@ -176,7 +167,7 @@ async fn the_definition_of_a_custom_resource_comes_along_with_it() {
             .list("/apis/example.com/v1/widgets", vec![item("a", "w")])
             .list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", vec![definition.clone()])
             .object(&path, definition.clone());
-        let outcome = collect(spec.clone(), api, Kept::default()).await;
+        let outcome = collect(spec.clone(), api).await;
         let found = outcome.names().iter().filter(|item| item.ends_with(name)).count();
         assert_eq!(found, comes, "{spec} {:?}", outcome.names());
         assert!(outcome.names().contains(&"widgets.example.com/a/w"));
@@ -187,12 +178,15 @@ async fn the_definition_of_a_custom_resource_comes_along_with_it() {
 async fn a_bad_object_is_reported_and_never_stops_the_others() {
     let api = cluster()
         .list("/api/v1/configmaps", vec![json!("no object"), json!({ "metadata": {} }), item("a", "x")]);
-    let sink = Kept { refuse: Some("two"), ..Kept::default() };
-    let outcome = collect(json!({ "includedResources": ["configmaps"] }), api, sink).await;
+    let collect = |api| {
+        let sink = MemorySink { refuse: Some("two"), ..MemorySink::default() };
+        Setup { spec: json!({ "includedResources": ["configmaps"] }), api, sink, ..Setup::default() }
+            .collect()
+    };
+    let outcome = collect(api).await;
     assert_eq!(outcome.names(), ["configmaps/a/x"]);
     assert_eq!(outcome.errors.len(), 2);
-    let sink = Kept { refuse: Some("two"), ..Kept::default() };
-    let outcome = collect(json!({ "includedResources": ["configmaps"] }), cluster(), sink).await;
+    let outcome = collect(cluster()).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "configmaps/b/one"]);
     assert_eq!(outcome.errors.len(), 1);
 }
@@ -206,7 +200,7 @@ async fn ordered_items_come_first_in_their_order_and_missing_ones_are_a_warning(
         .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
     let order = "b/one,a/gone,a/two,two";
     let spec = json!({ "includedResources": ["configmaps"], "orderedResources": { "configmaps": order, "nodes": "n" } });
-    let outcome = collect(spec, api, Kept::default()).await;
+    let outcome = collect(spec, api).await;
     assert_eq!(outcome.names(), ["configmaps/b/one", "configmaps/a/two", "configmaps/a/one"]);
     let told = outcome.warnings.join("\n");
     assert_eq!(outcome.warnings.len(), 3, "{told}");
@@ -217,7 +211,7 @@ async fn ordered_items_come_first_in_their_order_and_missing_ones_are_a_warning(
 #[tokio::test]
 async fn an_order_for_a_type_without_items_is_told_to_be_in_vain() {
     let spec = json!({ "orderedResources": { "pods": "a/gone" } });
-    let outcome = collect(spec, cluster(), Kept::default()).await;
+    let outcome = collect(spec, cluster()).await;
     assert!(outcome.warnings[0].contains("pods a/gone, which does not exist"), "{:?}", outcome.warnings);
 }
 
@@ -228,7 +222,7 @@ async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
         "includedResources": ["configmaps"], "labelSelector": { "matchLabels": { "app": "web" } },
         "orderedResources": { "configmaps": "a/two" },
     });
-    let outcome = collect(spec, api, Kept::default()).await;
+    let outcome = collect(spec, api).await;
     assert!(outcome.names().is_empty());
     assert!(outcome.warnings[0].contains("is not selected"), "{:?}", outcome.warnings);
 }
@@ -237,7 +231,7 @@ async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
 async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     let mut pod = item("a", "db");
     pod["metadata"]["annotations"] = json!({ "backup.velero.io/backup-volumes": "data" });
-    let outcome = collect(json!({}), cluster().list("/api/v1/pods", vec![pod]), Kept::default()).await;
+    let outcome = collect(json!({}), cluster().list("/api/v1/pods", vec![pod])).await;
     assert!(outcome.errors[0].contains("a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
 }
@@ -249,17 +243,17 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
         { "name": "scratch", "emptyDir": {} }, { "name": "conf", "configMap": {} },
         { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
     ]);
-    let text = "version: v1\nvolumePolicies:\n- conditions: { volumeTypes: [configMap] }\n  action: { type: skip }\n\
-                - conditions: {}\n  action: { type: fs-backup }\n";
-    let data = std::collections::BTreeMap::from([("p".to_owned(), text.to_owned())]);
-    let policy = Some(backup_core::resource_policy::read(&data).unwrap());
-    let setup = harness::Setup {
+    let policy = Some(policy(
+        "- conditions: { volumeTypes: [configMap] }\n  action: { type: skip }\n\
+         - conditions: {}\n  action: { type: fs-backup }\n",
+    ));
+    let setup = Setup {
         api: cluster().list("/api/v1/pods", vec![pod]),
         policy,
         spec: json!({}),
         ..Default::default()
     };
-    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect().await;
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
     assert!(outcome.errors[0].contains("volume scratch of pod a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
@@ -273,28 +267,21 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
 async fn a_policy_that_wants_the_files_of_a_claim_copied_is_an_error_of_that_claim(
     #[case] spec: serde_json::Value,
 ) {
-    let claim = |name: &str| {
-        let mut claim = item("a", name);
-        claim["spec"] = json!({ "volumeName": format!("pv-{name}") });
-        claim["status"] = json!({ "phase": "Bound" });
-        claim
-    };
+    let claim = |name: &str| bound_claim(name, &format!("pv-{name}"));
     let mut waiting = claim("waiting");
     waiting["status"]["phase"] = json!("Pending");
     let volume = |class: &str| json!({ "metadata": { "name": "pv" }, "spec": { "storageClassName": class, "hostPath": {} } });
-    let text = "version: v1\nvolumePolicies:\n- conditions: { storageClass: [fast] }\n  action: { type: fs-backup }\n";
-    let data = std::collections::BTreeMap::from([("p".to_owned(), text.to_owned())]);
     let claims = ["fast", "slow", "gone"].map(claim).into_iter().chain([waiting]).collect();
-    let setup = harness::Setup {
+    let setup = Setup {
         api: cluster()
             .list("/api/v1/persistentvolumeclaims", claims)
             .object("/api/v1/persistentvolumes/pv-fast", volume("fast"))
             .object("/api/v1/persistentvolumes/pv-slow", volume("slow")),
-        policy: Some(backup_core::resource_policy::read(&data).unwrap()),
+        policy: Some(policy("- conditions: { storageClass: [fast] }\n  action: { type: fs-backup }\n")),
         spec,
         ..Default::default()
     };
-    let outcome = setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await;
+    let outcome = setup.collect().await;
     assert_eq!(outcome.errors.len(), 2, "{:?}", outcome.errors);
     assert!(
         outcome.errors[0].contains("a/fast") && outcome.errors[0].contains("fs-backup"),
@@ -312,26 +299,24 @@ async fn a_policy_that_wants_the_files_of_a_claim_copied_is_an_error_of_that_cla
 #[tokio::test]
 async fn a_namespace_on_its_way_out_is_not_stored() {
     let going = json!({ "metadata": { "name": "b" }, "status": { "phase": "Terminating" } });
-    let outcome = collect(
-        json!({}),
-        cluster().list("/api/v1/namespaces", vec![namespace("a"), going]),
-        Kept::default(),
-    )
-    .await;
+    let api = cluster().list("/api/v1/namespaces", vec![namespace("a"), going]);
+    let outcome = collect(json!({}), api).await;
     assert!(outcome.names().contains(&"namespaces/a") && !outcome.names().contains(&"namespaces/b"));
 }
 
 #[tokio::test]
 async fn a_store_that_is_full_ends_the_collection() {
-    let outcome = collect(json!({}), cluster(), Kept { full_after: Some(1), ..Kept::default() }).await;
+    let sink = MemorySink { full_after: Some(1), ..MemorySink::default() };
+    let outcome = Setup { spec: json!({}), api: cluster(), sink, ..Setup::default() }.collect().await;
     assert!(matches!(outcome.result, Err(CollectError::Store(_))));
 }
 
 #[tokio::test]
 async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
-    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let cancellation = cancellation();
     cancellation.cancel();
-    let outcome = collect_with(json!({}), cluster(), Kept::default(), &cancellation).await;
+    let setup = Setup { spec: json!({}), api: cluster(), ..Setup::default() };
+    let outcome = setup.collect_until(&cancellation).await;
     assert!(outcome.result.is_ok() && outcome.sink.items.is_empty(), "{:?}", outcome.result);
     let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };
     assert!(error.contains("cancelled") && error.contains(" 0 items"), "{error}");
@@ -339,9 +324,10 @@ async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
 
 #[tokio::test]
 async fn a_deleted_backup_is_left_at_the_next_check() {
-    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let cancellation = cancellation();
     cancellation.delete();
-    let outcome = collect_with(json!({}), cluster(), Kept::default(), &cancellation).await;
+    let setup = Setup { spec: json!({}), api: cluster(), ..Setup::default() };
+    let outcome = setup.collect_until(&cancellation).await;
     assert!(matches!(outcome.result, Err(CollectError::Stopped(StopReason::Deleted))));
     assert!(outcome.sink.items.is_empty());
 }

@@ -20,23 +20,20 @@ use super::Hook;
 const FIND_BUDGET: Duration = Duration::from_secs(30);
 /// How much of what a command prints is kept (bytes), of each stream.
 const OUTPUT: usize = 16 << 10;
-/// How long a command that must run is tried again while it does not begin.
-const INSIST: Duration = Duration::from_mins(1);
-/// Between these tries.
+/// How long a command that must run is retried while it does not begin.
+const RETRY_BUDGET: Duration = Duration::from_mins(1);
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 /// What is known of a pod right now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its uid.
-    pub uid: String,
-    /// Whether its phase is Running.
-    pub running: bool,
+pub(crate) struct FoundPod {
+    pub(crate) uid: String,
+    pub(crate) running: bool,
 }
 
 /// Why a command did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExecError {
+pub(crate) enum ExecError {
     /// There was no connection to run it by.
     #[error("it could not be begun: {0}")]
     NotBegun(String),
@@ -48,14 +45,13 @@ pub enum ExecError {
     Failed {
         /// The exit code, as a sentence.
         reason: String,
-        /// What it printed.
         output: String,
     },
 }
 
 impl ExecError {
     /// Whether it may have done something.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         !matches!(self, Self::NotBegun(_))
     }
 }
@@ -65,13 +61,13 @@ fn printed(output: &str) -> String {
 }
 
 /// Runs commands in pods; in a cluster, or in memory.
-pub trait Executor: Send + Sync {
-    /// The pod as it is now; none if there is none of this name.
+pub(crate) trait Executor: Send + Sync {
+    /// The pod as it is now; `None` if there is none of this name.
     fn find<'a>(
         &'a self,
         namespace: &'a str,
         pod: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Found>, kube::Error>>;
+    ) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>>;
 
     /// Runs a command once, for its timeout at most. What it printed.
     fn run<'a>(
@@ -82,8 +78,8 @@ pub trait Executor: Send + Sync {
     ) -> BoxFuture<'a, Result<String, ExecError>>;
 }
 
-/// Runs a command that must run: tries again while it is known not to have begun.
-pub(super) async fn insist(
+/// Runs a command that must run: retries while it is known not to have begun.
+pub(super) async fn run_until_begun(
     executor: &dyn Executor,
     namespace: &str,
     pod: &str,
@@ -93,8 +89,8 @@ pub(super) async fn insist(
     loop {
         let result = executor.run(namespace, pod, hook).await;
         match &result {
-            Err(error) if !error.has_begun() && started.elapsed() < INSIST => {
-                tracing::debug!(namespace, pod, %error, "a command is tried again");
+            Err(error) if !error.has_begun() && started.elapsed() < RETRY_BUDGET => {
+                tracing::debug!(namespace, pod, %error, "a command is retried");
             }
             _ => return result,
         }
@@ -104,7 +100,7 @@ pub(super) async fn insist(
 }
 
 /// Runs commands by the API server.
-pub struct InCluster {
+pub(crate) struct InCluster {
     client: Client,
     leadership: Leadership,
 }
@@ -112,7 +108,7 @@ pub struct InCluster {
 impl InCluster {
     /// By a client whose connections may be silent for as long as a command is. A replica that does not lead runs nothing:
     /// it would thaw what the leader has frozen.
-    pub fn new(client: Client, leadership: Leadership) -> Self {
+    pub(crate) fn new(client: Client, leadership: Leadership) -> Self {
         Self { client, leadership }
     }
 
@@ -143,11 +139,11 @@ impl Executor for InCluster {
         &'a self,
         namespace: &'a str,
         pod: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Found>, kube::Error>> {
+    ) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>> {
         Box::pin(async move {
             let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
             let found = retry::read(FIND_BUDGET, || api.get_opt(pod)).await?;
-            Ok(found.map(|pod| Found {
+            Ok(found.map(|pod| FoundPod {
                 uid: pod.metadata.uid.unwrap_or_default(),
                 running: pod.status.and_then(|status| status.phase).as_deref() == Some("Running"),
             }))
@@ -174,10 +170,10 @@ async fn outcome(process: &mut AttachedProcess) -> Result<String, ExecError> {
     };
     let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), status);
     let output = [stdout, stderr].map(|text| text.trim().to_owned()).join("\n").trim().to_owned();
-    judge(status, output)
+    classify(status, output)
 }
 
-fn judge(status: Option<Status>, output: String) -> Result<String, ExecError> {
+fn classify(status: Option<Status>, output: String) -> Result<String, ExecError> {
     let Some(status) = status else {
         return Err(ExecError::Unknown("the connection ended before the command".to_owned()));
     };
@@ -220,12 +216,12 @@ mod tests {
     #[test]
     fn the_status_says_how_a_command_has_ended() {
         let text = || "printed".to_owned();
-        assert_eq!(judge(status(json!({ "status": "Success" })), text()), Ok(text()));
+        assert_eq!(classify(status(json!({ "status": "Success" })), text()), Ok(text()));
         let failed = json!({
             "status": "Failure", "reason": "NonZeroExitCode", "message": "command terminated with exit code 3",
             "details": { "causes": [{ "reason": "ExitCode", "message": "3" }] },
         });
-        let error = judge(status(failed), text()).unwrap_err();
+        let error = classify(status(failed), text()).unwrap_err();
         assert_eq!(
             (error.to_string().as_str(), error.has_begun()),
             ("exit code 3; it printed: printed", true)
@@ -233,10 +229,10 @@ mod tests {
         let unreachable =
             json!({ "status": "Failure", "reason": "InternalError", "message": "error dialing backend" });
         assert_eq!(
-            judge(status(unreachable), text()),
+            classify(status(unreachable), text()),
             Err(ExecError::NotBegun("error dialing backend".into()))
         );
-        assert!(matches!(judge(None, text()), Err(ExecError::Unknown(_))));
+        assert!(matches!(classify(None, text()), Err(ExecError::Unknown(_))));
     }
 
     #[tokio::test]

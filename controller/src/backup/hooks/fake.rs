@@ -1,25 +1,20 @@
 //! Pods that run commands in memory, for tests.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Mutex};
 
-use backup_store::StoreError;
 use futures::future::BoxFuture;
-use serde_json::Value;
 
 use super::{
-    Hook, JournalWriter,
-    exec::{ExecError, Executor, Found},
+    exec::{ExecError, Executor, FoundPod},
+    rules::Hook,
 };
 
 /// Answers a command: pod, first word, how often this pod was asked before.
 type Answer = dyn Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync;
 
 /// Pods by name; their uids are `a-<name>`.
-pub struct FakePods {
-    pods: HashMap<String, Found>,
+pub(crate) struct FakePods {
+    pods: HashMap<String, FoundPod>,
     answer: Box<Answer>,
     ran: Mutex<Vec<String>>,
 }
@@ -32,8 +27,8 @@ impl Default for FakePods {
 
 impl FakePods {
     /// All running, and every command works.
-    pub fn running(names: &[&str]) -> Self {
-        let found = |name: &&str| ((*name).to_owned(), Found { uid: format!("a-{name}"), running: true });
+    pub(crate) fn running(names: &[&str]) -> Self {
+        let found = |name: &&str| ((*name).to_owned(), FoundPod { uid: format!("a-{name}"), running: true });
         Self {
             pods: names.iter().map(found).collect(),
             answer: Box::new(|_, command, _| Ok(format!("{command} was here"))),
@@ -42,7 +37,7 @@ impl FakePods {
     }
 
     /// With other answers.
-    pub fn answering(
+    pub(crate) fn answering(
         mut self,
         answer: impl Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync + 'static,
     ) -> Self {
@@ -51,13 +46,13 @@ impl FakePods {
     }
 
     /// What was run, as pod and first word.
-    pub fn ran(&self) -> Vec<String> {
+    pub(crate) fn ran(&self) -> Vec<String> {
         self.ran.lock().unwrap().clone()
     }
 }
 
 impl Executor for FakePods {
-    fn find<'a>(&'a self, _: &'a str, pod: &'a str) -> BoxFuture<'a, Result<Option<Found>, kube::Error>> {
+    fn find<'a>(&'a self, _: &'a str, pod: &'a str) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>> {
         Box::pin(std::future::ready(Ok(self.pods.get(pod).cloned())))
     }
 
@@ -73,23 +68,5 @@ impl Executor for FakePods {
             ran.len() - 1
         };
         Box::pin(std::future::ready((self.answer)(pod, &hook.command[0], before)))
-    }
-}
-
-/// Notes in memory.
-#[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<Vec<Value>>>);
-
-impl Kept {
-    /// All of them.
-    pub fn all(&self) -> Vec<Value> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl JournalWriter for Kept {
-    fn append(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.0.lock().unwrap().push(note);
-        Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -23,56 +23,46 @@ const KEY: &str = "hook.backup.velero.io/";
 /// A command in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Hook {
-    /// Who asks for it, for people.
-    pub source: String,
-    /// The container.
-    pub container: String,
-    /// Command and arguments.
-    pub command: Vec<String>,
+pub(crate) struct Hook {
+    /// What asks for it, for people.
+    pub(crate) source: String,
+    pub(crate) container: String,
+    pub(crate) command: Vec<String>,
     /// Whether a failure costs the pod its place in the backup.
-    pub fails: bool,
-    /// How long it may take.
-    pub timeout: Duration,
+    pub(crate) fails: bool,
+    pub(crate) timeout: Duration,
 }
 
 /// The commands around the backup of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodHooks {
-    /// Before.
-    pub pre: Vec<Hook>,
-    /// After.
-    pub post: Vec<Hook>,
-    /// What is odd about them, as sentences.
-    pub odd: Vec<String>,
+pub(crate) struct PodHooks {
+    pub(crate) pre: Vec<Hook>,
+    pub(crate) post: Vec<Hook>,
+    /// What is wrong with them, as sentences.
+    pub(crate) problems: Vec<String>,
 }
 
 impl PodHooks {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pre.is_empty() && self.post.is_empty()
     }
 }
 
 /// What must be known of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pod {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Uid.
-    pub uid: String,
-    /// `status.phase`.
-    pub phase: String,
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) phase: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     first_container: String,
 }
 
 impl Pod {
-    /// From the text of a Pod; none if it is none.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// From the text of a Pod; `None` if it is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Whole {
             metadata: Metadata,
@@ -117,7 +107,7 @@ impl Pod {
 
 /// The hooks that a Backup itself has.
 #[derive(Clone, Debug, Default)]
-pub struct Rules(Vec<Rule>);
+pub(crate) struct HookRules(Vec<Rule>);
 
 #[derive(Clone, Debug)]
 struct Rule {
@@ -128,9 +118,9 @@ struct Rule {
     post: Vec<BackupResourceHook>,
 }
 
-impl Rules {
+impl HookRules {
     /// Those that apply to pods: nothing else can run a command. `resolve` completes names of resources.
-    pub fn of(hooks: Option<&BackupHooks>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn new(hooks: Option<&BackupHooks>, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
         let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).filter(|hook| {
             let (included, excluded) = (&hook.included_resources, &hook.excluded_resources);
             IncludesExcludes::new(&full_names(included, resolve), &full_names(excluded, resolve))
@@ -149,8 +139,8 @@ impl Rules {
         )
     }
 
-    /// A pod and its commands; none if it has none. `text` is only read if there can be some.
-    pub fn of_text(&self, text: &str, annotations: &str) -> Option<(Pod, PodHooks)> {
+    /// A pod and its commands; `None` if it has none. `text` is only read if there can be some.
+    pub(crate) fn of_text(&self, text: &str, annotations: &str) -> Option<(Pod, PodHooks)> {
         if self.0.is_empty() && !annotations.contains(KEY) {
             return None;
         }
@@ -160,10 +150,10 @@ impl Rules {
     }
 
     /// The commands of a pod. Annotations for before, or for after, take the place of what the Backup says for that.
-    pub fn for_pod(&self, pod: &Pod) -> PodHooks {
-        let mut odd = Vec::new();
-        let pre = annotated(pod, "pre.", &mut odd).or_else(|| annotated(pod, "", &mut odd));
-        let post = annotated(pod, "post.", &mut odd);
+    pub(crate) fn for_pod(&self, pod: &Pod) -> PodHooks {
+        let mut problems = Vec::new();
+        let pre = annotated(pod, "pre.", &mut problems).or_else(|| annotated(pod, "", &mut problems));
+        let post = annotated(pod, "post.", &mut problems);
         let applying: Vec<&Rule> = self
             .0
             .iter()
@@ -176,13 +166,13 @@ impl Rules {
         PodHooks {
             pre: pre.map_or_else(|| of_rules(|rule| &rule.pre), |hook| vec![hook]),
             post: post.map_or_else(|| of_rules(|rule| &rule.post), |hook| vec![hook]),
-            odd,
+            problems,
         }
     }
 }
 
 /// The hook of annotations that begin so, if there is a command.
-fn annotated(pod: &Pod, phase: &str, odd: &mut Vec<String>) -> Option<Hook> {
+fn annotated(pod: &Pod, phase: &str, problems: &mut Vec<String>) -> Option<Hook> {
     let value = |name: &str| {
         let found = pod.annotations.get(&format!("{phase}{KEY}{name}"));
         found.map(|text| text.trim()).filter(|text| !text.is_empty())
@@ -192,7 +182,7 @@ fn annotated(pod: &Pod, phase: &str, odd: &mut Vec<String>) -> Option<Hook> {
         None | Some("Fail") => true,
         Some("Continue") => false,
         Some(other) => {
-            odd.push(format!(
+            problems.push(format!(
                 "annotation {phase}{KEY}on-error is {other:?}, not Fail or Continue; Fail is meant"
             ));
             true
@@ -201,7 +191,7 @@ fn annotated(pod: &Pod, phase: &str, odd: &mut Vec<String>) -> Option<Hook> {
     let timeout = value("timeout").and_then(|text| match text.parse::<GoDuration>() {
         Ok(timeout) => Some(timeout),
         Err(error) => {
-            odd.push(format!("annotation {phase}{KEY}timeout: {error}; 30s is meant"));
+            problems.push(format!("annotation {phase}{KEY}timeout: {error}; 30s is meant"));
             None
         }
     });

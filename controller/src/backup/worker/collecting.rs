@@ -12,16 +12,16 @@ use super::{Next, Record, Trouble, Worker};
 use crate::job::cancellation::StopReason;
 use crate::{
     backup::{
-        collect::{CollectError, Collected as Items},
+        actions::{ActionJournal, StartedOperation},
+        collect::{CollectError, CollectOutput, CollectedBackup, CollectedItems, collect_backup},
         decide::{self, Stored},
-        executions::{ActionJournal, operation},
         finish::Unfinished,
-        gather::{self, GatherError, Gathered, gather},
         hooks::{Hooks, TakenOver},
-        natives::noted::Noted as NotedSnapshots,
+        journal::BackupJournal,
         patches,
         progress::Progress,
         report::Report,
+        volume_snapshots::SnapshotJournal,
     },
     context::Context,
     job::log_upload::{Subject, upload_log},
@@ -58,11 +58,13 @@ impl Worker {
         };
         let progress = Progress::default();
         let taken_up = async {
-            let noted = gather::noted(&self.ctx, location, &self.name, &self.uid, &progress).await?;
-            let executions = ActionJournal::take_over(Arc::clone(&noted.notebook), &noted.notes)?;
-            let snapshots = NotedSnapshots::take_over(noted.notebook, &noted.notes)?;
-            let told = noted.hooks.take_over(&noted.notes).await?;
-            Ok((noted.hooks, (executions, snapshots), told))
+            let journal = BackupJournal::open(&self.ctx, location, &self.name, &self.uid).await?;
+            let BackupJournal { writer, entries } = journal;
+            let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
+            let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
+            let hooks = Hooks::in_cluster(&self.ctx, writer, progress.clone());
+            let taken_over = hooks.take_over(&entries).await?;
+            Ok((hooks, (actions, snapshots), taken_over))
         };
         let taken_up = tokio::select! {
             taken_up = taken_up => taken_up,
@@ -71,7 +73,7 @@ impl Worker {
                 return Err(reason.into());
             }
         };
-        let (hooks, (executions, snapshots), taken_over) = match taken_up {
+        let (hooks, (actions, snapshots), taken_over) = match taken_up {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
@@ -79,14 +81,14 @@ impl Worker {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(&backup, location, (&mut writer, &executions, snapshots), &progress, &hooks, taken_over) => collected,
+            collected = self.fill(&backup, location, (&mut writer, &actions, snapshots), &progress, &hooks, taken_over) => collected,
             () = publish_progress(&self.ctx, &backup, &progress) => Err(Trouble::Changed),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
         // Whoever leads now pays what is owed; two would run it twice.
         if !matches!(collected, Err(Trouble::Stopped(StopReason::NotLeader(_)))) {
-            for problem in hooks.settle_here().await {
+            for problem in hooks.run_pending().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
             }
         }
@@ -168,7 +170,7 @@ impl Worker {
         &self,
         backup: &Backup,
         location: &Location,
-        (writer, executions, snapshots): (&mut BackupWriter, &ActionJournal, NotedSnapshots),
+        (writer, actions, snapshots): (&mut BackupWriter, &ActionJournal, SnapshotJournal),
         progress: &Progress,
         hooks: &Hooks,
         taken_over: TakenOver,
@@ -185,26 +187,26 @@ impl Worker {
         if let Some(again) = taken_over.again {
             report.warn(Scope::Velero, again);
         }
-        let mut noting = executions;
-        let into =
-            gather::Into { sink: writer, operations: &mut noting, snapshots, report: &mut report, progress };
+        let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
-        let gathered = tokio::select! {
-            gathered = gather(&self.ctx, backup, hooks, &self.cancellation, into) => gathered,
+        let collected = tokio::select! {
+            collected = collect_backup(&self.ctx, backup, hooks, snapshots, output, &self.cancellation) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
-        let Gathered { mut collected, volumes, snapshots } = match gathered {
-            Ok(gathered) => gathered,
-            Err(GatherError::Api(error)) => return Err(error.into()),
-            Err(GatherError::Collect(CollectError::Stopped(halt))) => return Err(halt.into()),
-            Err(GatherError::Collect(CollectError::Store(error))) => return Ok(Err(error)),
+        let CollectedBackup { items: mut collected, volumes } = match collected {
+            Ok(collected) => collected,
+            Err(CollectError::Api(error)) => return Err(error.into()),
+            Err(CollectError::Stopped(reason)) => return Err(reason.into()),
+            Err(CollectError::Store(error)) => return Ok(Err(error)),
         };
         // A cancellation may have come between two commands.
-        for problem in hooks.settle_here().await {
+        for problem in hooks.run_pending().await {
             report.error(Scope::Velero, problem);
         }
-        let (left, unknown) = executions.left();
-        collected.operations.extend(left.into_iter().filter_map(|(of, done)| operation(of, done)));
+        let (left, unknown) = actions.left();
+        collected
+            .operations
+            .extend(left.into_iter().filter_map(|(of, done)| StartedOperation::new(of, done)));
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
@@ -215,8 +217,12 @@ impl Worker {
         };
         let operations =
             records::encode(&records::begun(backup, &collected.operations)).map_err(unencoded)?;
-        let volume_snapshots =
-            snapshots.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(unencoded)?;
+        let volume_snapshots = collected
+            .snapshots
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()
+            .map_err(unencoded)?;
         remember_failure(&mut report, backup);
         report.info(&format!(
             "collected {} items, {} warnings, {} errors",
@@ -279,7 +285,7 @@ fn tell_missing_data(
     backup: &Backup,
     volumes: &BackupVolumes,
     csi: bool,
-    collected: &Items,
+    collected: &CollectedItems,
 ) {
     let asked = backup.spec.snapshot_volumes == Some(true);
     let claims = if asked { collected.bound_claims } else { collected.claims };

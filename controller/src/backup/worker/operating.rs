@@ -17,9 +17,10 @@ use serde_json::Value;
 use super::{Next, Trouble, Worker, collecting::remember_failure};
 use crate::{
     backup::{
-        collect::{CollectError, Given, operations::InMemory, renew},
+        actions::{BackupActions, NoRecords},
+        collect::{CollectError, CollectOutput, CollectRequest, collect_again},
         finish::Unfinished,
-        gather, observe, patches,
+        observe, patches,
         progress::Progress,
         report::Report,
     },
@@ -139,24 +140,27 @@ impl Worker {
         }
         let items = records::read_again(operations);
         if !items.is_empty() {
-            let client = &self.ctx.cluster.client;
             let selection = observe::selection(&self.ctx, &backup.spec).await?;
-            let actions = gather::actions(&self.ctx, &selection, &Arc::default()).await;
-            let given = Given {
-                client,
+            let plan = &selection.plan;
+            let actions = BackupActions::load(&self.ctx, &plan.served, &Arc::default()).await;
+            let request = CollectRequest {
+                client: &self.ctx.cluster.client,
                 backup,
-                order: &selection.order,
+                plan,
                 actions: &actions,
-                operations: &mut InMemory,
                 hooks: None,
-                natives: None,
-                sink: writer,
-                report: &mut report,
-                progress: &Progress::default(),
+                volume_snapshots: None,
                 cancellation: &self.cancellation,
             };
-            match renew(given, &items).await {
+            let output = CollectOutput {
+                sink: writer,
+                action_journal: &NoRecords,
+                report: &mut report,
+                progress: &Progress::default(),
+            };
+            match collect_again(request, output, &items).await {
                 Ok(renewed) => files.resource_list.append(renewed.list),
+                Err(CollectError::Api(error)) => return Err(error.into()),
                 Err(CollectError::Stopped(halt)) => return Err(halt.into()),
                 Err(CollectError::Store(error)) => return Ok(Err(error)),
             }

@@ -7,7 +7,7 @@ use backup_runtime::backoff::Backoff;
 use tokio::time::Instant;
 
 use super::{Trouble, Worker};
-use crate::backup::{gather, progress::Progress};
+use crate::backup::{hooks::Hooks, journal::BackupJournal, progress::Progress};
 use crate::job::cancellation::StopReason;
 
 /// Between tries.
@@ -52,9 +52,9 @@ impl Worker {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let opened = self.ctx.locations.open(location).await;
         let (_, store) = opened.map_err(|error| error.to_string())?;
-        let progress = Progress::default();
-        let noted = gather::noted(&self.ctx, &store, &self.name, &self.uid, &progress).await;
-        let noted = noted.map_err(|error| error.to_string())?;
-        Ok(noted.hooks.take_over(&noted.notes).await.map_err(|error| error.to_string())?.errors)
+        let journal = BackupJournal::open(&self.ctx, &store, &self.name, &self.uid).await;
+        let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
+        let hooks = Hooks::in_cluster(&self.ctx, writer, Progress::default());
+        Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)
     }
 }

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream};
 use super::{Trouble, Worker};
 use crate::job::cancellation::StopReason;
 use crate::{
-    backup::{executions, gather, natives, progress::Progress},
+    backup::{actions, journal::BackupJournal, volume_snapshots},
     job::operations::{
         call,
         decide::{Answer, Call},
@@ -85,13 +85,11 @@ impl Worker {
         }
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Ok(()) };
-        let noted = gather::noted(&self.ctx, &location, &self.name, &self.uid, &Progress::default()).await;
-        let Some(earlier) = noted.ok().and_then(|noted| natives::noted::read(&noted.notes).ok()) else {
-            return Ok(());
-        };
+        let journal = BackupJournal::open(&self.ctx, &location, &self.name, &self.uid).await;
+        let prior = journal.ok().and_then(|journal| volume_snapshots::prior_snapshots(&journal.entries).ok());
         let (taken, open): (Vec<_>, Vec<_>) =
-            earlier.into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = natives::remove(&self.ctx, &taken).await.map_err(StopReason::from)?;
+            prior.unwrap_or_default().into_values().partition(|snapshot| snapshot.usable().is_some());
+        let mut problems = volume_snapshots::delete(&self.ctx, &taken).await.map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
@@ -123,11 +121,10 @@ impl Worker {
                 records::decode(&waiting.files().item_operations).unwrap_or_default()
             }
             Ok(_) if collecting => {
-                let noted =
-                    gather::noted(&self.ctx, &location, &self.name, &self.uid, &Progress::default()).await;
-                noted
+                let journal = BackupJournal::open(&self.ctx, &location, &self.name, &self.uid).await;
+                journal
                     .ok()
-                    .and_then(|noted| executions::started(backup, &noted.notes).ok())
+                    .and_then(|journal| actions::started_operations(backup, &journal.entries).ok())
                     .unwrap_or_default()
             }
             Ok(_) | Err(_) => Vec::new(),

@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::backup::collect::operations::StartedOperation;
+use crate::backup::actions::StartedOperation;
 
 /// Type of VolumeSnapshots, which have counts of their own.
 const SNAPSHOTS: &str = "volumesnapshots";

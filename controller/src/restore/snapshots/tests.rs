@@ -2,18 +2,15 @@ use backup_core::snapshot::VolumeSnapshotSpec;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    backup::{hooks::fake::Kept, natives::fake::Disks},
-    restore::fake::Fake,
-};
+use crate::{backup::volume_snapshots::fake::Disks, job::journal::MemoryJournal, restore::fake::Fake};
 
 /// None at all.
 pub fn none() -> Snapshots {
-    Snapshots::new(vec![], Places::new(), "uid", noted(&Kept::default()))
+    Snapshots::new(vec![], Places::new(), "uid", noted(&MemoryJournal::default()))
 }
 
 /// What these notes say.
-fn noted(notes: &Kept) -> Noted {
+fn noted(notes: &MemoryJournal) -> Noted {
     Noted::take_over(Arc::new(notes.clone()), &notes.all()).unwrap()
 }
 
@@ -32,11 +29,11 @@ fn snapshot(volume: &str) -> VolumeSnapshot {
 }
 
 fn of(disks: &Arc<Disks>) -> Snapshots {
-    resumed(disks, &Kept::default())
+    resumed(disks, &MemoryJournal::default())
 }
 
 /// After runs that have made these notes.
-fn resumed(disks: &Arc<Disks>, notes: &Kept) -> Snapshots {
+fn resumed(disks: &Arc<Disks>, notes: &MemoryJournal) -> Snapshots {
     let places = Places::from([("only".to_owned(), Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>))]);
     Snapshots::new(vec![snapshot("pv"), snapshot("failed").failed()], places, "uid", noted(notes))
 }
@@ -103,7 +100,7 @@ async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
     *disks.wrong.lock().unwrap() = vec![true, false];
     let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
-    let notes = Kept::default();
+    let notes = MemoryJournal::default();
     for _ in 0..2 {
         let unknown = restored(&resumed(&disks, &notes), &fake, &rules(false)).await.unwrap_err();
         assert!(unknown.contains("is not known") && unknown.contains("snap-pv"), "{unknown}");
@@ -111,13 +108,13 @@ async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
     assert_eq!(disks.asked().len(), 2, "a run that is taken up does not ask again");
 
     let places = Places::from([("only".to_owned(), Err("no plugin".to_owned()))]);
-    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", noted(&Kept::default()));
+    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", noted(&MemoryJournal::default()));
     assert_eq!(restored(&nobody, &fake, &rules(false)).await.unwrap_err(), "no plugin");
 }
 
 #[tokio::test]
 async fn a_run_that_is_taken_up_makes_what_was_not_begun_and_uses_what_was_made() {
-    let (fake, disks, notes) = (Fake::new(), Arc::new(Disks::new("/disks/")), Kept::default());
+    let (fake, disks, notes) = (Fake::new(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {
         let made = restored(&resumed(&disks, &notes), &fake, &rules(false)).await;
@@ -125,7 +122,7 @@ async fn a_run_that_is_taken_up_makes_what_was_not_begun_and_uses_what_was_made(
         assert!(made.is_err() || made.unwrap()["spec"]["hostPath"]["path"] == "/disks/new-of-snap-pv");
     }
     let nonsense = [json!({ "volumeEnded": "pv" })];
-    assert!(Noted::take_over(Arc::new(Kept::default()), &nonsense).is_err());
+    assert!(Noted::take_over(Arc::new(MemoryJournal::default()), &nonsense).is_err());
 }
 
 #[tokio::test]

@@ -115,8 +115,8 @@ impl<D: Discover> Pass<'_, D> {
             let executed = self.answer(execute).await?;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         }
-        let mut executions = self.work.acting.executions;
-        let executed = self.answer(execute_once(&mut executions, action.name(), id, execute)).await?;
+        let executions = self.work.acting.executions;
+        let executed = self.answer(execute_once(executions, action.name(), id, execute)).await?;
         executed.map_err(WorkError::Notes)
     }
 

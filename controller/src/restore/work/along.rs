@@ -44,7 +44,7 @@ impl<D: Discover> Pass<'_, D> {
             report.warn(scope, format!("{wanted} is not in the backup"));
             return Ok(false);
         };
-        if !self.selection.lets_along(&group_resource, source) {
+        if !self.selection.allows_related(&group_resource, source) {
             report.info(&format!("{wanted} is left out by the filters of the restore"));
             return Ok(false);
         }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    backup::hooks::fake::Kept,
+    job::journal::MemoryJournal,
     restore::{
         crds::DEFINITIONS,
         fake::{Fake, Fault, backup},
@@ -83,7 +83,7 @@ async fn restored_with(
     let report = Report::new().unwrap();
     let calls = fake.calls();
     let restore = Restore::new("r", spec.clone());
-    let executions = ActionJournal::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
     let work = Work {
         contents,
         restore: &restore,
@@ -409,7 +409,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     stop.cancel();
     let (report, calls) = (Report::new().unwrap(), fake.calls_until(stop));
     let restore = Restore::new("r", RestoreSpec::default());
-    let executions = ActionJournal::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
     let work = Work {
         contents: &contents,
         restore: &restore,

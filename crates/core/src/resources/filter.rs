@@ -137,7 +137,7 @@ impl ResourceFilter {
 
     /// Whether objects of this type may come along with others: those of a namespace if they are selected, others unless
     /// they are left out by name (Velero `pkg/backup/item_backupper.go`, v1.18).
-    pub fn lets_along(&self, resource: &ResourceType) -> bool {
+    pub fn allows_related(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         if resource.namespaced {
             self.includes(resource)
@@ -148,7 +148,7 @@ impl ResourceFilter {
 
     /// Whether objects of this type may be restored because others need them: the lists count, but cluster-scoped types do not
     /// have to be asked for, if only the spec does not leave them out (Velero `pkg/restore/restore.go`, v1.18).
-    pub fn lets_along_in_restore(&self, resource: &ResourceType) -> bool {
+    pub fn allows_related_in_restore(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         match &self.rules {
             _ if self.never.contains(&name.as_str()) => false,

@@ -7,20 +7,14 @@ use backup_actions::{
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::api::Backup;
-use backup_runtime::leader::Leadership;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{
-        Cancellation,
-        fake::{Params, status},
-        operations::Done,
-    },
-    harness::{Outcome, Setup, cluster, collect_by, item},
+    super::fake::{Api, Params, status},
+    harness::{Outcome, Setup, cluster, collect_by, id, item},
 };
-use crate::job::action_journal::PriorAttempt;
+use crate::{backup::actions::Done, job::action_journal::PriorAttempt};
 
 type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
 
@@ -86,14 +80,6 @@ impl BackupItemAction for Scripted {
     }
 }
 
-fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
-    ItemId {
-        group_resource: group_resource.to_owned(),
-        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
-        name: name.to_owned(),
-    }
-}
-
 fn asks_for(ids: Vec<ItemId>) -> impl Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync {
     move |_| Ok(BackupActionOutput { additional: ids.clone(), ..BackupActionOutput::default() })
 }
@@ -106,7 +92,7 @@ fn changes(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Box<Act> {
     })
 }
 
-fn pods(names: &[&str]) -> super::super::fake::Api {
+fn pods(names: &[&str]) -> Api {
     cluster().list("/api/v1/pods", names.iter().map(|name| item("a", name)).collect())
 }
 
@@ -266,26 +252,26 @@ async fn operations_are_announced_before_and_told_after_and_handed_back() {
         })
     });
     let outcome = collect_by(spec(), pods(&["p"]), vec![starts]).await;
-    assert_eq!(outcome.told, ["x/starts may act on p", "x/starts started op-1 on p"]);
+    assert_eq!(outcome.recorded, ["x/starts may act on p", "x/starts started op-1 on p"]);
     let operations = outcome.result.unwrap().operations;
     let [operation] = operations.as_slice() else { panic!("{operations:?}") };
     assert_eq!((operation.item.clone(), operation.operation.as_str()), (id("pods", "a", "p"), "op-1"));
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-async fn after(earlier: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
+async fn after(prior: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
         Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })
     });
-    let earlier = [("p".to_owned(), earlier)].into();
+    let prior = [("p".to_owned(), prior)].into();
     let setup = Setup {
         spec: spec(),
         api: pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two")),
         actions: vec![starts.clone()],
-        earlier,
+        prior,
         ..Setup::default()
     };
-    (setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await, starts)
+    (setup.collect().await, starts)
 }
 
 #[tokio::test]
@@ -301,7 +287,7 @@ async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
     let at = "2026-01-01T00:00:00Z".parse().unwrap();
     let (outcome, starts) = after(PriorAttempt::Started(Box::new(Done { executed, at }))).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
-    assert_eq!(outcome.told, ["x/starts may act on q", "x/starts started again on q"]);
+    assert_eq!(outcome.recorded, ["x/starts may act on q", "x/starts started again on q"]);
     let (_, pod) = outcome.sink.items.iter().find(|(name, _)| name == "pods/a/p").unwrap();
     assert_eq!(pod["metadata"]["labels"]["was"], "changed");
     let operations = outcome.result.unwrap().operations;
@@ -327,8 +313,8 @@ async fn an_outcome_that_nobody_knows_stays_open_and_a_refusal_does_not() {
     for (reason, told) in [("unknown", 1), ("refused", 2)] {
         let fails = action("x/starts", "pods", move |_| Err(reason.to_owned()));
         let outcome = collect_by(spec(), pods(&["p"]), vec![fails]).await;
-        assert_eq!(outcome.told.len(), told, "{:?}", outcome.told);
-        assert!(outcome.told[0] == "x/starts may act on p" && !outcome.names().contains(&"pods/a/p"));
+        assert_eq!(outcome.recorded.len(), told, "{:?}", outcome.recorded);
+        assert!(outcome.recorded[0] == "x/starts may act on p" && !outcome.names().contains(&"pods/a/p"));
     }
 }
 

@@ -7,16 +7,14 @@ use backup_actions::{
     backup::{BackupActionOutput, ItemBlockAction},
 };
 use backup_core::api::Backup;
-use backup_runtime::leader::Leadership;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{Cancellation, fake::Api},
-    harness::{Outcome, Setup, cluster, item},
+    super::fake::Api,
+    harness::{Setup, bound_claim, cluster, frozen, id, item},
 };
-use crate::backup::hooks::{exec::ExecError, fake::FakePods};
+use crate::backup::hooks::{ExecError, fake::FakePods};
 
 /// Says of ConfigMaps what is written on them.
 struct Together(AppliesTo);
@@ -41,37 +39,22 @@ impl ItemBlockAction for Together {
             Some("error") => {
                 Err(ActionError::Retryable { action: "x/together".into(), reason: "no idea".into() })
             }
-            with => Ok(with.into_iter().map(|name| id("pods", name)).collect()),
+            with => Ok(with.into_iter().map(|name| id("pods", "a", name)).collect()),
         };
         Box::pin(std::future::ready(related))
     }
 }
 
-fn id(group_resource: &str, name: &str) -> ItemId {
-    ItemId { group_resource: group_resource.into(), namespace: Some("a".into()), name: name.into() }
-}
-
-fn pod(name: &str, claims: &[&str]) -> Value {
-    let mut pod = item("a", name);
-    pod["metadata"]["annotations"] = json!({ "pre.hook.backup.velero.io/command": "freeze",
-        "post.hook.backup.velero.io/command": "thaw" });
-    let volumes: Vec<_> =
-        claims.iter().map(|claim| json!({ "persistentVolumeClaim": { "claimName": claim } })).collect();
-    pod["spec"] = json!({ "containers": [{ "name": "main" }], "volumes": volumes });
-    pod["status"] = json!({ "phase": "Running" });
+fn mounting(name: &str, claims: &[&str]) -> Value {
+    let mut pod = frozen(name);
+    let volumes = claims.iter().map(|claim| json!({ "persistentVolumeClaim": { "claimName": claim } }));
+    pod["spec"]["volumes"] = volumes.collect();
     pod
-}
-
-fn claim(name: &str) -> Value {
-    let mut claim = item("a", name);
-    claim["spec"] = json!({ "volumeName": format!("pv-{name}") });
-    claim["status"] = json!({ "phase": "Bound" });
-    claim
 }
 
 /// Pods with what they mount, claims and volumes.
 fn shared(pods: &[(&str, &[&str])]) -> Api {
-    let pods: Vec<Value> = pods.iter().map(|(name, claims)| pod(name, claims)).collect();
+    let pods: Vec<Value> = pods.iter().map(|(name, claims)| mounting(name, claims)).collect();
     let mut api =
         cluster().list("/api/v1/pods", pods.clone()).list("/api/v1/namespaces/a/pods", pods.clone());
     for pod in &pods {
@@ -81,16 +64,17 @@ fn shared(pods: &[(&str, &[&str])]) -> Api {
         );
     }
     for name in ["data", "log"] {
-        api = api.object(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"), claim(name)).object(
-            &format!("/api/v1/persistentvolumes/pv-{name}"),
-            json!({ "metadata": { "name": format!("pv-{name}") } }),
-        );
+        api = api
+            .object(
+                &format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"),
+                bound_claim(name, &format!("pv-{name}")),
+            )
+            .object(
+                &format!("/api/v1/persistentvolumes/pv-{name}"),
+                json!({ "metadata": { "name": format!("pv-{name}") } }),
+            );
     }
     api
-}
-
-async fn collect(setup: Setup) -> Outcome {
-    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 fn setup(api: Api, pods: &Arc<FakePods>, spec: Value) -> Setup {
@@ -109,11 +93,11 @@ async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_a
     setup.actions = vec![super::actions::action("x/asks", "pods", |pod| {
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
         let claims = volumes.iter().map(|volume| {
-            id("persistentvolumeclaims", volume["persistentVolumeClaim"]["claimName"].as_str().unwrap())
+            id("persistentvolumeclaims", "a", volume["persistentVolumeClaim"]["claimName"].as_str().unwrap())
         });
         Ok(BackupActionOutput { additional: claims.collect(), ..BackupActionOutput::default() })
     })];
-    let outcome = collect(setup).await;
+    let outcome = setup.collect().await;
     assert_eq!(
         pods.ran(),
         [
@@ -141,7 +125,7 @@ async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_a
         ]
     );
     assert!(outcome.errors.is_empty() && outcome.warnings.is_empty(), "{:?}", outcome.errors);
-    assert!(outcome.owed.is_empty());
+    assert!(outcome.pending.is_empty());
     let reads = |path: &str| outcome.paths.iter().filter(|asked| asked.ends_with(path)).count();
     assert_eq!((reads("claims/data"), reads("pv-log"), reads("pods/two")), (1, 1, 1), "{:?}", outcome.paths);
     assert_eq!(reads("/namespaces/a/pods"), 1, "{:?}", outcome.paths);
@@ -156,13 +140,13 @@ async fn a_command_that_fails_costs_its_pod_its_place_and_all_pods_of_the_block_
     let pods = Arc::new(FakePods::running(&["one", "two"]).answering(fails));
     let api = shared(&[("one", &["data"]), ("two", &["data"])]);
     let spec = json!({ "includedResources": ["pods", "persistentvolumeclaims", "persistentvolumes"] });
-    let outcome = collect(setup(api, &pods, spec)).await;
+    let outcome = setup(api, &pods, spec).collect().await;
     assert_eq!(pods.ran(), ["one freeze", "two freeze", "one thaw", "two thaw"]);
     let names = outcome.names();
     assert!(names.contains(&"pods/a/one") && names.contains(&"persistentvolumeclaims/a/data"), "{names:?}");
     assert!(!names.contains(&"pods/a/two"), "{names:?}");
     assert!(outcome.errors.iter().any(|error| error.contains("a/two is not in this backup")));
-    assert!(outcome.owed.is_empty());
+    assert!(outcome.pending.is_empty());
 }
 
 #[tokio::test]
@@ -179,7 +163,7 @@ async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
         )
     };
     let pods = Arc::new(FakePods::running(&["db"]));
-    let outcome = collect(setup(api(), &pods, json!({ "includedResources": ["pods", "configmaps"] }))).await;
+    let outcome = setup(api(), &pods, json!({ "includedResources": ["pods", "configmaps"] })).collect().await;
     let expected =
         ["configmaps/a/with-db", "pods/a/db", "configmaps/a/with-ghost", "configmaps/a/with-error"];
     assert_eq!(outcome.names()[..4], expected);
@@ -189,6 +173,6 @@ async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
     assert_eq!(outcome.errors.len(), 1);
 
     let pods = Arc::new(FakePods::running(&["db"]));
-    let outcome = collect(setup(api(), &pods, json!({ "includedResources": ["configmaps"] }))).await;
+    let outcome = setup(api(), &pods, json!({ "includedResources": ["configmaps"] })).collect().await;
     assert!(!outcome.names().contains(&"pods/a/db") && pods.ran().is_empty());
 }

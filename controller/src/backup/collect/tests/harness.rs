@@ -1,6 +1,9 @@
 //! Runs a collection against the fake API server.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use backup_actions::{
     ActionSet, ItemId,
@@ -8,31 +11,38 @@ use backup_actions::{
 };
 use backup_core::{
     api::{Backup, BackupSpec, common::HookStatus},
+    resource_policy::ResourcePolicy,
     resources::{ResourceFilter, ResourceType},
 };
-use backup_runtime::leader::Leadership;
+use backup_runtime::{leader::Leadership, walk::Patience};
+use backup_store::{ItemPath, StoreError};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{fake::Api, operations::Done, *};
+use super::super::{fake::Api, *};
 use crate::{
-    backup::hooks::{
-        Owed,
-        fake::{FakePods, Kept as JobJournal},
+    backup::{
+        actions::Done,
+        hooks::{PendingPostHooks, fake::FakePods},
+        progress::Progress,
     },
-    job::action_journal::{ActionRecords, PriorAttempt},
+    discovery::ServedTypes,
+    job::{
+        action_journal::{ActionRecords, PriorAttempt},
+        journal::MemoryJournal,
+    },
 };
 
 /// Keeps what it is given: path and object.
 #[derive(Default)]
-pub struct Kept {
-    pub items: Vec<(String, Value)>,
-    pub refuse: Option<&'static str>,
-    pub full_after: Option<usize>,
+pub(super) struct MemorySink {
+    pub(super) items: Vec<(String, Value)>,
+    pub(super) refuse: Option<&'static str>,
+    pub(super) full_after: Option<usize>,
 }
 
-impl Sink for Kept {
+impl Sink for MemorySink {
     async fn item(&mut self, path: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
         if self.refuse == Some(path.name) {
             return Err(StoreError::Item { path: path.name.to_owned(), detail: "too large".to_owned() });
@@ -49,7 +59,7 @@ impl Sink for Kept {
     }
 }
 
-pub fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceType {
+fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceType {
     ResourceType {
         group: group.to_owned(),
         version: "v1".to_owned(),
@@ -61,7 +71,7 @@ pub fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> Reso
 }
 
 /// Pods, ConfigMaps, claims and volumes, Namespaces, definitions, and a custom type.
-pub fn served() -> Vec<ResourceType> {
+fn served() -> Vec<ResourceType> {
     vec![
         resource("", "configmaps", "ConfigMap", true),
         resource("", "namespaces", "Namespace", false),
@@ -73,15 +83,53 @@ pub fn served() -> Vec<ResourceType> {
     ]
 }
 
-pub fn item(namespace: &str, name: &str) -> Value {
+pub(super) fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
+    ItemId {
+        group_resource: group_resource.to_owned(),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        name: name.to_owned(),
+    }
+}
+
+pub(super) fn item(namespace: &str, name: &str) -> Value {
     json!({ "metadata": { "name": name, "namespace": namespace, "uid": format!("{namespace}-{name}") } })
 }
 
-pub fn namespace(name: &str) -> Value {
+pub(super) fn namespace(name: &str) -> Value {
     json!({ "metadata": { "name": name }, "status": { "phase": "Active" } })
 }
 
-pub fn cluster() -> Api {
+/// A running pod in namespace `a`.
+pub(super) fn pod(name: &str, annotations: &Value) -> Value {
+    let mut pod = item("a", name);
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod["spec"] = json!({ "containers": [{ "name": "main" }] });
+    pod["status"] = json!({ "phase": "Running" });
+    pod
+}
+
+/// A pod that is frozen before and thawed after its backup.
+pub(super) fn frozen(name: &str) -> Value {
+    pod(
+        name,
+        &json!({ "pre.hook.backup.velero.io/command": "freeze", "post.hook.backup.velero.io/command": "thaw" }),
+    )
+}
+
+/// A claim in namespace `a` that is bound to a volume.
+pub(super) fn bound_claim(name: &str, volume: &str) -> Value {
+    let mut claim = item("a", name);
+    claim["spec"] = json!({ "volumeName": volume });
+    claim["status"] = json!({ "phase": "Bound" });
+    claim
+}
+
+pub(super) fn policy(text: &str) -> ResourcePolicy {
+    let data = [("p".to_owned(), format!("version: v1\nvolumePolicies:\n{text}"))].into();
+    backup_core::resource_policy::read(&data).unwrap()
+}
+
+pub(super) fn cluster() -> Api {
     Api::default()
         .list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
         .list("/api/v1/persistentvolumeclaims", vec![])
@@ -92,166 +140,146 @@ pub fn cluster() -> Api {
         .list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")])
 }
 
-pub struct Outcome {
-    pub sink: Kept,
-    pub result: Result<Collected, CollectError>,
-    pub errors: Vec<String>,
-    pub warnings: Vec<String>,
-    pub progress: Progress,
-    pub paths: Vec<String>,
-    pub told: Vec<String>,
-    pub hooks: HookStatus,
-    pub owed: Vec<Owed>,
+pub(super) struct Outcome {
+    pub(super) sink: MemorySink,
+    pub(super) result: Result<CollectedItems, CollectError>,
+    pub(super) errors: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    pub(super) progress: Progress,
+    pub(super) paths: Vec<String>,
+    pub(super) recorded: Vec<String>,
+    pub(super) hooks: HookStatus,
+    pub(super) pending: Vec<PendingPostHooks>,
 }
 
 impl Outcome {
-    pub fn names(&self) -> Vec<&str> {
+    pub(super) fn names(&self) -> Vec<&str> {
         self.sink.items.iter().map(|(name, _)| name.as_str()).collect()
     }
 }
 
-pub async fn collect(spec: Value, api: Api, sink: Kept) -> Outcome {
-    collect_with(spec, api, sink, &Cancellation::new(Leadership::always(), CancellationToken::new())).await
+pub(super) fn cancellation() -> Cancellation {
+    Cancellation::new(Leadership::always(), CancellationToken::new())
 }
 
-pub async fn collect_with(spec: Value, api: Api, sink: Kept, cancellation: &Cancellation) -> Outcome {
-    let setup = Setup { spec, api, sink, ..Setup::default() };
-    setup.collect(cancellation).await
+pub(super) async fn collect(spec: Value, api: Api) -> Outcome {
+    Setup { spec, api, ..Setup::default() }.collect().await
 }
 
 /// Collects with these actions.
-pub async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn BackupItemAction>>) -> Outcome {
-    let setup = Setup { spec, api, actions, ..Setup::default() };
-    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
+pub(super) async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn BackupItemAction>>) -> Outcome {
+    Setup { spec, api, actions, ..Setup::default() }.collect().await
 }
 
 /// What a collection is made of, if it matters.
 #[derive(Default)]
-pub struct Setup {
-    pub spec: Value,
-    pub api: Api,
-    pub sink: Kept,
-    pub actions: Vec<Arc<dyn BackupItemAction>>,
-    /// Actions on blocks besides those that are built in; none is none at all.
-    pub blocks: Option<Vec<Arc<dyn ItemBlockAction>>>,
-    /// Takes snapshots.
-    pub natives: Option<Natives>,
-    pub policy: Option<ResourcePolicy>,
-    pub pods: Arc<FakePods>,
-    pub notes: JobJournal,
+pub(super) struct Setup {
+    pub(super) spec: Value,
+    pub(super) api: Api,
+    pub(super) sink: MemorySink,
+    pub(super) actions: Vec<Arc<dyn BackupItemAction>>,
+    /// Actions on blocks besides those that are built in; `None` is none at all.
+    pub(super) blocks: Option<Vec<Arc<dyn ItemBlockAction>>>,
+    pub(super) volume_snapshots: Option<VolumeSnapshots>,
+    pub(super) policy: Option<ResourcePolicy>,
+    pub(super) pods: Arc<FakePods>,
+    pub(super) journal: MemoryJournal,
     /// Namespaces that live; a, b and empty if it does not matter.
-    pub live: Vec<String>,
-    pub page_size: Option<u32>,
-    /// What an earlier try has made of items, by their names.
-    pub earlier: HashMap<String, PriorAttempt<BackupActionOutput>>,
+    pub(super) live: Vec<String>,
+    pub(super) page_size: Option<u32>,
+    /// What an earlier attempt has made of items, by their names.
+    pub(super) prior: HashMap<String, PriorAttempt<BackupActionOutput>>,
 }
 
 impl Setup {
-    pub async fn collect(self, cancellation: &Cancellation) -> Outcome {
-        let Self {
-            spec,
-            api,
-            mut sink,
-            actions,
-            blocks,
-            mut natives,
-            policy,
-            pods,
-            notes,
-            mut live,
-            page_size,
-            earlier,
-        } = self;
-        if live.is_empty() {
-            live = ["a", "b", "empty"].map(str::to_owned).to_vec();
+    pub(super) async fn collect(self) -> Outcome {
+        self.collect_until(&cancellation()).await
+    }
+
+    pub(super) async fn collect_until(mut self, cancellation: &Cancellation) -> Outcome {
+        if self.live.is_empty() {
+            self.live = ["a", "b", "empty"].map(str::to_owned).to_vec();
         }
-        let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+        let spec: BackupSpec = serde_json::from_value(self.spec).unwrap();
         let served = ServedTypes::just(&served());
-        let filter = ResourceFilter::for_backup(&spec, &|name| served.resolve(name));
-        let types = Types::choose(served.types(), &filter);
-        let (client, api) = api.client();
         let resolve = |name: &str| served.resolve(name);
-        let items = backup::ordered(actions, Vec::new(), &resolve);
+        let filter = ResourceFilter::for_backup(&spec, &resolve);
+        let (client, api) = self.api.client();
+        let items = backup::ordered(self.actions, Vec::new(), &resolve);
         let mut actions = BackupActions { items, ..BackupActions::default() };
-        if let Some(plugins) = blocks {
+        if let Some(plugins) = self.blocks {
             let all = backup::built_in_blocks(&client).into_iter().chain(plugins);
             actions.blocks = ActionSet::new("block action", all, &resolve);
         }
-        let order = Order {
-            definitions_come_along: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
-            ordered: Ordered::of(&spec.ordered_resources, &types.listed, &|name| served.resolve(name)),
-            types,
-            filter,
-            policy,
-            hooks: Rules::of(spec.hooks.as_ref(), &|name| served.resolve(name)),
-            served,
-            scope: Scope::resolve(&spec, &live),
-            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-            page_size: page_size.unwrap_or(2),
-            patience: Patience::none(),
-        };
+        let page_size = self.page_size.unwrap_or(2);
+        let mut plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
+        plan.patience = Patience::none();
         let mut report = Report::new("b").unwrap();
         let progress = Progress::default();
-        let mut operations = Told(Vec::new(), earlier);
-        let hooks = Hooks::new(Arc::clone(&pods) as _, Arc::new(notes.clone()), progress.clone());
-        let backup = Backup::new("b", spec);
-        let result = super::super::collect(Given {
+        let records = Records { recorded: Mutex::default(), prior: self.prior };
+        let hooks = Hooks::new(Arc::clone(&self.pods) as _, Arc::new(self.journal.clone()), progress.clone());
+        let request = CollectRequest {
             client: &client,
-            backup: &backup,
-            order: &order,
+            backup: &Backup::new("b", spec),
+            plan: &plan,
             actions: &actions,
-            operations: &mut operations,
             hooks: Some(&hooks),
-            natives: natives.as_mut(),
-            sink: &mut sink,
+            volume_snapshots: self.volume_snapshots,
+            cancellation,
+        };
+        let output = CollectOutput {
+            sink: &mut self.sink,
+            action_journal: &records,
             report: &mut report,
             progress: &progress,
-            cancellation,
-        })
-        .await;
+        };
+        let result = super::super::collect(request, output).await;
         let flat = |set: &backup_store::ResultSet| -> Vec<String> {
             set.velero.iter().chain(&set.cluster).chain(set.namespaces.values().flatten()).cloned().collect()
         };
         let (results, _) = report.into_parts();
         if let Ok(collected) = &result {
             assert_eq!(collected.list.len() as u64, progress.written());
-            assert_eq!(sink.items.len() as u64, progress.written());
+            assert_eq!(self.sink.items.len() as u64, progress.written());
         }
         Outcome {
-            sink,
+            sink: self.sink,
             result,
             errors: flat(&results.errors),
             warnings: flat(&results.warnings),
             hooks: progress.hooks().unwrap_or_default(),
             progress,
             paths: api.paths(),
-            told: operations.0,
-            owed: Owed::of(&notes.all()).unwrap(),
+            recorded: records.recorded.into_inner().unwrap(),
+            pending: PendingPostHooks::read(&self.journal.all()).unwrap(),
         }
     }
 }
 
-/// Remembers what it was told; by item, what an earlier try has done.
-pub struct Told(pub Vec<String>, pub HashMap<String, PriorAttempt<BackupActionOutput>>);
+/// Remembers what is recorded; by item, what an earlier attempt has done.
+struct Records {
+    recorded: Mutex<Vec<String>>,
+    prior: HashMap<String, PriorAttempt<BackupActionOutput>>,
+}
 
-impl ActionRecords<BackupActionOutput> for Told {
-    fn prior_attempt(&mut self, _: &str, item: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
-        self.1.get(&item.name).cloned()
+impl ActionRecords<BackupActionOutput> for Records {
+    fn prior_attempt(&self, _: &str, item: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
+        self.prior.get(&item.name).cloned()
     }
 
-    fn begin<'a>(&'a mut self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.0.push(format!("{action} may act on {}", item.name));
+    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.recorded.lock().unwrap().push(format!("{action} may act on {}", item.name));
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn end<'a>(
-        &'a mut self,
+        &'a self,
         action: &'a str,
         item: &'a ItemId,
         started: Option<&'a Done>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         let what = started.and_then(|done| done.executed.operation.as_deref()).unwrap_or("nothing");
-        self.0.push(format!("{action} started {what} on {}", item.name));
+        self.recorded.lock().unwrap().push(format!("{action} started {what} on {}", item.name));
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -2,32 +2,14 @@
 
 use std::sync::Arc;
 
-use backup_actions::{ItemId, backup::BackupActionOutput};
-use backup_runtime::leader::Leadership;
+use backup_actions::backup::BackupActionOutput;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{CollectError, fake::Api},
-    harness::{Outcome, Setup, cluster, item},
+    harness::{Setup, cancellation, cluster, frozen, id, item, pod},
 };
-use crate::backup::hooks::{exec::ExecError, fake::FakePods};
-use crate::job::cancellation::Cancellation;
-
-fn pod(name: &str, annotations: &Value) -> Value {
-    let mut pod = item("a", name);
-    pod["metadata"]["annotations"] = annotations.clone();
-    pod["spec"] = json!({ "containers": [{ "name": "main" }] });
-    pod["status"] = json!({ "phase": "Running" });
-    pod
-}
-
-fn frozen(name: &str) -> Value {
-    pod(
-        name,
-        &json!({ "pre.hook.backup.velero.io/command": "freeze", "post.hook.backup.velero.io/command": "thaw" }),
-    )
-}
+use crate::backup::hooks::{ExecError, fake::FakePods};
 
 fn with_pods(pods: Vec<Value>) -> Api {
     cluster().list("/api/v1/pods", pods)
@@ -35,10 +17,6 @@ fn with_pods(pods: Vec<Value>) -> Api {
 
 fn spec() -> Value {
     json!({ "includedResources": ["pods", "configmaps"] })
-}
-
-async fn collect(setup: Setup) -> Outcome {
-    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
 }
 
 fn hooked(api: Api, pods: FakePods) -> (Arc<FakePods>, Setup) {
@@ -55,14 +33,10 @@ async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
     let noted = Arc::clone(&order);
     setup.actions = vec![super::actions::action("x/asks", "pods", move |_| {
         noted.lock().unwrap().extend(seen.ran());
-        let two = ItemId {
-            group_resource: "configmaps".to_owned(),
-            namespace: Some("a".to_owned()),
-            name: "two".to_owned(),
-        };
-        Ok(BackupActionOutput { additional: vec![two], ..BackupActionOutput::default() })
+        let additional = vec![id("configmaps", "a", "two")];
+        Ok(BackupActionOutput { additional, ..BackupActionOutput::default() })
     })];
-    let outcome = collect(setup).await;
+    let outcome = setup.collect().await;
     assert_eq!(outcome.names()[..3], ["configmaps/a/two", "pods/a/db", "pods/a/plain"]);
     assert_eq!(
         *order.lock().unwrap(),
@@ -71,7 +45,7 @@ async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
     );
     assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
     assert_eq!((outcome.hooks.hooks_attempted, outcome.hooks.hooks_failed), (2, 0));
-    assert!(outcome.errors.is_empty() && outcome.owed.is_empty());
+    assert!(outcome.errors.is_empty() && outcome.pending.is_empty());
 }
 
 #[tokio::test]
@@ -81,14 +55,14 @@ async fn a_command_that_fails_before_costs_the_pod_its_place_and_the_one_after_i
         _ => Ok(String::new()),
     };
     let (pods, setup) = hooked(with_pods(vec![frozen("db")]), FakePods::running(&["db"]).answering(fails));
-    let outcome = collect(setup).await;
+    let outcome = setup.collect().await;
     assert_eq!(outcome.names().len(), 3, "the rest is intact: {:?}", outcome.names());
     assert!(!outcome.names().contains(&"pods/a/db"));
     assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
     assert_eq!((outcome.hooks.hooks_attempted, outcome.hooks.hooks_failed), (2, 1));
     assert!(outcome.errors[0].contains("exit code 1; it printed: no disk"), "{:?}", outcome.errors);
     assert!(outcome.errors[1].contains("pod a/db is not in this backup"), "{:?}", outcome.errors);
-    assert!(outcome.owed.is_empty());
+    assert!(outcome.pending.is_empty());
 }
 
 #[tokio::test]
@@ -99,7 +73,7 @@ async fn a_pod_goes_on_where_its_command_may_fail_and_the_failure_is_an_error() 
     )]);
     let fails = |_: &str, _: &str, _| Err(ExecError::Unknown("it did not end within 30s".into()));
     let (_, setup) = hooked(api, FakePods::running(&["db"]).answering(fails));
-    let outcome = collect(setup).await;
+    let outcome = setup.collect().await;
     assert!(outcome.names().contains(&"pods/a/db"));
     assert!(outcome.errors[0].contains("its outcome is unknown"), "{:?}", outcome.errors);
     assert_eq!(outcome.errors.len(), 1);
@@ -114,7 +88,7 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
     let mut replaced = frozen("db");
     replaced["metadata"]["uid"] = json!("another");
     let (pods, setup) = hooked(with_pods(vec![pending, ended, replaced]), FakePods::running(&["db"]));
-    let outcome = collect(setup).await;
+    let outcome = setup.collect().await;
     assert!(pods.ran().is_empty());
     assert_eq!(outcome.names().iter().filter(|name| name.starts_with("pods/")).count(), 3);
     assert_eq!((outcome.warnings.len(), outcome.errors.len()), (2, 0), "{:?}", outcome.warnings);
@@ -122,10 +96,10 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
 
 #[tokio::test]
 async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_stops() {
-    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
-    let pulled = cancellation.clone();
+    let cancellation = cancellation();
+    let deleted = cancellation.clone();
     let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _, _| {
-        pulled.delete();
+        deleted.delete();
         Ok(String::new())
     }));
     let setup = Setup {
@@ -135,11 +109,11 @@ async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_s
         actions: vec![super::actions::action("x/any", "pods", |_| Ok(BackupActionOutput::default()))],
         ..Setup::default()
     };
-    let outcome = setup.collect(&cancellation).await;
+    let outcome = setup.collect_until(&cancellation).await;
     assert!(matches!(outcome.result, Err(CollectError::Stopped(_))));
     assert_eq!(pods.ran(), ["db freeze"]);
-    let [owed] = &outcome.owed[..] else { panic!("{:?}", outcome.owed) };
-    assert_eq!((owed.pod.as_str(), owed.post[0].command.as_slice()), ("db", &["thaw".to_owned()][..]));
+    let [pending] = &outcome.pending[..] else { panic!("{:?}", outcome.pending) };
+    assert_eq!((pending.pod.as_str(), pending.post[0].command.as_slice()), ("db", &["thaw".to_owned()][..]));
 }
 
 #[tokio::test]
@@ -150,7 +124,7 @@ async fn hooks_of_the_backup_are_run_in_their_pods() {
         "pre": [{ "exec": { "command": ["one"] } }, { "exec": { "command": ["two"] } }],
         "post": [{ "exec": { "command": ["three"] } }],
     }] });
-    let outcome = collect(setup.1).await;
+    let outcome = setup.1.collect().await;
     assert_eq!(setup.0.ran(), ["db one", "db two", "db three"]);
     assert_eq!(outcome.hooks.hooks_attempted, 3);
 }

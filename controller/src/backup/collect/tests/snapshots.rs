@@ -1,18 +1,14 @@
 //! Snapshots of volumes that plugins take.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use backup_runtime::leader::Leadership;
+use backup_actions::backup::BackupActionOutput;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use super::{
-    super::Cancellation,
-    harness::{Outcome, Setup, cluster, item},
-};
-use crate::backup::{
-    hooks::fake::Kept,
-    natives::{Natives, Place, fake::Disks, noted::Noted},
+use super::harness::{self, Outcome, Setup, bound_claim, cluster, id};
+use crate::{
+    backup::volume_snapshots::{SnapshotJournal, SnapshotLocation, VolumeSnapshots, fake::Disks},
+    job::journal::MemoryJournal,
 };
 
 fn volume(name: &str, path: &str) -> Value {
@@ -21,10 +17,7 @@ fn volume(name: &str, path: &str) -> Value {
 }
 
 fn claim(name: &str) -> Value {
-    let mut claim = item("a", name);
-    claim["spec"] = json!({ "volumeName": name });
-    claim["status"] = json!({ "phase": "Bound" });
-    claim
+    bound_claim(name, name)
 }
 
 async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
@@ -36,26 +29,21 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
         api.object(&format!("/api/v1/persistentvolumes/{name}"), volume(name, path))
             .object(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"), claim(name))
     });
-    let places = vec![Place { name: "only".to_owned(), by: Arc::clone(disks) as _ }];
-    let noted = Noted::take_over(Arc::new(Kept::default()), &[]).unwrap();
-    let policy = policy.map(|text| {
-        backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text.to_owned())])).unwrap()
-    });
-    let bring = super::actions::action("x/volume", "persistentvolumeclaims", |claim| {
-        let name = claim["spec"]["volumeName"].as_str().unwrap().to_owned();
-        let volume =
-            backup_actions::ItemId { group_resource: "persistentvolumes".into(), namespace: None, name };
-        Ok(backup_actions::backup::BackupActionOutput { additional: vec![volume], ..Default::default() })
+    let locations = vec![SnapshotLocation { name: "only".to_owned(), snapshotter: Arc::clone(disks) as _ }];
+    let journal = SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
+    let with_volume = super::actions::action("x/volume", "persistentvolumeclaims", |claim| {
+        let volume = id("persistentvolumes", "", claim["spec"]["volumeName"].as_str().unwrap());
+        Ok(BackupActionOutput { additional: vec![volume], ..Default::default() })
     });
     let setup = Setup {
         spec: json!({ "includedResources": ["persistentvolumeclaims", "persistentvolumes"] }),
         api,
-        actions: vec![bring],
-        natives: Some(Natives::new(places, noted, false, Arc::default())),
-        policy,
+        actions: vec![with_volume],
+        volume_snapshots: Some(VolumeSnapshots::new(locations, journal, false, Arc::default())),
+        policy: policy.map(harness::policy),
         ..Setup::default()
     };
-    setup.collect(&Cancellation::new(Leadership::always(), CancellationToken::new())).await
+    setup.collect().await
 }
 
 #[tokio::test]
@@ -74,14 +62,14 @@ async fn a_volume_is_snapshotted_once_and_written_whatever_comes_of_it() {
 #[tokio::test]
 async fn a_policy_that_asks_for_snapshots_is_followed_where_a_plugin_takes_them() {
     let disks = Arc::new(Disks::new("/disks/"));
-    let policy = "version: v1\nvolumePolicies:\n- conditions: {}\n  action: { type: snapshot }\n";
+    let policy = "- conditions: {}\n  action: { type: snapshot }\n";
     let outcome = collected(&disks, Some(policy)).await;
     assert_eq!(disks.asked().len(), 1);
     // Only the other one is missed.
     assert!(outcome.errors[0].contains("a/other") && outcome.errors.len() == 1, "{:?}", outcome.errors);
 
     let disks = Arc::new(Disks::new("/disks/"));
-    let policy = "version: v1\nvolumePolicies:\n- conditions: {}\n  action: { type: skip }\n";
+    let policy = "- conditions: {}\n  action: { type: skip }\n";
     let volumes = collected(&disks, Some(policy)).await;
     assert!(volumes.errors.is_empty(), "{:?}", volumes.errors);
 }

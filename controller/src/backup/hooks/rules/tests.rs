@@ -11,9 +11,9 @@ fn pod(annotations: &Value) -> Pod {
     Pod::parse(&pod.to_string()).unwrap()
 }
 
-fn rules(resources: &Value) -> Rules {
+fn rules(resources: &Value) -> HookRules {
     let hooks: BackupHooks = serde_json::from_value(json!({ "resources": resources })).unwrap();
-    Rules::of(Some(&hooks), &|name| (name == "po").then(|| "pods".to_owned()))
+    HookRules::new(Some(&hooks), &|name| (name == "po").then(|| "pods".to_owned()))
 }
 
 fn commands(hooks: &[Hook]) -> Vec<String> {
@@ -29,14 +29,14 @@ fn annotations_say_what_is_run_where_and_how_long() {
         "pre.hook.backup.velero.io/timeout": "3m",
         "post.hook.backup.velero.io/command": "/bin/thaw",
     }));
-    let hooks = Rules::default().for_pod(&pod);
+    let hooks = HookRules::default().for_pod(&pod);
     let [pre] = &hooks.pre[..] else { panic!("{hooks:?}") };
     assert_eq!(pre.command, ["/bin/fsfreeze", "--freeze", "/data"]);
     assert_eq!((pre.container.as_str(), pre.fails, pre.timeout), ("tools", false, Duration::from_mins(3)));
     let [post] = &hooks.post[..] else { panic!("{hooks:?}") };
     assert_eq!(post.command, ["/bin/thaw"]);
     assert_eq!((post.container.as_str(), post.fails, post.timeout), ("main", true, TIMEOUT));
-    assert!(hooks.odd.is_empty());
+    assert!(hooks.problems.is_empty());
 }
 
 #[rstest::rstest]
@@ -51,10 +51,10 @@ fn a_command_is_a_list_or_one_word(#[case] text: &str, #[case] expected: &[&str]
 
 #[test]
 fn the_older_spelling_is_a_command_before() {
-    let hooks = Rules::default().for_pod(&pod(&json!({ "hook.backup.velero.io/command": "old" })));
+    let hooks = HookRules::default().for_pod(&pod(&json!({ "hook.backup.velero.io/command": "old" })));
     assert_eq!((commands(&hooks.pre), hooks.post.len()), (vec!["old".to_owned()], 0));
     let both = json!({ "hook.backup.velero.io/command": "old", "pre.hook.backup.velero.io/command": "new" });
-    assert_eq!(commands(&Rules::default().for_pod(&pod(&both)).pre), ["new"]);
+    assert_eq!(commands(&HookRules::default().for_pod(&pod(&both)).pre), ["new"]);
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn what_a_hook_leaves_open_is_filled_in(
 
 #[test]
 fn what_can_not_be_read_is_told_and_its_default_is_meant() {
-    let hooks = Rules::default().for_pod(&pod(&json!({
+    let hooks = HookRules::default().for_pod(&pod(&json!({
         "post.hook.backup.velero.io/command": "x",
         "post.hook.backup.velero.io/timeout": "soon",
         "post.hook.backup.velero.io/on-error": "Ignore",
     })));
     assert_eq!((hooks.post[0].timeout, hooks.post[0].fails), (TIMEOUT, true));
-    assert_eq!(hooks.odd.len(), 2, "{:?}", hooks.odd);
+    assert_eq!(hooks.problems.len(), 2, "{:?}", hooks.problems);
 }

@@ -91,7 +91,7 @@ async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<
     let calls = fake.calls();
     let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
     restore.spec.namespace_mapping = [("a".to_owned(), "z".to_owned())].into();
-    let executions = ActionJournal::take_over(Arc::new(Kept::default()), &[]).unwrap();
+    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
     let plugins = vec![Arc::clone(action) as Arc<dyn RestoreItemAction>];
     let turn = tokio::sync::Mutex::default();
     let work = Work {

@@ -151,7 +151,7 @@ fn with_others_come_along(#[case] spec: Value, #[case] expected: &[&str]) {
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let filter = ResourceFilter::for_backup(&spec, &resolve);
     let along: Vec<String> =
-        types().iter().filter(|t| filter.lets_along(t)).map(|t| t.plural.clone()).collect();
+        types().iter().filter(|t| filter.allows_related(t)).map(|t| t.plural.clone()).collect();
     assert_eq!(along, expected);
 }
 

@@ -1,10 +1,9 @@
 use std::sync::Mutex;
 
-use backup_core::{api::BackupSpec, snapshot::SnapshotPhase};
-use serde_json::json;
+use backup_core::api::BackupSpec;
 
 use super::{fake::Disks, *};
-use crate::backup::hooks::fake::Kept;
+use crate::job::journal::MemoryJournal;
 
 fn volume(name: &str, path: &str) -> Value {
     json!({
@@ -20,28 +19,33 @@ fn backup() -> Backup {
     backup
 }
 
-/// One try of a backup that goes on from these notes.
-fn attempt(kept: &Kept, places: &[(&str, &Arc<Disks>)]) -> Natives {
-    let noted = Noted::take_over(Arc::new(kept.clone()), &kept.all()).unwrap();
-    let place = |(name, by): &(&str, &Arc<Disks>)| Place {
+/// One attempt at a backup that goes on from this journal.
+fn attempt(journal: &MemoryJournal, locations: &[(&str, &Arc<Disks>)]) -> VolumeSnapshots {
+    let taken_over = SnapshotJournal::take_over(Arc::new(journal.clone()), &journal.all()).unwrap();
+    let location = |(name, disks): &(&str, &Arc<Disks>)| SnapshotLocation {
         name: (*name).to_owned(),
-        by: Arc::clone(by) as Arc<dyn VolumeSnapshotter>,
+        snapshotter: Arc::clone(disks) as _,
     };
-    Natives::new(places.iter().map(place).collect(), noted, true, Arc::default())
+    VolumeSnapshots::new(locations.iter().map(location).collect(), taken_over, true, Arc::default())
+}
+
+/// Takes a snapshot of a volume; what went wrong.
+async fn take(snapshots: &mut VolumeSnapshots, volume: &Value) -> Vec<String> {
+    snapshots.take(volume, &Value::Null, &backup()).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_volume_is_snapshotted_where_it_is_known_and_noted_before_and_after() {
     let (east, west) = (Arc::new(Disks::new("/east/")), Arc::new(Disks::new("/west/")));
-    let notes = Kept::default();
-    let mut natives = attempt(&notes, &[("east", &east), ("west", &west)]);
-    let problems = natives.take(&volume("pv", "/west/disk"), &Value::Null, &backup()).await.unwrap();
+    let journal = MemoryJournal::default();
+    let mut snapshots = attempt(&journal, &[("east", &east), ("west", &west)]);
+    let problems = take(&mut snapshots, &volume("pv", "/west/disk")).await;
     assert_eq!((problems.len(), east.asked().len()), (0, 0));
     assert_eq!(west.asked(), ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]);
-    assert!(natives.has("pv"));
-    let info = natives.volumes.info();
+    assert!(snapshots.has("pv"));
+    let info = snapshots.volumes.info();
     assert_eq!((&info[0]["pvcName"], &info[0]["result"]), (&json!("of-pv"), &json!("succeeded")));
-    let (taken, problems) = natives.end();
+    let TakenSnapshots { taken, problems } = snapshots.finish();
     assert!(problems.is_empty());
     assert_eq!(
         serde_json::to_value(&taken).unwrap(),
@@ -51,58 +55,58 @@ async fn a_volume_is_snapshotted_where_it_is_known_and_noted_before_and_after() 
             "status": { "providerSnapshotID": "snap-disk", "phase": "Completed" },
         }])
     );
-    let notes = notes.all();
-    assert_eq!(notes[0]["snapshotBegun"]["status"], json!({ "phase": "New" }));
-    assert_eq!(notes[1]["snapshotEnded"], serde_json::to_value(&taken[0]).unwrap());
+    let entries = journal.all();
+    assert_eq!(entries[0]["snapshotBegun"]["status"], json!({ "phase": "New" }));
+    assert_eq!(entries[1]["snapshotEnded"], serde_json::to_value(&taken[0]).unwrap());
 }
 
 #[tokio::test]
 async fn what_nobody_knows_is_left_and_named_and_what_csi_does_is_not_touched() {
-    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
-    let mut natives = attempt(&notes, &[("only", &disks)]);
+    let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let mut csi = volume("csi", "/disks/a");
     csi["spec"]["csi"] = json!({ "driver": "d" });
     for volume in [volume("other", "/elsewhere"), csi] {
-        assert!(natives.take(&volume, &Value::Null, &backup()).await.unwrap().is_empty());
+        assert!(take(&mut snapshots, &volume).await.is_empty());
     }
-    let missing = natives.volumes.missing();
+    let missing = snapshots.volumes.missing();
     assert_eq!(missing.len(), 1);
     assert!(missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"), "{missing:?}");
-    assert!(disks.asked().is_empty() && notes.all().is_empty());
+    assert!(disks.asked().is_empty() && journal.all().is_empty());
 }
 
 #[tokio::test]
 async fn a_snapshot_that_fails_is_recorded_and_told_and_may_be_taken_by_the_next_try() {
-    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
+    let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
-    let mut natives = attempt(&notes, &[("only", &disks)]);
-    let problems = natives.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
+    let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
     assert!(problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"), "{problems:?}");
-    let (taken, _) = natives.end();
+    let TakenSnapshots { taken, .. } = snapshots.finish();
     assert_eq!((&taken[0].status.phase, taken[0].usable()), (&SnapshotPhase::Failed, None));
 
-    let mut next = attempt(&notes, &[("only", &disks)]);
-    assert!(next.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap().is_empty());
+    let mut next = attempt(&journal, &[("only", &disks)]);
+    assert!(take(&mut next, &volume("pv", "/disks/a")).await.is_empty());
     assert_eq!(disks.asked().len(), 2);
 }
 
 #[tokio::test]
 async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_is_not_taken_again() {
     let disks = Arc::new(Disks { wrong: Mutex::new(vec![true]), ..Disks::new("/disks/") });
-    let notes = Kept::default();
-    let mut natives = attempt(&notes, &[("only", &disks)]);
-    let problems = natives.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+    let journal = MemoryJournal::default();
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
+    let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
     for word in ["is not known", "VolumeSnapshotLocation only", "velero.io/backup=b", "one of a "] {
         assert!(problems[0].contains(word), "nothing of {word}: {problems:?}");
     }
     // Also not by whoever takes the backup up, whether it meets the volume or not.
     for meets in [true, false] {
-        let mut next = attempt(&notes, &[("only", &disks)]);
+        let mut next = attempt(&journal, &[("only", &disks)]);
         let mut problems = Vec::new();
         if meets {
-            problems = next.take(&volume("pv", "/disks/a"), &Value::Null, &backup()).await.unwrap();
+            problems = take(&mut next, &volume("pv", "/disks/a")).await;
         }
-        let (taken, more) = next.end();
+        let TakenSnapshots { taken, problems: more } = next.finish();
         problems.extend(more);
         assert_eq!((taken.len(), problems.len()), (1, 1));
         assert_eq!(taken[0].status.phase, SnapshotPhase::Failed);
@@ -113,15 +117,14 @@ async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_i
 
 #[tokio::test]
 async fn what_an_earlier_try_has_taken_is_used_or_kept_to_be_deleted() {
-    let (disks, notes) = (Arc::new(Disks::new("/disks/")), Kept::default());
-    let mut natives = attempt(&notes, &[("only", &disks)]);
+    let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
     for name in ["stays", "goes"] {
-        let taken = natives.take(&volume(name, &format!("/disks/{name}")), &Value::Null, &backup()).await;
-        assert!(taken.unwrap().is_empty());
+        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
     }
-    let mut next = attempt(&notes, &[("only", &disks)]);
-    assert!(next.take(&volume("stays", "/disks/stays"), &Value::Null, &backup()).await.unwrap().is_empty());
-    let (taken, problems) = next.end();
+    let mut next = attempt(&journal, &[("only", &disks)]);
+    assert!(take(&mut next, &volume("stays", "/disks/stays")).await.is_empty());
+    let TakenSnapshots { taken, problems } = next.finish();
     let ids: Vec<_> = taken.iter().filter_map(VolumeSnapshot::usable).collect();
     assert_eq!(ids, ["snap-stays", "snap-goes"]);
     assert!(problems[0].contains("goes") && problems.len() == 1, "{problems:?}");
@@ -131,6 +134,6 @@ async fn what_an_earlier_try_has_taken_is_used_or_kept_to_be_deleted() {
 #[test]
 fn a_note_that_can_not_be_understood_is_an_error() {
     let found = [json!({ "snapshotBegun": { "spec": 1 } })];
-    assert!(Noted::take_over(Arc::new(Kept::default()), &found).is_err());
-    assert!(noted::read(&[json!({ "hooksPaid": "x" })]).unwrap().is_empty());
+    assert!(SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &found).is_err());
+    assert!(prior_snapshots(&[json!({ "hooksPaid": "x" })]).unwrap().is_empty());
 }

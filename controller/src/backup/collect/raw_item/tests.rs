@@ -16,8 +16,8 @@ fn deployments() -> ResourceType {
 
 fn completed(object: &Value) -> Value {
     let text = object.to_string();
-    let item = Item::parse(&text).unwrap();
-    serde_json::from_str(&TypeMeta::of(&deployments()).complete(&item, &text)).unwrap()
+    let item = RawItem::parse(&text).unwrap();
+    serde_json::from_str(&TypeMeta::of(&deployments()).complete(&item)).unwrap()
 }
 
 /// Any JSON, nested a little.
@@ -63,17 +63,15 @@ proptest! {
 #[test]
 fn an_item_that_has_its_type_keeps_its_bytes() {
     let text = r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web"},"spec":{"x":1.0}}"#;
-    let item = Item::parse(text).unwrap();
-    assert!(
-        matches!(TypeMeta::of(&deployments()).complete(&item, text), Cow::Borrowed(same) if same == text)
-    );
+    let item = RawItem::parse(text).unwrap();
+    assert!(matches!(TypeMeta::of(&deployments()).complete(&item), Cow::Borrowed(same) if same == text));
 }
 
 #[test]
 fn numbers_keep_their_spelling() {
     let text = r#"{"metadata":{"name":"web"},"spec":{"big":12345678901234567890123,"float":1.50}}"#;
-    let item = Item::parse(text).unwrap();
-    let whole = TypeMeta::of(&deployments()).complete(&item, text);
+    let item = RawItem::parse(text).unwrap();
+    let whole = TypeMeta::of(&deployments()).complete(&item);
     assert!(whole.contains(r#""big":12345678901234567890123,"float":1.50"#));
 }
 
@@ -87,18 +85,18 @@ fn only_the_value_true_excludes_an_object() {
         (json!({ "app": "velero.io/exclude-from-backup" }), false),
     ] {
         let text = json!({ "metadata": { "name": "a", "labels": labels } }).to_string();
-        assert_eq!(Item::parse(&text).unwrap().is_excluded(), excluded, "{text}");
+        assert_eq!(RawItem::parse(&text).unwrap().is_excluded(), excluded, "{text}");
     }
 }
 
 #[test]
 fn metadata_is_read_whatever_its_spelling() {
     let text = r#"{"metadata":{"name":"system:\"odd\"é","namespace":"ns","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
-    let item = Item::parse(text).unwrap();
+    let item = RawItem::parse(text).unwrap();
     assert_eq!((item.name(), item.namespace()), ("system:\"odd\"é", Some("ns")));
     assert!(item.is_being_deleted());
     let text = r#"{"metadata":{"name":"node-1","deletionTimestamp":null}}"#;
-    let item = Item::parse(text).unwrap();
+    let item = RawItem::parse(text).unwrap();
     assert_eq!(item.namespace(), None);
     assert!(!item.is_being_deleted());
 }
@@ -109,7 +107,7 @@ fn a_namespace_on_its_way_out_is_not_active() {
         [(json!({ "phase": "Active" }), true), (json!({ "phase": "Terminating" }), false), (json!({}), true)]
     {
         let text = json!({ "metadata": { "name": "a" }, "status": status }).to_string();
-        assert_eq!(Item::parse(&text).unwrap().is_active_namespace(), active, "{text}");
+        assert_eq!(RawItem::parse(&text).unwrap().is_active_namespace(), active, "{text}");
     }
 }
 
@@ -123,6 +121,6 @@ fn volumes_of_which_a_pod_wants_the_files_are_found() {
         (json!({ "backup.velero.io/backup-volumes-excludes": "cache" }), None),
     ] {
         let text = json!({ "metadata": { "name": "a", "annotations": annotations } }).to_string();
-        assert_eq!(Item::parse(&text).unwrap().volumes_to_copy().as_deref(), volumes, "{text}");
+        assert_eq!(RawItem::parse(&text).unwrap().volumes_to_copy().as_deref(), volumes, "{text}");
     }
 }

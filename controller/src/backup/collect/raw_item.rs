@@ -14,7 +14,9 @@ const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 
 /// The parts of an object that decide whether it is backed up. Borrows from the object's text.
 #[derive(Debug, Deserialize)]
-pub struct Item<'a> {
+pub(crate) struct RawItem<'a> {
+    #[serde(skip)]
+    text: &'a str,
     #[serde(rename = "apiVersion", borrow, default)]
     api_version: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -45,46 +47,53 @@ struct Metadata<'a> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'a> Item<'a> {
+impl<'a> RawItem<'a> {
     /// Reads the metadata of an object's text. An error means that this is no Kubernetes object.
-    pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+    pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
+        Ok(Self { text, ..serde_json::from_str(text)? })
     }
 
-    /// `metadata.name`.
-    pub fn name(&self) -> &str {
+    /// The object as the API server sent it.
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    pub(crate) fn name(&self) -> &str {
         &self.metadata.name.0
     }
 
     /// `metadata.namespace`; none for a cluster-scoped object.
-    pub fn namespace(&self) -> Option<&str> {
+    pub(crate) fn namespace(&self) -> Option<&str> {
         self.metadata.namespace.as_ref().map(|text| &*text.0).filter(|namespace| !namespace.is_empty())
     }
 
-    /// Whether the object is on its way out; such an object is not backed up.
-    pub fn is_being_deleted(&self) -> bool {
+    /// `namespace/name`, or the name of a cluster-scoped item.
+    pub(crate) fn full_name(&self) -> String {
+        self.namespace()
+            .map_or_else(|| self.name().to_owned(), |namespace| format!("{namespace}/{}", self.name()))
+    }
+
+    pub(crate) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
     /// Whether the object asks to be left out (`velero.io/exclude-from-backup: "true"`).
-    pub fn is_excluded(&self) -> bool {
+    pub(crate) fn is_excluded(&self) -> bool {
         // The search spares most objects the decoding of their labels.
         self.metadata.labels.is_some_and(|labels| labels.get().contains("exclude-from-backup"))
             && self.labels().get(EXCLUDE_FROM_BACKUP).is_some_and(|value| value == "true")
     }
 
-    /// The labels, decoded.
-    pub fn labels(&self) -> BTreeMap<String, String> {
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         self.metadata.labels.and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
     }
 
     /// Whether a Namespace is Active. True for anything without `status.phase`.
-    pub fn is_active_namespace(&self) -> bool {
+    pub(crate) fn is_active_namespace(&self) -> bool {
         self.phase().is_none_or(|phase| phase == "Active")
     }
 
-    /// Whether `status.phase` is this one.
-    pub fn is_in_phase(&self, phase: &str) -> bool {
+    pub(crate) fn is_in_phase(&self, phase: &str) -> bool {
         self.phase().is_some_and(|found| found == phase)
     }
 
@@ -97,12 +106,12 @@ impl<'a> Item<'a> {
     }
 
     /// The annotations, undecoded; empty if there are none.
-    pub fn raw_annotations(&self) -> &str {
+    pub(crate) fn raw_annotations(&self) -> &str {
         self.metadata.annotations.map_or("", RawValue::get)
     }
 
     /// Volumes of a pod of which it wants the files copied, as the annotation names them. None for most.
-    pub fn volumes_to_copy(&self) -> Option<String> {
+    pub(crate) fn volumes_to_copy(&self) -> Option<String> {
         let raw = self.raw_annotations();
         if !raw.contains(VOLUMES_TO_COPY) {
             return None;
@@ -114,14 +123,13 @@ impl<'a> Item<'a> {
 
 /// `"apiVersion":…,` and `"kind":…,` of a type, ready to be put into objects that lack them.
 #[derive(Clone, Debug)]
-pub struct TypeMeta {
+pub(crate) struct TypeMeta {
     api_version: String,
     kind: String,
 }
 
 impl TypeMeta {
-    /// The two members for objects of this type.
-    pub fn of(resource: &ResourceType) -> Self {
+    pub(crate) fn of(resource: &ResourceType) -> Self {
         Self {
             api_version: format!("\"apiVersion\":{},", serde_json::Value::from(resource.api_version())),
             kind: format!("\"kind\":{},", serde_json::Value::from(resource.kind.as_str())),
@@ -129,7 +137,8 @@ impl TypeMeta {
     }
 
     /// The object with `apiVersion` and `kind`: its own text, or its text behind what it lacks.
-    pub fn complete<'a>(&self, item: &Item<'_>, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn complete<'a>(&self, item: &RawItem<'a>) -> Cow<'a, str> {
+        let text = item.text;
         let Some(members) = text.strip_prefix('{') else { return Cow::Borrowed(text) };
         if item.api_version.is_some() && item.kind.is_some() {
             return Cow::Borrowed(text);

@@ -6,31 +6,32 @@ use backup_core::{
     api::BackupSpec,
     resource_policy::{ResourcePolicy, Volume, VolumeActionKind, VolumePlan, plan},
 };
-use backup_runtime::errors::plain;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Collector, Present, Sink, fetch, tell::full_name};
-use crate::backup::{items::Item, report::scope_of};
+use super::{
+    collector::{Collector, ResourceKind, Sink},
+    raw_item::RawItem,
+};
+use crate::backup::report::scope_of;
 
 impl<S: Sink> Collector<'_, S> {
     /// Of a pod that was written.
-    pub(super) fn tell_wishes(&mut self, pod: &Item<'_>, text: &str) {
-        for volume in self.volumes_to_copy(text) {
+    pub(super) fn report_unsupported_volumes(&mut self, pod: &RawItem<'_>) {
+        let (name, scope) = (pod.full_name(), scope_of(pod.namespace()));
+        for volume in self.volumes_to_copy(pod.text()) {
             let message = format!(
-                "the files of volume {volume} of pod {} are not in this backup: the resource policy asks for a copy \
-                 (fs-backup), which is not made here",
-                full_name(pod)
+                "the files of volume {volume} of pod {name} are not in this backup: the resource policy asks for a copy \
+                 (fs-backup), which is not made here"
             );
-            self.report.error(scope_of(pod.namespace()), message);
+            self.error(scope, message);
         }
         if let Some(volumes) = pod.volumes_to_copy() {
             let message = format!(
-                "the files of the volumes that pod {} names by annotation ({volumes}) are not in this backup: copying files is \
-                 not done here",
-                full_name(pod)
+                "the files of the volumes that pod {name} names by annotation ({volumes}) are not in this backup: copying files is \
+                 not done here"
             );
-            self.report.error(scope_of(pod.namespace()), message);
+            self.error(scope, message);
         }
     }
 
@@ -45,7 +46,8 @@ impl<S: Sink> Collector<'_, S> {
             #[serde(default)]
             volumes: Vec<Value>,
         }
-        let Some(policy) = self.order.policy.as_ref().filter(|policy| !policy.volumes.is_empty()) else {
+        let Some(policy) = self.request.plan.policy.as_ref().filter(|policy| !policy.volumes.is_empty())
+        else {
             return Vec::new();
         };
         let volumes = serde_json::from_str::<Pod>(pod).map(|pod| pod.spec.volumes).unwrap_or_default();
@@ -60,22 +62,25 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// Of a claim that was written.
-    pub(super) async fn tell_wishes_for_claim(&mut self, of: &Present, claim: &Item<'_>, text: &str) {
-        let order = self.order;
-        let Some(policy) = order.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
-        let csi = of.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
-        let object: Value = serde_json::from_str(text).unwrap_or_default();
+    pub(super) async fn report_unsupported_claim(&mut self, kind: &ResourceKind, claim: &RawItem<'_>) {
+        let plan = self.request.plan;
+        let Some(policy) = plan.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
+        let csi = kind.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
+        let object: Value = serde_json::from_str(claim.text()).unwrap_or_default();
+        let (Some(name), Some("Bound")) =
+            (text_of(&object, "/spec/volumeName"), text_of(&object, "/status/phase"))
+        else {
+            return; // it has no data
+        };
         // A plugin was asked for its snapshot.
-        if text_of(&object, "/spec/volumeName")
-            .is_some_and(|volume| self.natives.as_ref().is_some_and(|natives| natives.has(volume)))
-        {
+        if self.request.volume_snapshots.as_ref().is_some_and(|snapshots| snapshots.has(name)) {
             return;
         }
-        let reason = match self.volume_of(&object).await {
-            Ok(None) => return, // it has no data
-            Ok(Some(volume)) => {
+        let found = self.fetch_value("persistentvolumes", None, name).await;
+        let reason = match found.and_then(|volume| volume.ok_or_else(|| format!("{name}, does not exist"))) {
+            Ok(volume) => {
                 let volume = Volume::persistent(Some(&volume), Some(&object));
-                not_done(&self.backup.spec, policy, &volume, csi).map(str::to_owned)
+                not_done(&self.request.backup.spec, policy, &volume, csi).map(str::to_owned)
             }
             Err(error) => {
                 Some(format!("its volume, about which the resource policy says something, {error}"))
@@ -84,24 +89,9 @@ impl<S: Sink> Collector<'_, S> {
         if let Some(reason) = reason {
             let message = format!(
                 "the data of PersistentVolumeClaim {} is not in this backup: {reason}",
-                full_name(claim)
+                claim.full_name()
             );
-            self.report.error(scope_of(claim.namespace()), message);
-        }
-    }
-
-    /// The volume that a claim is bound to; none if it waits for one.
-    async fn volume_of(&mut self, claim: &Value) -> Result<Option<Value>, String> {
-        let (Some(name), Some("Bound")) =
-            (text_of(claim, "/spec/volumeName"), text_of(claim, "/status/phase"))
-        else {
-            return Ok(None);
-        };
-        let Some(of) = self.kind("persistentvolumes") else { return Ok(None) };
-        match fetch::object(self.client, &of.resource, None, name).await {
-            Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| format!("is no object: {error}")),
-            Ok(None) => Err(format!("{name}, does not exist")),
-            Err(error) => Err(format!("could not be read: {}", plain(&error))),
+            self.error(scope_of(claim.namespace()), message);
         }
     }
 }

@@ -1,0 +1,382 @@
+//! What a collection is given, where its items go, and what it remembers.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use backup_actions::{
+    ItemId, SelectedAction,
+    backup::{BackupActionOutput, BackupItemAction, ItemBlockAction},
+};
+use backup_core::{
+    api::{Backup, BackupSpec},
+    resource_policy::ResourcePolicy,
+    resources::{ResourceFilter, ResourceType},
+    selection::LabelFilter,
+    snapshot::VolumeSnapshot,
+};
+use backup_runtime::{errors::plain, page::api_resource, path, retry, walk::Patience};
+use backup_store::{BackupWriter, ItemPath, ResourceList, Scope, StoreError};
+use kube::{
+    Client,
+    core::{DynamicObject, Resource as _, params::GetParams, request::Request},
+};
+use serde_json::Value;
+
+use super::{
+    order::{OrderedResources, Types},
+    raw_item::{RawItem, TypeMeta},
+    scope::NamespaceScope,
+};
+use crate::{
+    backup::{
+        actions::{BackupActions, StartedOperation},
+        hooks::{HookRules, Hooks},
+        progress::Progress,
+        report::Report,
+        volume_snapshots::VolumeSnapshots,
+    },
+    discovery::ServedTypes,
+    job::{
+        action_journal::ActionRecords,
+        cancellation::{Cancellation, StopReason},
+    },
+};
+
+/// How long one object is asked for.
+const FETCH_BUDGET: Duration = Duration::from_secs(30);
+
+/// Where items go.
+pub(crate) trait Sink: Send {
+    /// Stores one item.
+    fn item(
+        &mut self,
+        path: &ItemPath<'_>,
+        json: &[u8],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+impl Sink for BackupWriter {
+    async fn item(&mut self, path: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
+        BackupWriter::item(self, path, json).await
+    }
+}
+
+/// What is to be collected.
+#[derive(Debug)]
+pub(crate) struct CollectPlan {
+    pub(crate) types: Types,
+    /// Everything that is served: a related item may be of any type.
+    pub(crate) served: ServedTypes,
+    pub(crate) filter: ResourceFilter,
+    pub(crate) namespaces: NamespaceScope,
+    pub(crate) labels: LabelFilter,
+    /// Items that come first among those of their type.
+    pub(crate) ordered: OrderedResources,
+    pub(crate) hooks: HookRules,
+    pub(crate) policy: Option<ResourcePolicy>,
+    /// Whether the definitions of custom resources that are backed up are included.
+    pub(crate) include_definitions: bool,
+    /// Objects in one page.
+    pub(crate) page_size: u32,
+    /// How long a failing list is retried.
+    pub(crate) patience: Patience,
+}
+
+impl CollectPlan {
+    /// For a spec: `filter` selects types, `live` are the namespaces that exist.
+    pub(crate) fn new(
+        spec: &BackupSpec,
+        served: ServedTypes,
+        filter: ResourceFilter,
+        live: &[String],
+        policy: Option<ResourcePolicy>,
+        page_size: u32,
+    ) -> Self {
+        let types = Types::choose(served.types(), &filter);
+        let resolve = |name: &str| served.resolve(name);
+        Self {
+            include_definitions: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
+            ordered: OrderedResources::new(&spec.ordered_resources, &types.listed, &resolve),
+            hooks: HookRules::new(spec.hooks.as_ref(), &resolve),
+            namespaces: NamespaceScope::resolve(spec, live),
+            labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
+            patience: Patience::default(),
+            types,
+            served,
+            filter,
+            policy,
+            page_size,
+        }
+    }
+}
+
+/// What a collection is given.
+pub(crate) struct CollectRequest<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) backup: &'a Backup,
+    pub(crate) plan: &'a CollectPlan,
+    pub(crate) actions: &'a BackupActions,
+    /// Runs commands in pods; `None` where they have been run.
+    pub(crate) hooks: Option<&'a Hooks>,
+    /// Has plugins take snapshots of volumes; `None` where they have been taken.
+    pub(crate) volume_snapshots: Option<VolumeSnapshots>,
+    pub(crate) cancellation: &'a Cancellation,
+}
+
+/// Where a collection goes.
+pub(crate) struct CollectOutput<'a, S> {
+    pub(crate) sink: &'a mut S,
+    /// Records what actions start.
+    pub(crate) action_journal: &'a dyn ActionRecords<BackupActionOutput>,
+    pub(crate) report: &'a mut Report,
+    pub(crate) progress: &'a Progress,
+}
+
+/// What was collected.
+#[derive(Debug, Default)]
+pub(crate) struct CollectedItems {
+    /// Names of what was written.
+    pub(crate) list: ResourceList,
+    /// What actions have started, in order.
+    pub(crate) operations: Vec<StartedOperation>,
+    /// Snapshots that plugins have taken.
+    pub(crate) snapshots: Vec<VolumeSnapshot>,
+    /// Number of PersistentVolumeClaims.
+    pub(crate) claims: u64,
+    /// How many of them are bound to a volume.
+    pub(crate) bound_claims: u64,
+}
+
+/// Why a collection ended early. Errors of single items and lists are in the report instead.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectError {
+    /// The API server did not say what there is.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Stopped(#[from] StopReason),
+    /// The store does not take items any more.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A collection at work.
+pub(super) struct Collector<'a, S> {
+    pub(super) request: CollectRequest<'a>,
+    pub(super) output: CollectOutput<'a, S>,
+    /// Ends the collection early when a person cancels the backup. `None` where the items belong to what was collected before.
+    pub(super) early_end: Option<&'a Cancellation>,
+    pub(super) list: ResourceList,
+    pub(super) started: Vec<StartedOperation>,
+    pub(super) written: Written,
+    /// Types of related items, by the name that was asked for.
+    kinds: HashMap<String, Option<Arc<ResourceKind>>>,
+    /// Members of blocks that are being written and are not written yet, as the API server sent them.
+    pub(super) block_members: HashMap<ItemId, String>,
+}
+
+/// What is remembered about what was written.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Everything that was included, so that nothing is written twice: a list may begin again, selectors may overlap, and
+    /// related items come ahead of their turn or long after it.
+    pub(super) seen: SeenItems,
+    /// Namespaces that have items.
+    pub(super) namespaces: BTreeSet<String>,
+    /// Types that may have definitions, and have items.
+    pub(super) custom_types: BTreeSet<String>,
+    pub(super) claims: u64,
+    pub(super) bound_claims: u64,
+}
+
+impl<'a, S: Sink> Collector<'a, S> {
+    pub(super) fn new(
+        request: CollectRequest<'a>,
+        output: CollectOutput<'a, S>,
+        early_end: Option<&'a Cancellation>,
+    ) -> Self {
+        Self {
+            request,
+            output,
+            early_end,
+            list: ResourceList::default(),
+            started: Vec::new(),
+            written: Written::default(),
+            kinds: HashMap::new(),
+            block_members: HashMap::new(),
+        }
+    }
+
+    /// What was collected, once what plugins still log is in the report.
+    pub(super) async fn finish(&mut self) -> CollectedItems {
+        let report = &mut *self.output.report;
+        self.request.actions.log.settle(|lines| report.said(lines)).await;
+        let snapshots = self.request.volume_snapshots.take().map(VolumeSnapshots::finish).unwrap_or_default();
+        for problem in snapshots.problems {
+            report.error(Scope::Cluster, problem);
+        }
+        CollectedItems {
+            list: std::mem::take(&mut self.list),
+            operations: std::mem::take(&mut self.started),
+            snapshots: snapshots.taken,
+            claims: self.written.claims,
+            bound_claims: self.written.bound_claims,
+        }
+    }
+
+    /// Called before each step.
+    pub(super) fn check(&self) -> Result<(), StopReason> {
+        self.early_end.map_or_else(|| self.request.cancellation.check(), Cancellation::check_new_work)
+    }
+
+    pub(super) fn warn(&mut self, scope: Scope<'_>, message: String) {
+        self.output.report.warn(scope, message);
+    }
+
+    pub(super) fn error(&mut self, scope: Scope<'_>, message: String) {
+        self.output.report.error(scope, message);
+    }
+
+    /// The type of this name; `None` if it cannot be backed up.
+    pub(super) fn kind(&mut self, name: &str) -> Option<Arc<ResourceKind>> {
+        if let Some(known) = self.kinds.get(name) {
+            return known.clone();
+        }
+        let served = &self.request.plan.served;
+        let resource = served.resolve(name).and_then(|full| served.by_group_resource(&full));
+        let kind = resource.map(|resource| Arc::new(ResourceKind::new(resource, self.request.actions)));
+        self.kinds.insert(name.to_owned(), kind.clone());
+        kind
+    }
+
+    /// Reads and decodes an object; `None` if it does not exist. The error is the end of a sentence.
+    pub(super) async fn fetch_value(
+        &mut self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, String> {
+        let Some(kind) = self.kind(group_resource) else { return Ok(None) };
+        match fetch(self.request.client, &kind, namespace, name).await {
+            Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| format!("is no object: {error}")),
+            Ok(None) => Ok(None),
+            Err(reason) => Err(format!("could not be read: {reason}")),
+        }
+    }
+}
+
+/// Reads an object as the text that the API server sends; `None` if it does not exist.
+pub(super) async fn fetch(
+    client: &Client,
+    kind: &ResourceKind,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<String>, String> {
+    // The client takes a name as it is; some types may have any character in theirs but a slash and a percent sign.
+    if !path::is_segment(name) {
+        return Ok(None);
+    }
+    let collection = DynamicObject::url_path(&api_resource(&kind.resource), namespace);
+    let name = &path::segment(name);
+    let request = || async {
+        let get = Request::new(collection.as_str()).get(name, &GetParams::default());
+        client.request_text(get.map_err(kube::Error::BuildRequest)?).await
+    };
+    match retry::read(FETCH_BUDGET, request).await {
+        Ok(text) => Ok(Some(text)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(plain(&error)),
+    }
+}
+
+/// A type whose items are being written: its names, and the actions that apply to it.
+pub(super) struct ResourceKind {
+    pub(super) resource: ResourceType,
+    pub(super) group_resource: String,
+    pub(super) api_version: String,
+    /// What lists leave out of its items.
+    pub(super) meta: TypeMeta,
+    pub(super) actions: Vec<SelectedAction<dyn BackupItemAction>>,
+    pub(super) blocks: Vec<SelectedAction<dyn ItemBlockAction>>,
+}
+
+impl ResourceKind {
+    pub(super) fn new(resource: &ResourceType, actions: &BackupActions) -> Self {
+        let group_resource = resource.group_resource();
+        Self {
+            actions: actions.items.for_type(&group_resource).cloned().collect(),
+            blocks: actions.blocks.for_type(&group_resource).cloned().collect(),
+            group_resource,
+            api_version: resource.api_version(),
+            meta: TypeMeta::of(resource),
+            resource: resource.clone(),
+        }
+    }
+
+    pub(super) fn id(&self, item: &RawItem<'_>) -> ItemId {
+        ItemId {
+            group_resource: self.group_resource.clone(),
+            namespace: item.namespace().map(str::to_owned),
+            name: item.name().to_owned(),
+        }
+    }
+
+    /// What an action has named, as [`Self::id`] names it.
+    pub(super) fn normalize(&self, id: &ItemId) -> ItemId {
+        ItemId {
+            group_resource: self.group_resource.clone(),
+            namespace: id.namespace.clone().filter(|_| self.resource.namespaced),
+            name: id.name.clone(),
+        }
+    }
+}
+
+/// Names by type, as 16 bytes each (about 40 in memory at worst). Two names of one backup share them with a probability
+/// far below that of a broken disk.
+#[derive(Debug, Default)]
+pub(super) struct SeenItems {
+    hashers: [RandomState; 2],
+    types: HashMap<String, HashSet<u128>>,
+}
+
+impl SeenItems {
+    /// Remembers a name; false if it was there before.
+    pub(super) fn insert(&mut self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+        let hash = self.hash(namespace, name);
+        match self.types.get_mut(group_resource) {
+            Some(names) => names.insert(hash),
+            None => self.types.entry(group_resource.to_owned()).or_default().insert(hash),
+        }
+    }
+
+    pub(super) fn contains(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+        self.types.get(group_resource).is_some_and(|names| names.contains(&self.hash(namespace, name)))
+    }
+
+    fn hash(&self, namespace: Option<&str>, name: &str) -> u128 {
+        let [high, low] =
+            self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one((namespace, name))));
+        high << 64 | low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_new_once_in_each_type_and_namespace() {
+        let mut seen = SeenItems::default();
+        assert!(seen.insert("pods", Some("a"), "x"));
+        assert!(!seen.insert("pods", Some("a"), "x"));
+        assert!(seen.contains("pods", Some("a"), "x") && !seen.contains("secrets", Some("a"), "x"));
+        assert!(seen.insert("secrets", Some("a"), "x"));
+        assert!(seen.insert("pods", Some("b"), "x"));
+        assert!(seen.insert("pods", None, "x"));
+        assert!(seen.insert("pods", Some("ab"), "c") && seen.insert("pods", Some("a"), "bc"));
+    }
+}

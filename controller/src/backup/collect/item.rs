@@ -1,0 +1,341 @@
+//! One object on its way into the backup: whether it belongs there, what its actions and the plugins that snapshot volumes
+//! make of it, and that it is written once (Velero `pkg/backup/item_backupper.go`, v1.18).
+
+use backup_actions::{
+    ActionError, ItemId, SelectedAction,
+    backup::{BackupActionOutput, BackupItemAction},
+    json::text as text_of,
+};
+use backup_core::labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP};
+use backup_store::{ItemPath, Scope};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    collector::{CollectError, Collector, ResourceKind, Sink},
+    order::CRDS,
+    raw_item::RawItem,
+};
+use crate::{
+    backup::{
+        actions::{Done, StartedOperation},
+        report::scope_of,
+    },
+    job::{action_journal::execute_once, cancellation::unless_cancelled},
+};
+
+/// Why an object is in the backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InclusionReason {
+    /// A list of what is selected holds it.
+    Listed,
+    /// Another item needs it. Labels do not select it; the filters of types and namespaces do.
+    Related,
+    /// Another item needs it, and an action said that no filter counts.
+    Required,
+}
+
+/// What actions have made of an item.
+enum ActionResult {
+    Unchanged,
+    Changed(Value),
+    /// It is not stored; the report says why.
+    Dropped,
+}
+
+impl<S: Sink> Collector<'_, S> {
+    /// Includes an object; true if it was written. Why it could not be is in the report. `depth` is the number of items that
+    /// asked for one another before it.
+    pub(super) async fn include(
+        &mut self,
+        kind: &ResourceKind,
+        text: &str,
+        reason: InclusionReason,
+        depth: u8,
+    ) -> Result<bool, CollectError> {
+        let item = match RawItem::parse(text) {
+            Ok(item) => item,
+            Err(error) => {
+                let message =
+                    format!("an object in the list of {} can not be read: {error}", kind.group_resource);
+                self.error(Scope::Velero, message);
+                return Ok(false);
+            }
+        };
+        if !self.belongs(kind, &item, reason)
+            || !self.written.seen.insert(&kind.group_resource, item.namespace(), item.name())
+        {
+            return Ok(false);
+        }
+        if let Some(hooks) = self.request.hooks
+            && (kind.blocks.iter().any(|block| block.applies_to(item.namespace(), || item.labels()))
+                || self.hooks_of(kind, &item).is_some())
+        {
+            return Box::pin(self.include_block(kind, &item, depth, hooks)).await;
+        }
+        self.store(kind, &item, depth).await
+    }
+
+    /// Writes an item, by its actions if there are some.
+    pub(super) async fn store(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        depth: u8,
+    ) -> Result<bool, CollectError> {
+        if !kind.actions.iter().any(|action| action.applies_to(item.namespace(), || item.labels())) {
+            return self.write(kind, item).await;
+        }
+        // Boxed: related items are included in here, too.
+        let changed = match Box::pin(self.run_actions(kind, item, depth)).await? {
+            ActionResult::Unchanged => return self.write(kind, item).await,
+            ActionResult::Dropped => return Ok(false),
+            ActionResult::Changed(changed) => changed.to_string(),
+        };
+        // Actions may rename what they are given.
+        match RawItem::parse(&changed) {
+            Ok(changed) => self.write(kind, &changed).await,
+            Err(error) => {
+                let reason = format!("actions made something of it that is no object: {error}");
+                self.report_dropped(kind, item, &reason);
+                Ok(false)
+            }
+        }
+    }
+
+    pub(super) fn belongs(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        reason: InclusionReason,
+    ) -> bool {
+        if item.is_being_deleted() {
+            return false;
+        }
+        if reason == InclusionReason::Required {
+            return true;
+        }
+        let plan = self.request.plan;
+        if item.namespace().is_some_and(|namespace| !plan.namespaces.includes(namespace))
+            || reason == InclusionReason::Related && !plan.filter.allows_related(&kind.resource)
+        {
+            return false;
+        }
+        if item.is_excluded() {
+            let message =
+                format!("{} {} is left out: its label asks for it", kind.group_resource, item.full_name());
+            self.output.report.info(&message);
+            return false;
+        }
+        true
+    }
+
+    /// Runs the actions one after the other, each on what the one before it has made of the item. What they ask for is
+    /// included before it.
+    async fn run_actions(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        depth: u8,
+    ) -> Result<ActionResult, CollectError> {
+        let mut value: Value = match serde_json::from_str(&kind.meta.complete(item)) {
+            Ok(value) => value,
+            Err(error) => {
+                self.report_dropped(kind, item, &format!("it can not be read: {error}"));
+                return Ok(ActionResult::Dropped);
+            }
+        };
+        let mut changed = false;
+        let id = kind.id(item);
+        let applies = |one: &&SelectedAction<_>| one.applies_to(item.namespace(), || item.labels());
+        for selected in kind.actions.iter().filter(applies) {
+            self.check()?;
+            let action = &*selected.action;
+            let Done { executed, at } = match self.run_action(action, &value, &id).await? {
+                Ok(done) => done,
+                Err(error) => {
+                    self.report_dropped(kind, item, &error.to_string());
+                    return Ok(ActionResult::Dropped);
+                }
+            };
+            let BackupActionOutput { item: made, additional, operation, after_operation } = executed;
+            if let Some(made) = made {
+                (value, changed) = (made, true);
+            }
+            if let Some(operation) = operation.filter(|operation| !operation.is_empty()) {
+                self.started.push(StartedOperation {
+                    action: action.name().to_owned(),
+                    item: id.clone(),
+                    operation,
+                    after: after_operation,
+                    created: at,
+                });
+            }
+            if annotation(&value, SKIP_FROM_BACKUP).is_some() {
+                self.output.report.info(&format!(
+                    "{} {} is left out: {} or its annotation asks for it",
+                    kind.group_resource,
+                    item.full_name(),
+                    action.name()
+                ));
+                return Ok(ActionResult::Dropped);
+            }
+            let required =
+                annotation(&value, MUST_INCLUDE_ADDITIONAL_ITEMS).is_some_and(|text| text == "true");
+            changed |= remove_annotation(&mut value, MUST_INCLUDE_ADDITIONAL_ITEMS);
+            let reason = if required { InclusionReason::Required } else { InclusionReason::Related };
+            for related in &additional {
+                if let Err(why) = self.include_related(related, &id, reason, depth).await? {
+                    let message =
+                        format!("{related}, which {} asks for, could not be read: {why}", action.name());
+                    self.report_dropped(kind, item, &message);
+                    return Ok(ActionResult::Dropped);
+                }
+            }
+        }
+        Ok(if changed { ActionResult::Changed(value) } else { ActionResult::Unchanged })
+    }
+
+    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the
+    /// backup. What an earlier attempt has started is taken as it was.
+    async fn run_action(
+        &mut self,
+        action: &dyn BackupItemAction,
+        value: &Value,
+        id: &ItemId,
+    ) -> Result<Result<Done, ActionError>, CollectError> {
+        let (request, report) = (&self.request, &mut *self.output.report);
+        let (log, tell) = (&request.actions.log, |lines| report.said(lines));
+        if !action.is_executed_once() {
+            let executed = log.told_during(action.execute(value, request.backup), tell).await;
+            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
+        }
+        let execute = async {
+            // A plugin may take its time.
+            match unless_cancelled(self.early_end, action.execute(value, request.backup)).await {
+                Ok(executed) => executed,
+                Err(_) => Err(ActionError::Unknown {
+                    action: action.name().to_owned(),
+                    reason: "the backup was cancelled while it was at this item; what it did is not known"
+                        .to_owned(),
+                }),
+            }
+        };
+        let executed = execute_once(self.output.action_journal, action.name(), id, execute);
+        Ok(log.told_during(executed, tell).await?)
+    }
+
+    /// Writes an item and counts it; true if the store has taken it. What is wrong with this item only is in the report.
+    async fn write(&mut self, kind: &ResourceKind, item: &RawItem<'_>) -> Result<bool, CollectError> {
+        if kind.group_resource == "persistentvolumes" {
+            // Boxed, as below.
+            Box::pin(self.snapshot_volume(kind, item)).await?;
+        }
+        let path = ItemPath {
+            group_resource: &kind.group_resource,
+            version: &kind.resource.version,
+            preferred: true,
+            namespace: item.namespace(),
+            name: item.name(),
+        };
+        match self.output.sink.item(&path, kind.meta.complete(item).as_bytes()).await {
+            Ok(()) => {}
+            Err(error) if error.is_item() => {
+                self.error(scope_of(item.namespace()), error.to_string());
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.list.add(&kind.api_version, &kind.resource.kind, item.namespace(), item.name(), None);
+        self.output.progress.wrote();
+        self.remember(kind, item);
+        match kind.group_resource.as_str() {
+            "pods" => self.report_unsupported_volumes(item),
+            // Boxed: items that ask for one another stand behind one another on the stack.
+            "persistentvolumeclaims" => Box::pin(self.report_unsupported_claim(kind, item)).await,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// What later steps need to know about what was written.
+    fn remember(&mut self, kind: &ResourceKind, item: &RawItem<'_>) {
+        let written = &mut self.written;
+        if let Some(namespace) = item.namespace()
+            && !written.namespaces.contains(namespace)
+        {
+            written.namespaces.insert(namespace.to_owned());
+        }
+        // The groups of built-in types have no dot, or no definition.
+        if kind.resource.group.contains('.')
+            && kind.group_resource != CRDS
+            && !written.custom_types.contains(&kind.group_resource)
+        {
+            written.custom_types.insert(kind.group_resource.clone());
+        }
+        if kind.group_resource == "persistentvolumeclaims" {
+            written.claims += 1;
+            written.bound_claims += u64::from(item.is_in_phase("Bound"));
+        }
+    }
+
+    /// Has a plugin take a snapshot of a volume that is about to be written. What went wrong is in the report.
+    async fn snapshot_volume(
+        &mut self,
+        kind: &ResourceKind,
+        volume: &RawItem<'_>,
+    ) -> Result<(), CollectError> {
+        if self.request.volume_snapshots.is_none() {
+            return Ok(());
+        }
+        let object: Value = serde_json::from_str(&kind.meta.complete(volume)).unwrap_or_default();
+        let claim = match self.claim_of(&object).await {
+            Ok(claim) => claim,
+            Err(reason) => {
+                let message = format!(
+                    "the data of PersistentVolume {} is not in this backup: its claim, about which the resource policy may say \
+                     something, {reason}",
+                    volume.name()
+                );
+                self.error(Scope::Cluster, message);
+                return Ok(());
+            }
+        };
+        self.check()?;
+        let request = &mut self.request;
+        let Some(volume_snapshots) = &mut request.volume_snapshots else { return Ok(()) };
+        let taken = volume_snapshots.take(&object, &claim, request.backup);
+        let report = &mut *self.output.report;
+        for problem in request.actions.log.told_during(taken, |lines| report.said(lines)).await? {
+            self.error(Scope::Cluster, problem);
+        }
+        Ok(())
+    }
+
+    /// The claim that a volume is bound to, if the resource policy may say something about it; else null.
+    async fn claim_of(&mut self, volume: &Value) -> Result<Value, String> {
+        let has_policy = self.request.plan.policy.as_ref().is_some_and(|policy| !policy.volumes.is_empty());
+        let (namespace, name) =
+            (text_of(volume, "/spec/claimRef/namespace"), text_of(volume, "/spec/claimRef/name"));
+        let (Some(namespace), Some(name), true) = (namespace, name, has_policy) else {
+            return Ok(Value::Null);
+        };
+        // A volume that was released has lost its claim.
+        Ok(self.fetch_value("persistentvolumeclaims", Some(namespace), name).await?.unwrap_or_default())
+    }
+
+    fn report_dropped(&mut self, kind: &ResourceKind, item: &RawItem<'_>, reason: &str) {
+        let message = format!("{} {} is not in this backup: {reason}", kind.group_resource, item.full_name());
+        self.error(scope_of(item.namespace()), message);
+    }
+}
+
+fn annotation<'a>(item: &'a Value, key: &str) -> Option<&'a str> {
+    item.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// Removes an annotation that was only meant for us; true if it was there.
+fn remove_annotation(item: &mut Value, key: &str) -> bool {
+    let annotations = item.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    annotations.is_some_and(|annotations| annotations.remove(key).is_some())
+}

@@ -1,0 +1,280 @@
+//! Items that belong together, and the commands in pods around them: first all commands before, then everything is written
+//! with what is related to it, then all commands after. So what the pods hold still is held still at the same time, and no
+//! longer than needed (Velero `pkg/backup/backup.go`, `executeItemBlockActions`, v1.18).
+
+use std::{collections::VecDeque, sync::Arc};
+
+use backup_actions::{ItemId, SelectedAction};
+use backup_runtime::errors::plain;
+use backup_store::Scope;
+
+use super::{
+    collector::{CollectError, Collector, ResourceKind, Sink, fetch},
+    item::InclusionReason,
+    raw_item::RawItem,
+};
+use crate::backup::{
+    hooks::{Hook, Hooks, Pod, PodHooks},
+    report::scope_of,
+};
+
+/// A block is in memory while it is written, so it has a limit.
+const MAX_MEMBERS: usize = 1_000;
+const MAX_BYTES: usize = 32 << 20;
+
+/// An item that belongs to a block. Its text is in [`Collector::block_members`].
+struct Member {
+    kind: Arc<ResourceKind>,
+    id: ItemId,
+}
+
+/// An action says that an item belongs to the block of another one.
+struct Relation {
+    item: ItemId,
+    belongs_to: ItemId,
+    action: String,
+}
+
+impl<S: Sink> Collector<'_, S> {
+    /// Runs commands, and writes an item with the rest of its block; true if the item itself was written.
+    pub(super) async fn include_block(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        depth: u8,
+        hooks: &Hooks,
+    ) -> Result<bool, CollectError> {
+        let members = self.find_members(kind, item).await?;
+        let mut pods = Vec::new();
+        let included = self.run_pre_hooks(kind, item, hooks, &mut pods).await?;
+        for member in members.iter().filter(|member| is_pod(&member.kind)) {
+            let Some(text) = self.block_members.get(&member.id).cloned() else { continue };
+            // It was parsed before.
+            let Ok(pod) = RawItem::parse(&text) else { continue };
+            if !self.run_pre_hooks(&member.kind, &pod, hooks, &mut pods).await? {
+                self.block_members.remove(&member.id);
+                self.written.seen.insert(&member.kind.group_resource, pod.namespace(), pod.name());
+            }
+        }
+        // If this ends the collection, the commands after stay pending: the worker runs them.
+        let written = included && self.store(kind, item, depth).await?;
+        for member in &members {
+            if let Some(text) = self.block_members.remove(&member.id) {
+                self.include_member(&member.kind, &text, depth).await?;
+            }
+        }
+        for (pod, pod_hooks) in &pods {
+            for hook in &pod_hooks.post {
+                let result = hooks.run_post(pod, hook).await;
+                self.report_hook("after", pod, hook, &result);
+            }
+            hooks.complete(pod).await?;
+        }
+        Ok(written)
+    }
+
+    /// The commands around the backup of an item; `None` if it is no pod, or has none.
+    pub(super) fn hooks_of(&self, kind: &ResourceKind, item: &RawItem<'_>) -> Option<(Pod, PodHooks)> {
+        if !is_pod(kind) {
+            return None;
+        }
+        self.request.plan.hooks.of_text(item.text(), item.raw_annotations())
+    }
+
+    /// Runs the commands before, if the item is a pod that has some; then it is one of `pods`. True if it may be backed up.
+    async fn run_pre_hooks(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        hooks: &Hooks,
+        pods: &mut Vec<(Pod, PodHooks)>,
+    ) -> Result<bool, CollectError> {
+        let Some((pod, pod_hooks)) = self.hooks_of(kind, item) else { return Ok(true) };
+        let (name, scope) = (item.full_name(), Scope::Namespace(&pod.namespace));
+        for problem in &pod_hooks.problems {
+            self.warn(scope, format!("pod {name}: {problem}"));
+        }
+        match hooks.is_running(&pod).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.report_not_running(&pod);
+                return Ok(true);
+            }
+            Err(error) => {
+                let message = format!(
+                    "pod {name} is not in this backup: its commands could not be run: {}",
+                    plain(&error)
+                );
+                self.error(scope, message);
+                return Ok(false);
+            }
+        }
+        self.check()?;
+        if !pod_hooks.pre.is_empty() {
+            hooks.begin(&pod, &pod_hooks.post).await?;
+        }
+        let mut included = true;
+        for hook in &pod_hooks.pre {
+            let result = hooks.run_pre(&pod, hook).await;
+            self.report_hook("before", &pod, hook, &result);
+            if result.is_err() && hook.fails {
+                let message =
+                    format!("pod {name} is not in this backup: the command before its backup failed");
+                self.error(scope, message);
+                included = false;
+                break;
+            }
+        }
+        pods.push((pod, pod_hooks));
+        Ok(included)
+    }
+
+    fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, String>) {
+        let Hook { source, container, .. } = hook;
+        // Not the command itself: people put passwords there.
+        let what = format!(
+            "the command {when} the backup of pod {}/{}, container {container} ({source}),",
+            pod.namespace, pod.name
+        );
+        match result {
+            Ok(output) if output.is_empty() => self.output.report.info(&format!("{what} has run")),
+            Ok(output) => self.output.report.info(&format!("{what} has run and printed: {output}")),
+            Err(error) => self.error(Scope::Namespace(&pod.namespace), format!("{what} failed: {error}")),
+        }
+    }
+
+    fn report_not_running(&mut self, pod: &Pod) {
+        let Pod { namespace, name, phase, .. } = pod;
+        let message = format!("the commands around the backup of pod {namespace}/{name} are not run: ");
+        if matches!(phase.as_str(), "Succeeded" | "Failed") {
+            self.output.report.info(&format!("{message}it has ended"));
+        } else {
+            self.warn(Scope::Namespace(namespace), format!("{message}it does not run ({phase})"));
+        }
+    }
+
+    /// Finds what belongs to the block of an item, and to what belongs to it, and so on, in the order in which it is named.
+    /// What filters leave out, what was written before, and what is a member of a block around this one is not among it.
+    async fn find_members(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+    ) -> Result<Vec<Member>, CollectError> {
+        let (root, mut members, mut bytes) = (kind.id(item), Vec::new(), 0);
+        let mut relations = VecDeque::new();
+        self.find_relations(kind, item, &mut relations).await?;
+        while let Some(relation) = relations.pop_front() {
+            let Some(Member { kind, id }) = self.new_member(&relation) else { continue };
+            if members.len() >= MAX_MEMBERS || bytes >= MAX_BYTES {
+                let message = format!(
+                    "the block of {root} is larger than is kept together ({MAX_MEMBERS} items, {} MiB): the rest is backed up \
+                     by itself",
+                    MAX_BYTES >> 20
+                );
+                self.warn(scope_of(item.namespace()), message);
+                break;
+            }
+            self.check()?;
+            let Some(text) = self.fetch_member(&kind, &id, &relation).await else { continue };
+            // What cannot be read is reported when it is included.
+            let Ok(found) = RawItem::parse(&text) else { continue };
+            if !self.belongs(&kind, &found, InclusionReason::Related) {
+                continue;
+            }
+            self.find_relations(&kind, &found, &mut relations).await?;
+            bytes += text.len();
+            self.block_members.insert(id.clone(), text);
+            members.push(Member { kind, id });
+        }
+        Ok(members)
+    }
+
+    /// Asks the block actions what belongs to an item.
+    async fn find_relations(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        relations: &mut VecDeque<Relation>,
+    ) -> Result<(), CollectError> {
+        let applies = |block: &&SelectedAction<_>| block.applies_to(item.namespace(), || item.labels());
+        let blocks: Vec<_> = kind.blocks.iter().filter(applies).collect();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        // What cannot be read is reported when it is written.
+        let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { return Ok(()) };
+        let id = kind.id(item);
+        for block in blocks {
+            self.check()?;
+            let related = block.action.related(&value, self.request.backup);
+            let report = &mut *self.output.report;
+            match self.request.actions.log.told_during(related, |lines| report.said(lines)).await {
+                Ok(related) => relations.extend(related.into_iter().map(|item| Relation {
+                    item,
+                    belongs_to: id.clone(),
+                    action: block.action.name().to_owned(),
+                })),
+                Err(error) => {
+                    let message = format!(
+                        "what belongs to {id} is not known, so it is not backed up together with it: {error}"
+                    );
+                    self.error(scope_of(item.namespace()), message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is named, if it belongs into this backup and was not included yet.
+    fn new_member(&mut self, relation: &Relation) -> Option<Member> {
+        let Some(kind) = self.kind(&relation.item.group_resource) else {
+            self.report_unread(relation, "the cluster serves no such type that can be backed up");
+            return None;
+        };
+        let id = kind.normalize(&relation.item);
+        let namespace = id.namespace.as_deref();
+        let wanted = self.allows_related(&kind, namespace)
+            && !self.written.seen.contains(&kind.group_resource, namespace, &id.name)
+            && !self.block_members.contains_key(&id);
+        wanted.then_some(Member { kind, id })
+    }
+
+    async fn fetch_member(
+        &mut self,
+        kind: &ResourceKind,
+        id: &ItemId,
+        relation: &Relation,
+    ) -> Option<String> {
+        match fetch(self.request.client, kind, id.namespace.as_deref(), &id.name).await {
+            Ok(Some(text)) => Some(text),
+            Ok(None) => {
+                // Those that are built in name what actions on items ask for, too, and that is reported there.
+                if !relation.action.starts_with("velero.io/") {
+                    let message = format!(
+                        "{} says that {id} belongs to {}, and it does not exist",
+                        relation.action, relation.belongs_to
+                    );
+                    self.warn(scope_of(relation.belongs_to.namespace.as_deref()), message);
+                }
+                None
+            }
+            Err(reason) => {
+                self.report_unread(relation, &reason);
+                None
+            }
+        }
+    }
+
+    fn report_unread(&mut self, relation: &Relation, reason: &str) {
+        let Relation { item, belongs_to, action } = relation;
+        let message = format!(
+            "{item}, of which {action} says that it belongs to {belongs_to}, could not be read, so they are not backed up \
+             together: {reason}"
+        );
+        self.error(scope_of(belongs_to.namespace.as_deref()), message);
+    }
+}
+
+fn is_pod(kind: &ResourceKind) -> bool {
+    kind.group_resource == "pods"
+}

@@ -1,0 +1,255 @@
+//! The lists of a backup: everything that is selected, page by page, and then what is known only when the items are: their
+//! definitions and namespaces (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
+
+use backup_actions::ItemId;
+use backup_core::labels::CANCEL_ANNOTATION;
+use backup_runtime::{
+    page::Listing,
+    walk::{self, Step},
+};
+use backup_store::Scope;
+
+use super::{
+    collector::{CollectError, CollectPlan, Collector, ResourceKind, Sink, Written, fetch},
+    item::InclusionReason,
+    raw_item::RawItem,
+};
+use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
+
+/// Why a list has no end.
+const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
+
+impl<S: Sink> Collector<'_, S> {
+    pub(super) async fn run(&mut self) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        for namespace in &plan.namespaces.missing {
+            let message = format!("namespace {namespace} does not exist: nothing of it is in this backup");
+            self.error(Scope::Namespace(namespace), message);
+        }
+        for pattern in &plan.namespaces.unmatched {
+            self.warn(Scope::Velero, format!("no namespace matches {pattern}: it selects nothing"));
+        }
+        for key in &plan.ordered.unknown {
+            let message = format!(
+                "spec.orderedResources names {key}, of which this backup lists nothing: no order is followed for it"
+            );
+            self.warn(Scope::Velero, message);
+        }
+        for problem in self.request.actions.unusable() {
+            self.error(Scope::Velero, problem.clone());
+        }
+        self.collect_lists().await?;
+        self.collect_definitions().await?;
+        self.collect_namespaces().await
+    }
+
+    async fn collect_lists(&mut self) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        let listings = listings(plan);
+        let mut steps =
+            walk::start(self.request.client.clone(), listings.clone(), plan.page_size, plan.patience);
+        let mut current: Option<ResourceKind> = None;
+        // Types that have begun; those without items, too.
+        let mut begun = 0;
+        let mut ended = 0;
+        while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
+            self.check()?;
+            match step {
+                Step::Items { listing, items, remaining } => {
+                    let resource = &listings[listing].resource;
+                    while begun < plan.types.listed.len()
+                        && current.as_ref().is_none_or(|kind| kind.resource != *resource)
+                    {
+                        current = Some(self.begin_type(begun).await?);
+                        begun += 1;
+                    }
+                    let Some(kind) = &current else { continue };
+                    self.output.progress.expect(items.len() as u64 + remaining);
+                    for item in items {
+                        self.check()?;
+                        self.include(kind, item.get(), InclusionReason::Listed, 0).await?;
+                    }
+                }
+                Step::Done => ended += 1,
+                Step::Vanished { listing } => {
+                    ended += 1;
+                    let gone = format!(
+                        "{} is not served any more: the rest is not in this backup",
+                        listings[listing]
+                    );
+                    self.warn(Scope::Velero, gone);
+                }
+                Step::Failed { listing, reason } => {
+                    ended += 1;
+                    self.report_failed_list(&listings[listing], &reason);
+                }
+            }
+        }
+        for index in begun..plan.types.listed.len() {
+            self.begin_type(index).await?;
+        }
+        // The walk ends early only if its task died; that must not look like the end of the lists.
+        for listing in listings.iter().skip(ended) {
+            self.report_failed_list(listing, WALK_DIED);
+        }
+        Ok(())
+    }
+
+    async fn begin_type(&mut self, index: usize) -> Result<ResourceKind, CollectError> {
+        let kind = ResourceKind::new(&self.request.plan.types.listed[index], self.request.actions);
+        self.collect_ordered(&kind).await?;
+        Ok(kind)
+    }
+
+    /// The items of a type that come first. Each is read by itself, right before its type is listed. One that does not exist,
+    /// or is not selected, is a warning.
+    async fn collect_ordered(&mut self, kind: &ResourceKind) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        for ordered in plan.ordered.of_type(&kind.group_resource) {
+            self.check()?;
+            let (namespace, name) = match ordered.split_once('/') {
+                Some((namespace, name)) => (Some(namespace), name),
+                None => (None, ordered.as_str()),
+            };
+            if namespace.is_some() != kind.resource.namespaced {
+                let form = if kind.resource.namespaced { "namespace/name" } else { "name" };
+                let message = format!(
+                    "spec.orderedResources names {ordered:?} of {}; write {form}",
+                    kind.group_resource
+                );
+                self.warn(Scope::Velero, message);
+                continue;
+            }
+            let id = ItemId {
+                group_resource: kind.group_resource.clone(),
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+            };
+            let problem = match fetch(self.request.client, kind, namespace, name).await {
+                Ok(Some(text)) if is_selected(plan, &text) => {
+                    self.include(kind, &text, InclusionReason::Listed, 0).await?;
+                    continue;
+                }
+                Ok(Some(_)) => format!("spec.orderedResources names {id}, which is not selected"),
+                Ok(None) => format!("spec.orderedResources names {id}, which does not exist"),
+                // The list of its type may still hold it, out of its order.
+                Err(reason) => format!(
+                    "{id} was to come first, and is not in its place, because it could not be read: {reason}"
+                ),
+            };
+            self.warn(scope_of(namespace), problem);
+        }
+        Ok(())
+    }
+
+    /// The definition of each custom type that has items, unless it is there already or was excluded by name.
+    async fn collect_definitions(&mut self) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        let Some(definitions) = plan.types.definitions.as_ref().filter(|_| plan.include_definitions) else {
+            return Ok(());
+        };
+        let kind = ResourceKind::new(definitions, self.request.actions);
+        for name in std::mem::take(&mut self.written.custom_types) {
+            if self.written.seen.contains(&kind.group_resource, None, &name) {
+                continue;
+            }
+            self.check()?;
+            match fetch(self.request.client, &kind, None, &name).await {
+                Ok(Some(text)) => {
+                    self.include(&kind, &text, InclusionReason::Listed, 0).await?;
+                }
+                Ok(None) => {}
+                Err(reason) => self.error(
+                    Scope::Cluster,
+                    format!("the CustomResourceDefinition {name} could not be read and is missing from this backup: {reason}"),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// The namespaces themselves: live ones that are selected by name or label, or have items in this backup.
+    async fn collect_namespaces(&mut self) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        let Some(resource) = &plan.types.namespaces else { return Ok(()) };
+        let kind = ResourceKind::new(resource, self.request.actions);
+        let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
+        let client = self.request.client.clone();
+        let mut steps = walk::start(client, vec![listing.clone()], plan.page_size, plan.patience);
+        let mut ended = false;
+        while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
+            self.check()?;
+            ended |= !matches!(step, Step::Items { .. });
+            match step {
+                Step::Items { items, .. } => {
+                    for text in items {
+                        // One that cannot be read is included, too: that reports it.
+                        if RawItem::parse(text.get())
+                            .map_or(true, |namespace| includes_namespace(plan, &namespace, &self.written))
+                        {
+                            self.include(&kind, text.get(), InclusionReason::Listed, 0).await?;
+                        }
+                    }
+                }
+                Step::Done => {}
+                Step::Vanished { .. } => self.report_failed_list(&listing, "the type is not served"),
+                Step::Failed { reason, .. } => self.report_failed_list(&listing, &reason),
+            }
+        }
+        if !ended {
+            self.report_failed_list(&listing, WALK_DIED);
+        }
+        Ok(())
+    }
+
+    fn report_failed_list(&mut self, listing: &Listing, reason: &str) {
+        let message =
+            format!("listing {listing} failed, so items of it are missing from this backup: {reason}");
+        self.error(scope_of(listing.namespace.as_deref()), message);
+    }
+
+    pub(super) fn report_cancelled(&mut self) {
+        let message = format!(
+            "cancelled, as the annotation {CANCEL_ANNOTATION} asks: {} items had been collected, and the rest is not in this \
+             backup",
+            self.output.progress.written()
+        );
+        self.error(Scope::Velero, message);
+    }
+}
+
+fn listings(plan: &CollectPlan) -> Vec<Listing> {
+    let (selectors, namespaces) = (plan.labels.selectors(), plan.namespaces.lists());
+    let mut listings = Vec::new();
+    for resource in &plan.types.listed {
+        let namespaces = if resource.namespaced { namespaces.as_slice() } else { &[None] };
+        for namespace in namespaces {
+            for selector in &selectors {
+                listings.push(Listing {
+                    resource: resource.clone(),
+                    namespace: namespace.clone(),
+                    selector: selector.clone(),
+                });
+            }
+        }
+    }
+    listings
+}
+
+/// Whether the list of its type would hold an item.
+fn is_selected(plan: &CollectPlan, text: &str) -> bool {
+    RawItem::parse(text).is_ok_and(|item| {
+        item.namespace().is_none_or(|namespace| plan.namespaces.includes(namespace))
+            && (plan.labels.everything() || plan.labels.matches(&item.labels()))
+    })
+}
+
+fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &Written) -> bool {
+    let name = namespace.name();
+    namespace.is_active_namespace()
+        && plan.namespaces.includes(name)
+        && (plan.labels.everything()
+            || plan.namespaces.names(name)
+            || written.namespaces.contains(name)
+            || plan.labels.matches(&namespace.labels()))
+}

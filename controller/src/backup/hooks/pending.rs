@@ -1,0 +1,131 @@
+//! Commands after the backup of pods that have to be run, whatever happens to this process: the journal holds them, and they
+//! are run by the process that stops in between, or by the one that takes the backup over.
+
+use std::collections::BTreeSet;
+
+use backup_runtime::errors::plain;
+use backup_store::StoreError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    exec::{self, Executor},
+    rules::{Hook, Pod},
+};
+use crate::job::journal::JournalWriter;
+
+const PENDING: &str = "hooksOwed";
+const COMPLETED: &str = "hooksPaid";
+
+/// The pending commands of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PendingPostHooks {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    /// Uid of the pod: nothing is run in another one of this name.
+    pub(crate) uid: String,
+    /// The commands, in order.
+    pub(crate) post: Vec<Hook>,
+}
+
+impl PendingPostHooks {
+    pub(crate) fn new(pod: &Pod, post: &[Hook]) -> Self {
+        Self {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            post: post.to_vec(),
+        }
+    }
+
+    /// The entry that they are pending from now on.
+    pub(crate) fn pending_entry(&self) -> Value {
+        json!({ PENDING: self })
+    }
+
+    /// The entry that they have been run.
+    pub(crate) fn completed_entry(&self) -> Value {
+        json!({ COMPLETED: self.uid })
+    }
+
+    /// What is still pending by all entries, in order. Entries about other things are passed over.
+    ///
+    /// # Errors
+    /// An entry about hooks cannot be decoded: then it is not known what is pending.
+    pub(crate) fn read(entries: &[Value]) -> Result<Vec<Self>, serde_json::Error> {
+        let mut pending: Vec<Self> = Vec::new();
+        for entry in entries {
+            if let Some(one) = entry.get(PENDING) {
+                pending.push(Self::deserialize(one)?);
+            }
+            if let Some(uid) = entry.get(COMPLETED).and_then(Value::as_str) {
+                pending.retain(|one| one.uid != uid);
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Pods, as `namespace/name`, that had commands run around them already, by all entries.
+    pub(super) fn earlier_pods(entries: &[Value]) -> Result<BTreeSet<String>, serde_json::Error> {
+        let pending = entries.iter().filter_map(|entry| entry.get(PENDING));
+        pending.map(|one| Ok(Self::deserialize(one)?.full_name())).collect()
+    }
+
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.pod)
+    }
+
+    /// Runs them; nothing in a pod that is gone or was replaced. What went wrong, as sentences. Commands that could not be
+    /// begun stay pending.
+    ///
+    /// # Errors
+    /// Of the journal.
+    async fn run(
+        &self,
+        executor: &dyn Executor,
+        journal: &dyn JournalWriter,
+    ) -> Result<Vec<String>, StoreError> {
+        let name = self.full_name();
+        let exists = match executor.find(&self.namespace, &self.pod).await {
+            Ok(found) => found.is_some_and(|found| found.uid == self.uid && found.running),
+            Err(error) => {
+                return Ok(vec![format!(
+                    "pod {name} is owed commands after its backup, and could not be read: {}",
+                    plain(&error)
+                )]);
+            }
+        };
+        let (mut problems, mut begun) = (Vec::new(), true);
+        for hook in self.post.iter().filter(|_| exists) {
+            tracing::info!(pod = name, container = hook.container, "running a command that is pending");
+            if let Err(error) = exec::run_until_begun(executor, &self.namespace, &self.pod, hook).await {
+                begun &= error.has_begun();
+                problems.push(format!(
+                    "the command after the backup of pod {name}, container {} ({}), failed: {error}",
+                    hook.container, hook.source
+                ));
+            }
+        }
+        if begun {
+            journal.append(self.completed_entry()).await?;
+        }
+        Ok(problems)
+    }
+}
+
+/// Runs all that is pending. What went wrong, as sentences.
+///
+/// # Errors
+/// Of the journal.
+pub(crate) async fn run_pending(
+    executor: &dyn Executor,
+    journal: &dyn JournalWriter,
+    all: &[PendingPostHooks],
+) -> Result<Vec<String>, StoreError> {
+    let mut problems = Vec::new();
+    for pending in all {
+        problems.extend(pending.run(executor, journal).await?);
+    }
+    Ok(problems)
+}

@@ -1,0 +1,37 @@
+//! The private journal of one backup: what the next process must know of commands in pods, actions and snapshots.
+
+use std::sync::Arc;
+
+use backup_core::api::Backup;
+use backup_store::{Location, StoreError};
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    job::journal::{JobJournal, JournalWriter},
+};
+
+/// Member of an entry: uid of the Backup that it is about.
+const BACKUP: &str = "backup";
+
+/// The journal of one backup.
+pub(crate) struct BackupJournal {
+    pub(crate) writer: Arc<dyn JournalWriter>,
+    /// What was written before, in order.
+    pub(crate) entries: Vec<Value>,
+}
+
+impl BackupJournal {
+    /// The folder may belong to another backup of the same name; the entries of that one are passed over.
+    pub(crate) async fn open(
+        ctx: &Context,
+        location: &Location,
+        backup: &str,
+        uid: &str,
+    ) -> Result<Self, StoreError> {
+        let (journal, mut entries) = location.journal::<Backup>(backup, uid).await?;
+        entries.retain(|entry| entry[BACKUP] == *uid);
+        let writer = JobJournal::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid);
+        Ok(Self { writer: Arc::new(writer), entries })
+    }
+}
