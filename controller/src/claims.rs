@@ -1,61 +1,169 @@
-//! Reconciles the ledgers while this replica leads: frees claims that nobody holds any more, rebuilds ledgers that were
-//! lost, and finds objects that run without a claim.
+//! Looks after the ledgers while this replica leads: releases claims of objects that are gone, rebuilds ledgers that were lost,
+//! and finds objects that run without a claim (created while the webhook was off, or stored long after they were admitted).
+//! These get a claim if nothing conflicts with it, and are reported otherwise. Objects in an unknown phase keep their place,
+//! perhaps for ever, and are reported, too.
 
-mod unclaimed;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use std::time::{Duration, Instant};
+use backup_lock::{
+    Ledger, LedgerError, LedgerReconciler, ProtectedProfile, State, ledger::Ask, observe::Observed,
+};
+use backup_runtime::Cluster;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use backup_lock::{LedgerError, LedgerReconciler, ProtectedProfile};
-
-use crate::context::Context;
-use unclaimed::Unclaimed;
+use crate::metrics::Metrics;
 
 /// For one pass, however many claims there are.
-const DEADLINE: Duration = Duration::from_mins(1);
+const PASS_DEADLINE: Duration = Duration::from_mins(1);
+/// For one change of a ledger.
+const BUDGET: Duration = Duration::from_secs(10);
+/// Objects remembered as reported; beyond it they are reported again.
+const MAX_REPORTED: usize = 10_000;
 
-/// Runs until the process is asked to end.
-pub(crate) async fn run(ctx: Context) -> anyhow::Result<()> {
-    let period = LedgerReconciler::period(ctx.args.orphan_grace.as_std());
-    let new = |guard: &ProtectedProfile| (LedgerReconciler::new(guard.clone()), Unclaimed::default());
-    let mut memories: Vec<(LedgerReconciler, Unclaimed)> = ctx.guards.iter().map(new).collect();
-    loop {
-        tokio::select! {
-            () = ctx.stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(period) => {}
-        }
-        for (reconciler, unclaimed) in &mut memories {
-            if !ctx.cluster.leadership.is_leader() {
-                continue;
-            }
-            let profile = reconciler.protected().profile.name.clone();
-            match tokio::time::timeout(DEADLINE, pass(&ctx, reconciler, unclaimed)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(profile, category = error.category(), %error, "ledgers were not looked at");
-                }
-                Err(_) => tracing::warn!(profile, "ledgers were not looked at in time; trying again"),
-            }
-        }
-    }
+pub(crate) struct ClaimsController {
+    pub(crate) cluster: Cluster,
+    pub(crate) metrics: Arc<Metrics>,
+    /// How long a claim may stand whose object was never seen.
+    pub(crate) orphan_grace: Duration,
+    /// With their ledgers.
+    pub(crate) protected: Arc<[ProtectedProfile]>,
 }
 
-async fn pass(
-    ctx: &Context,
-    reconciler: &mut LedgerReconciler,
-    unclaimed: &mut Unclaimed,
-) -> Result<(), LedgerError> {
-    let guard = reconciler.protected().clone();
-    let mut running = guard.store.objects().running(None).await?;
-    for scope in reconciler.scopes(running.keys().cloned()).await? {
-        // One that fails does not stop the others; it has told why.
-        let look = async {
-            reconciler.look(&scope, Instant::now()).await?;
-            unclaimed.look(ctx, &guard, &scope, running.remove(&scope).unwrap_or_default()).await
+/// A protected profile, and what the passes over it remember.
+struct Profile {
+    ledgers: LedgerReconciler,
+    /// Uid and reason of what was reported.
+    reported: HashSet<(String, &'static str)>,
+    conflicting: u64,
+    unknown: u64,
+}
+
+impl ClaimsController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let new = |protected: &ProtectedProfile| Profile {
+            ledgers: LedgerReconciler::new(protected.clone()),
+            reported: HashSet::new(),
+            conflicting: 0,
+            unknown: 0,
         };
-        if let Err(error) = look.await {
-            tracing::warn!(scope, category = error.category(), %error, "a ledger was not looked at");
+        let mut profiles: Vec<Profile> = self.protected.iter().map(new).collect();
+        let period = LedgerReconciler::period(self.orphan_grace);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(period) => {}
+            }
+            for profile in &mut profiles {
+                if !self.cluster.leadership.is_leader() {
+                    continue;
+                }
+                let name = profile.ledgers.protected().profile.name.clone();
+                match tokio::time::timeout(PASS_DEADLINE, self.pass(profile)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        let category = error.category();
+                        tracing::warn!(profile = name, category, %error, "ledgers were not checked");
+                    }
+                    Err(_) => {
+                        tracing::warn!(profile = name, "ledgers were not checked in time; trying again");
+                    }
+                }
+            }
         }
     }
-    unclaimed.forget(&ctx.metrics, &guard.profile.name);
-    Ok(())
+
+    async fn pass(&self, profile: &mut Profile) -> Result<(), LedgerError> {
+        let protected = profile.ledgers.protected().clone();
+        let mut running = protected.store.objects().running(None).await?;
+        for scope in profile.ledgers.scopes(running.keys().cloned()).await? {
+            // An error in one scope does not stop the others.
+            let checked = async {
+                profile.ledgers.look(&scope, std::time::Instant::now()).await?;
+                let running = running.remove(&scope).unwrap_or_default();
+                self.claim_unclaimed(profile, &protected, &scope, running).await
+            };
+            if let Err(error) = checked.await {
+                tracing::warn!(scope, category = error.category(), %error, "a ledger was not checked");
+            }
+        }
+        self.metrics.lock(&protected.profile.name, profile.conflicting, profile.unknown);
+        (profile.conflicting, profile.unknown) = (0, 0);
+        Ok(())
+    }
+
+    /// Claims a place for everything that runs in a scope without one.
+    async fn claim_unclaimed(
+        &self,
+        profile: &mut Profile,
+        protected: &ProtectedProfile,
+        scope: &str,
+        running: Vec<Observed>,
+    ) -> Result<(), LedgerError> {
+        if running.is_empty() {
+            return Ok(());
+        }
+        let Some(stored) = protected.store.read(scope).await? else { return Ok(()) };
+        for seen in running {
+            if !seen.known {
+                profile.unknown += 1;
+                let why = format!(
+                    "this version does not know the phase {:?}: it counts as running, and keeps its place in the lock \
+                     until it has ended or `kubectl backup locks release` takes it",
+                    seen.phase
+                );
+                self.report(profile, protected, &seen, "UnknownPhase", &why);
+            }
+            let entry = stored.ledger.entry(&seen.key, &seen.uid);
+            if entry.is_some_and(|entry| entry.state >= State::Waiting) {
+                continue;
+            }
+            // It may have ended, and released its place, since it was listed.
+            match protected.store.objects().read(&seen.key).await? {
+                Some(now) if now.uid == seen.uid && !now.over => {}
+                _ => continue,
+            }
+            let footprint = protected.store.objects().footprint(&seen.key, &seen.spec).await?;
+            let change = |ledger: &mut Ledger| {
+                let admitted = ledger.admit(&seen.key, &seen.uid, &footprint, &seen.created, &Ask::default());
+                // An object of ours is not started, and blocks nothing. One of another operator runs already.
+                if admitted.is_err() && !protected.profile.engine {
+                    ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
+                }
+                admitted.err().map(|refusal| refusal.to_string())
+            };
+            match protected.store.change(scope, Instant::now() + BUDGET, change).await? {
+                None => {
+                    tracing::info!(key = %seen.key, uid = seen.uid, "claimed an object that had no claim");
+                }
+                Some(refusal) => {
+                    profile.conflicting += 1;
+                    let note = format!("it runs without a place in the lock, beside others: {refusal}");
+                    self.report(profile, protected, &seen, "Unclaimed", &note);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        profile: &mut Profile,
+        protected: &ProtectedProfile,
+        seen: &Observed,
+        reason: &'static str,
+        note: &str,
+    ) {
+        if profile.reported.len() >= MAX_REPORTED {
+            profile.reported.clear();
+        }
+        if !profile.reported.insert((seen.uid.clone(), reason)) {
+            return;
+        }
+        tracing::warn!(key = %seen.key, uid = seen.uid, reason, note);
+        if let Some(object) = backup_lock::observe::reference(&protected.profile, &seen.key, &seen.uid) {
+            self.cluster.events.warning_on(object, reason, note);
+        }
+    }
 }

@@ -5,7 +5,6 @@
 //! waited for (`locked`).
 
 mod act;
-mod begun;
 mod decide;
 mod items;
 mod locked;
@@ -13,8 +12,6 @@ mod observe;
 mod snapshots;
 
 use std::time::Duration;
-
-pub use begun::Begun;
 
 use backup_core::api::DeleteBackupRequest;
 use backup_runtime::{

@@ -5,7 +5,6 @@ use std::time::Duration;
 use backup_core::resources::{ResourceType, group_resource};
 use kube::{
     Client,
-    api::ApiResource,
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
@@ -153,17 +152,6 @@ impl Names {
         rest == self.group
             || rest.split_once('.').is_some_and(|(version, group)| group == self.group && served(version))
             || (self.group.is_empty() && served(rest))
-    }
-}
-
-/// For kube's dynamic API.
-pub fn api_resource(served: &ResourceType) -> ApiResource {
-    ApiResource {
-        group: served.group.clone(),
-        version: served.version.clone(),
-        api_version: served.api_version(),
-        kind: served.kind.clone(),
-        plural: served.plural.clone(),
     }
 }
 

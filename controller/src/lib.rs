@@ -1,26 +1,36 @@
-//! The controllers that run the life of backups and restores: a folder per controller, `observe` (reads) → `decide`
-//! (pure: returns a plan) → `act` (writes).
+//! The controllers that run the life of backups and restores. Each is a struct of what it needs; what it does with an object is
+//! decided by a pure function (`decide`) from what was read.
 
-pub mod args;
-pub mod backup;
+mod args;
+mod backup;
 mod claims;
 mod connect;
-pub mod context;
-pub mod deletion;
-pub mod discovery;
-pub mod download;
+mod context;
+mod deletion;
+mod discovery;
+mod download;
+mod error;
 mod job;
-pub mod location;
-pub mod metrics;
-pub mod restore;
-pub mod retention;
-pub mod schedule;
-pub mod server_status;
-pub mod snapshots;
+mod location;
+mod location_validation;
+mod metrics;
+mod recent_deletions;
+mod restore;
+mod retention;
+mod schedule;
+mod server_status;
+mod snapshots;
 mod startup;
-pub mod sync;
+mod sync;
+#[cfg(test)]
+mod testing;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use backup_core::profile::Profile;
@@ -28,20 +38,32 @@ use backup_lock::ProtectedProfile;
 use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
+    clock::Clock,
     events::Events,
     health::{self, Health},
     leader::{Elector, Leadership},
     signal,
 };
-use futures::future::try_join_all;
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, try_join_all},
+};
+use jiff::tz::TimeZone;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use args::Args;
+use claims::ClaimsController;
 use context::Context;
 use job::operations::flush_requests::FlushRequests;
 use location::Locations;
+use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
+use recent_deletions::RecentDeletions;
+use retention::RetentionController;
+use schedule::ScheduleController;
+use server_status::ServerStatusController;
+use sync::{SkipCache, SyncController};
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
 const SHUTDOWN: Duration = Duration::from_secs(25);
@@ -105,7 +127,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             &args.object_store_plugins,
         ),
         installation: installation.into(),
-        deletions: deletion::Begun::default(),
+        deletions: RecentDeletions::default(),
         plugins,
         operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
         flush_requests: FlushRequests::default(),
@@ -176,19 +198,65 @@ async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) 
 
 /// All controllers, until they are asked to end or one fails.
 async fn controllers(ctx: Context) -> anyhow::Result<()> {
-    type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
-    let mut all: Vec<(&str, Running)> = vec![("claims", Box::pin(claims::run(ctx.clone())))];
+    let Context { cluster, locations, plugins, metrics, args, health, stop, .. } = ctx.clone();
+    let claims = ClaimsController {
+        cluster: cluster.clone(),
+        metrics: Arc::clone(&metrics),
+        orphan_grace: args.orphan_grace.as_std(),
+        protected: Arc::clone(&ctx.guards),
+    };
+    let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
+        vec![("claims", claims.run(stop.clone()).map(Ok).boxed())];
     if ctx.ledger.profile().engine {
-        all.push(("backup", Box::pin(backup::run(ctx.clone()))));
-        all.push(("restore", Box::pin(restore::run(ctx.clone()))));
-        all.push(("location", Box::pin(location::run(ctx.clone()))));
-        all.push(("deletion", Box::pin(deletion::run(ctx.clone()))));
-        all.push(("sync", Box::pin(sync::run(ctx.clone()))));
-        all.push(("retention", Box::pin(retention::run(ctx.clone()))));
-        all.push(("schedule", Box::pin(schedule::run(ctx.clone()))));
-        all.push(("download", Box::pin(download::run(ctx.clone()))));
-        all.push(("server status", Box::pin(server_status::run(ctx.clone()))));
-        all.push(("plugins", Box::pin(run_plugins(ctx))));
+        let location = LocationController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            frequency: args.store_validation_frequency,
+            secrets: SecretVersions::default(),
+            validations: Mutex::default(),
+        };
+        let retention = RetentionController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            period: args.retention_pace().as_std(),
+        };
+        let schedule = ScheduleController {
+            cluster: cluster.clone(),
+            metrics: Arc::clone(&metrics),
+            dialect: args.cron_dialect,
+            skip_immediately: args.schedule_skip_immediately,
+            zone: TimeZone::system(),
+            refused_slots: Mutex::default(),
+        };
+        let server_status = ServerStatusController {
+            cluster: cluster.clone(),
+            plugins: plugins.clone(),
+            csi: args.csi(),
+            object_store_plugins: args.object_store_plugins.clone(),
+        };
+        let sync = SyncController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            metrics: Arc::clone(&metrics),
+            deletions: ctx.deletions.clone(),
+            period: args.backup_sync_period,
+            default_location: args.default_backup_storage_location.clone(),
+            incomplete_ttl: args.stray_folder_ttl.as_std(),
+            started: Clock::Boot.now(),
+            skip_cache: SkipCache::default(),
+            stop: stop.clone(),
+        };
+        all.push(("backup", backup::run(ctx.clone()).boxed()));
+        all.push(("restore", restore::run(ctx.clone()).boxed()));
+        all.push(("location", location.run(health.clone(), stop.clone()).map(Ok).boxed()));
+        all.push(("deletion", deletion::run(ctx.clone()).boxed()));
+        all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
+        all.push(("retention", retention.run(health.clone(), stop.clone()).map(Ok).boxed()));
+        all.push(("schedule", schedule.run(health.clone(), stop.clone()).map(Ok).boxed()));
+        all.push(("download", download::run(ctx.clone()).boxed()));
+        all.push(("server status", server_status.run(health, stop.clone()).map(Ok).boxed()));
+        all.push(("plugins", async move { plugins.run(stop).await }.map(Ok).boxed()));
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }
@@ -198,12 +266,6 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
     });
     try_join_all(tasks).await.map(|_| ())
-}
-
-/// Runs all plugin binaries until the process is asked to end. One that cannot be run is a problem of the backups that need it.
-async fn run_plugins(ctx: Context) -> anyhow::Result<()> {
-    ctx.plugins.run(ctx.stop).await;
-    Ok(())
 }
 
 /// A task that does not outlive its handle.
@@ -221,8 +283,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// JSON on standard error; `RUST_LOG` says what, by default `info` without kube's own word on every failed request, which
-/// whoever asked reports anyway.
+/// JSON on standard error; `RUST_LOG` is the filter, by default `info` without what kube logs of every failed request, as the
+/// caller reports that anyway.
 fn init_logs() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client::client::builder=off"));
@@ -231,7 +293,7 @@ fn init_logs() {
     let _ = logs.try_init();
 }
 
-/// What people know this replica as: the pod's name.
+/// The name of this replica: the pod's.
 fn host() -> String {
     ["POD_NAME", "HOSTNAME"]
         .iter()

@@ -1,86 +1,278 @@
-//! BackupStorageLocations: opening them with their credentials, and keeping their status true.
-//!
-//! The controller: `observe` reads the location, `decide` says whether to validate it now and how closely, `act` validates and
-//! writes phase, message and time, and what is known of the bucket. `secrets` says when credentials have changed, `default` sees
-//! to it that one location is the default one.
+//! Opening a BackupStorageLocation: the object, its Secrets, the store.
 
-mod act;
-mod decide;
-mod default;
-mod observe;
-mod open;
-mod secrets;
+mod error;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+use std::sync::Arc;
+
+use backup_core::api::{
+    Backup, BackupStorageLocation, LocationPhase, backup_storage_location::AccessMode, common::SecretKey,
 };
-
-use backup_core::api::BackupStorageLocation;
-use futures::{StreamExt as _, stream};
-
-pub use open::{LocationError, Locations, choose_default, is_available, is_read_only};
-
-use backup_runtime::{
-    queue::{Action, Key, run_queue},
-    watch,
+use backup_plugins::{
+    Host, Missing,
+    configured::{Credentials, Settings},
 };
+use backup_runtime::errors::found;
+use backup_store::{Location, StoreError};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
+use serde_json::Value;
 
-use crate::context::Context;
-use decide::{Last, Plan};
-use secrets::Secrets;
+pub(crate) use error::LocationError;
 
-/// Locations that are validated at the same time; one that hangs does not hold the others.
-const CONCURRENCY: usize = 4;
+/// The Secret, and its key, that locations without a credential of their own use, if it exists (Velero `velero install`).
+const DEFAULT_SECRET: &str = "cloud-credentials";
+const DEFAULT_KEY: &str = "cloud";
 
-/// What was validated last, by name. Lost with the process, which then validates all once.
-type Memory = Arc<Mutex<HashMap<String, Last>>>;
-
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-#[allow(clippy::unused_async)] // the same for all controllers
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    let (memory, secrets) = (Memory::default(), Secrets::default());
-    let keys = watch::keys::<BackupStorageLocation>(&ctx.cluster, &ctx.health, "backup storage locations");
-    let keys = stream::select(keys.boxed(), secrets.changes(&ctx).boxed());
-    let stop = ctx.stop.clone();
-    run_queue("location", keys, CONCURRENCY, stop, move |key| {
-        reconcile(ctx.clone(), Arc::clone(&memory), secrets.clone(), key)
-    })
-    .await;
-    Ok(())
+/// Whether backups may only be read from the location.
+pub(crate) fn is_read_only(location: &BackupStorageLocation) -> bool {
+    location.spec.access_mode == Some(AccessMode::ReadOnly)
 }
 
-async fn reconcile(ctx: Context, memory: Memory, secrets: Secrets, key: Key) -> Result<Action, act::Error> {
-    let Some(location) = observe::location(&ctx, &key.name).await? else {
-        memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
-        secrets.forget(&key);
-        ctx.metrics.forget_location(&key.name);
-        return Ok(Action::AwaitChange);
-    };
-    if default::settle(&ctx, &location).await? {
-        return Ok(Action::AwaitChange); // it has changed
+/// Whether the location could be used when it was last validated.
+pub(crate) fn is_available(location: &BackupStorageLocation) -> bool {
+    location.status.phase == Some(LocationPhase::Available)
+}
+
+/// A Secret that was read, and the version that it had; `None` if it does not exist.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct UsedSecret {
+    pub(crate) name: String,
+    pub(crate) version: Option<String>,
+}
+
+/// Opens locations. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Locations {
+    client: Client,
+    namespace: String,
+    default: String,
+    plugins: Host,
+    /// Plugins of built-in providers that serve in place of what is built in.
+    by_plugin: Vec<String>,
+}
+
+impl Locations {
+    /// For the locations of a namespace; `default` is used when none is marked as the default. Plugins serve the locations of
+    /// providers that are not built in, and of those in `by_plugin`.
+    pub(crate) fn new(
+        client: Client,
+        namespace: &str,
+        default: &str,
+        plugins: Host,
+        by_plugin: &[String],
+    ) -> Self {
+        let by_plugin = by_plugin.iter().map(|provider| backup_store::plugin_of(provider.trim())).collect();
+        let (namespace, default) = (namespace.to_owned(), default.to_owned());
+        Self { client, namespace, default, plugins, by_plugin }
     }
-    let last = memory.lock().unwrap_or_else(PoisonError::into_inner).get(&key.name).cloned();
-    let plan = |last: Option<&Last>| {
-        let changed = last.is_some_and(|last| secrets.have_changed(&last.secrets));
-        decide::decide(&location, last, changed, ctx.args.store_validation_frequency, observe::now())
-    };
-    match plan(last.as_ref()) {
-        Plan::Wait(None) => Ok(Action::AwaitChange),
-        Plan::Wait(Some(time)) => Ok(Action::RequeueAfter(time)),
-        Plan::Validate { closely } => {
-            let note = |used: &_| secrets.uses(&key, used);
-            let last = Box::pin(act::validate(&ctx, &location, last.as_ref(), closely, &note)).await?;
-            let after = plan(Some(&last));
-            memory.lock().unwrap_or_else(PoisonError::into_inner).insert(key.name, last);
-            Ok(match after {
-                Plan::Wait(Some(time)) => Action::RequeueAfter(time),
-                Plan::Wait(None) => Action::AwaitChange,
-                Plan::Validate { .. } => Action::RequeueAfter(decide::SHORTEST),
-            })
+
+    /// The location of this name as it is now, and its store. Phase and access mode are not checked: see [`is_available`] and
+    /// [`is_read_only`]. Nothing is asked of the store.
+    pub(crate) async fn open(&self, name: &str) -> Result<(BackupStorageLocation, Location), LocationError> {
+        let location = self.get(name).await?;
+        let store = self.store(&location).await?;
+        Ok((location, store))
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Result<BackupStorageLocation, LocationError> {
+        match self.find(name).await {
+            Ok(Some(location)) => Ok(location),
+            Ok(None) => {
+                Err(LocationError::NotFound { name: name.to_owned(), namespace: self.namespace.clone() })
+            }
+            Err(source) => Err(LocationError::Unreadable { name: name.to_owned(), source }),
         }
+    }
+
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<BackupStorageLocation>, kube::Error> {
+        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), &self.namespace);
+        found(api.get(name).await, name)
+    }
+
+    /// All locations that can be decoded. A cluster has a handful.
+    pub(crate) async fn all(&self) -> Result<Vec<BackupStorageLocation>, kube::Error> {
+        let api: Api<DeserializeGuard<BackupStorageLocation>> =
+            Api::namespaced(self.client.clone(), &self.namespace);
+        let list = api.list(&ListParams::default()).await?;
+        Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect())
+    }
+
+    /// The location that a backup is stored in.
+    pub(crate) async fn of_backup(&self, backup: &Backup) -> Result<BackupStorageLocation, LocationError> {
+        match backup.spec.storage_location.as_ref().filter(|name| !name.is_empty()) {
+            Some(name) => self.get(name).await,
+            None => self.get(&self.default_location().await?).await,
+        }
+    }
+
+    /// The name of the location for backups that name none: the newest marked as the default, else that of the command
+    /// line if it exists (Velero `internal/storage/storagelocation.go`, v1.18).
+    pub(crate) async fn default_location(&self) -> Result<String, LocationError> {
+        let all = self.all().await;
+        let all = all.map_err(|source| LocationError::Unreadable { name: "(all)".to_owned(), source })?;
+        choose_default(&all, &self.default)
+            .ok_or_else(|| LocationError::NoDefault { namespace: self.namespace.clone() })
+    }
+
+    /// The store of a location, opened with the credentials that are in its Secrets now.
+    pub(crate) async fn store(&self, location: &BackupStorageLocation) -> Result<Location, LocationError> {
+        self.store_and_secrets(location, &mut Vec::new()).await
+    }
+
+    /// The same; adds the Secrets that were read to `used`, also those that do not exist.
+    pub(crate) async fn store_and_secrets(
+        &self,
+        location: &BackupStorageLocation,
+        used: &mut Vec<UsedSecret>,
+    ) -> Result<Location, LocationError> {
+        let name = location.name_any();
+        // Both are read before an error is returned, so that a change of either is noticed.
+        let (default, key) = (DEFAULT_SECRET.to_owned(), DEFAULT_KEY.to_owned());
+        let default = SecretKey { name: default, key, optional: Some(true) };
+        let credentials = match &location.spec.credential {
+            Some(reference) => self.secret(&name, reference, "spec.credential", used).await,
+            None => self.secret(&name, &default, "the default credentials", used).await,
+        };
+        let ca = match &location.spec.object_storage.ca_cert_ref {
+            Some(reference) => self.secret(&name, reference, "spec.objectStorage.caCertRef", used).await,
+            None => inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source }),
+        };
+        let (credentials, ca) = (credentials?, ca?);
+        let provider = &location.spec.provider;
+        if !backup_store::is_built_in(provider) || self.by_plugin.contains(&backup_store::plugin_of(provider))
+        {
+            return self.through_plugin(location, credentials, ca).await;
+        }
+        Location::open(location, credentials.as_deref(), ca.as_deref())
+            .map_err(|source| LocationError::Store { name, source })
+    }
+
+    /// A plugin gets the settings that Velero would give it (`pkg/persistence/object_store.go`, v1.18).
+    async fn through_plugin(
+        &self,
+        location: &BackupStorageLocation,
+        credentials: Option<Vec<u8>>,
+        ca: Option<Vec<u8>>,
+    ) -> Result<Location, LocationError> {
+        let name = location.name_any();
+        let failed = |source| LocationError::Store { name: name.clone(), source };
+        let (bucket, prefix) = backup_store::bucket_and_prefix(location).map_err(failed)?;
+        let mut config = location.spec.config.clone();
+        // A location must not choose the file that is read.
+        config.remove("credentialsFile");
+        config.extend([("bucket".to_owned(), bucket.clone()), ("prefix".to_owned(), prefix)]);
+        if let Some(ca) = ca {
+            config.insert("caCert".to_owned(), String::from_utf8_lossy(&ca).into_owned());
+        }
+        let kind = if location.spec.credential.is_some() { Credentials::Own } else { Credentials::Default };
+        let settings = Settings { config, credentials: credentials.map(kind) };
+        let plugin = backup_store::plugin_of(&location.spec.provider);
+        let bucket = self.plugins.bucket(&plugin, &bucket, settings).await.map_err(|missing| {
+            let Missing { reason, may_come } = missing;
+            LocationError::NoPlugin { name: name.clone(), reason, may_come }
+        })?;
+        Location::through_plugin(location, Arc::new(bucket)).map_err(failed)
+    }
+
+    /// The value of a key; `None` only if the reference says that it is optional.
+    async fn secret(
+        &self,
+        location: &str,
+        reference: &SecretKey,
+        field: &'static str,
+        used: &mut Vec<UsedSecret>,
+    ) -> Result<Option<Vec<u8>>, LocationError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let (name, optional) = (location.to_owned(), reference.optional == Some(true));
+        let secret = match found(api.get(&reference.name).await, &reference.name) {
+            Ok(secret) => secret,
+            Err(source) => {
+                return Err(LocationError::SecretUnreadable { name, secret: reference.name.clone(), source });
+            }
+        };
+        let version = secret.as_ref().and_then(ResourceExt::resource_version);
+        used.push(UsedSecret { name: reference.name.clone(), version });
+        let Some(secret) = secret else {
+            let missing = LocationError::NoSecret { name, secret: reference.name.clone(), field };
+            return if optional { Ok(None) } else { Err(missing) };
+        };
+        match secret.data.and_then(|mut data| data.remove(&reference.key)) {
+            Some(value) => Ok(Some(value.0)),
+            None if optional => Ok(None),
+            None => Err(LocationError::NoKey {
+                name,
+                secret: reference.name.clone(),
+                key: reference.key.clone(),
+                field,
+            }),
+        }
+    }
+}
+
+/// The CA bundle in the location itself, which is base64 like all bytes in JSON.
+fn inline_ca(location: &BackupStorageLocation) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(text) = location.spec.object_storage.ca_cert.as_ref().filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match serde_json::from_value::<ByteString>(Value::String(text.clone())) {
+        Ok(bytes) => Ok(Some(bytes.0)),
+        Err(_) => Err(StoreError::Config {
+            field: "spec.objectStorage.caCert".to_owned(),
+            message:
+                "it is not base64: encode the PEM file, or put it in a Secret and name that in caCertRef"
+                    .to_owned(),
+        }),
+    }
+}
+
+/// The location for backups that name none: of those marked as the default the newest, else `fallback` if it exists
+/// (Velero `backup_storage_location_controller.go`, v1.18).
+pub(crate) fn choose_default(locations: &[BackupStorageLocation], fallback: &str) -> Option<String> {
+    let marked = locations.iter().filter(|location| location.spec.default == Some(true));
+    let newest = marked.max_by_key(|location| {
+        (location.metadata.creation_timestamp.as_ref().map(|time| time.0), location.name_any())
+    });
+    newest
+        .or_else(|| locations.iter().find(|location| location.name_any() == fallback))
+        .map(ResourceExt::name_any)
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::BackupStorageLocationSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn location(name: &str, default: Option<bool>, created: i64) -> BackupStorageLocation {
+        let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
+        location.spec.default = default;
+        location.metadata.creation_timestamp = Some(Time(jiff::Timestamp::from_second(created).unwrap()));
+        location
+    }
+
+    #[test]
+    fn the_default_is_the_newest_marked_one_else_that_of_the_command_line() {
+        let (old, new) = (location("old", Some(true), 1), location("new", Some(true), 2));
+        let (plain, named) = (location("plain", None, 3), location("default", Some(false), 0));
+        for (locations, expected) in [
+            (vec![old.clone(), new.clone(), plain.clone(), named.clone()], Some("new")),
+            (vec![old, named.clone()], Some("old")),
+            (vec![plain.clone(), named], Some("default")),
+            (vec![plain], None),
+            (vec![], None),
+        ] {
+            assert_eq!(choose_default(&locations, "default").as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_ca_bundle_in_the_location_is_decoded_or_refused_with_its_field() {
+        let mut plain = location("default", None, 0);
+        assert_eq!(inline_ca(&plain), Ok(None));
+        plain.spec.object_storage.ca_cert = Some("UEVN".to_owned());
+        assert_eq!(inline_ca(&plain), Ok(Some(b"PEM".to_vec())));
+        plain.spec.object_storage.ca_cert = Some("-----BEGIN".to_owned());
+        assert!(inline_ca(&plain).unwrap_err().to_string().contains("spec.objectStorage.caCert"));
     }
 }

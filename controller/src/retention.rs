@@ -1,88 +1,183 @@
-//! Backups whose time is over are deleted: each gets one DeleteBackupRequest, which the deletion controller carries out with all
-//! its checks.
+//! Expired backups are deleted: each gets one DeleteBackupRequest, which the deletion controller carries out with all its
+//! checks.
 //!
-//! Only backups that have ended, and only in locations that can be written. Where that is not so, a label of the Backup says why
+//! Only backups that have ended, and only in locations that can be written. Otherwise a label of the Backup says why it stays
 //! (Velero's `velero.io/gc-failure`), and it is looked at again later.
 
-mod act;
 mod decide;
-mod observe;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use backup_core::api::Backup;
+use backup_core::{
+    api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
+    labels, names,
+};
 use backup_runtime::{
-    ReconcileError,
+    Cluster, delete,
+    errors::{found, is_conflict},
+    health::Health,
     queue::{Action, Key, run_queue},
+    retry::{self, PatchOutcome},
     watch,
 };
 use jiff::Timestamp;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, PostParams},
+    core::DeserializeGuard,
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
-use decide::{Age, Plan};
+use crate::{
+    error::ReconcileError,
+    location::{LocationError, Locations, is_available, is_read_only},
+};
+use decide::{Expiry, Facts, Failure, Plan};
 
-/// Backups that are looked at at the same time.
+/// Backups that are reconciled at the same time.
 const CONCURRENCY: usize = 4;
 
-/// What the watch said of backups, until they are looked at: nearly all of them have time left, and are read no further.
-type Ages = Arc<Mutex<HashMap<Key, Age>>>;
-
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    let ages = Ages::default();
-    let noted = Arc::clone(&ages);
-    let note = move |key: &Key, backup: Option<Backup>| {
-        let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-        match backup {
-            Some(backup) => drop(noted.insert(key.clone(), decide::age(&backup, Timestamp::now()))),
-            None => drop(noted.remove(key)),
-        }
-    };
-    let keys = watch::keys_with::<Backup>(&ctx.cluster, &ctx.health, "retention of backups", note);
-    let stop = ctx.stop.clone();
-    run_queue("retention", keys, CONCURRENCY, stop, move |key| {
-        reconcile(ctx.clone(), Arc::clone(&ages), key)
-    })
-    .await;
-    Ok(())
+/// Asks for the deletion of expired backups.
+pub(crate) struct RetentionController {
+    pub(crate) cluster: Cluster,
+    pub(crate) locations: Locations,
+    /// How often an expired backup that stays is looked at again.
+    pub(crate) period: Duration,
 }
 
-async fn reconcile(ctx: Context, ages: Ages, key: Key) -> Result<Action, ReconcileError> {
-    let noted = ages.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-    match noted {
-        Some(Age::Stays) => return Ok(Action::AwaitChange),
-        Some(Age::Left(time)) => return Ok(Action::RequeueAfter(time)),
-        Some(Age::Over) | None => {}
+/// What the watch has shown of backups that were not reconciled since: nearly all have time left, and are not read again.
+type Expiries = Arc<Mutex<HashMap<Key, Expiry>>>;
+
+impl RetentionController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
+        let expiries = Expiries::default();
+        let watched = Arc::clone(&expiries);
+        let observe = move |key: &Key, backup: Option<Backup>| {
+            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+            match backup {
+                Some(backup) => drop(watched.insert(key.clone(), decide::expiry(&backup, Timestamp::now()))),
+                None => drop(watched.remove(key)),
+            }
+        };
+        let keys = watch::keys_with::<Backup>(&self.cluster, &health, "retention of backups", observe);
+        let controller = Arc::new(self);
+        run_queue("retention", keys, CONCURRENCY, stop, move |key| {
+            let watched = expiries.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            Arc::clone(&controller).reconcile(key, watched)
+        })
+        .await;
     }
-    // Everything freshly read: from here on something may be destroyed.
-    let Some(backup) = observe::backup(&ctx, &key.name).await? else { return Ok(Action::AwaitChange) };
-    match decide::age(&backup, Timestamp::now()) {
-        Age::Stays => return Ok(Action::AwaitChange),
-        Age::Left(time) => return Ok(Action::RequeueAfter(time)),
-        Age::Over => {}
+
+    async fn reconcile(self: Arc<Self>, key: Key, watched: Option<Expiry>) -> Result<Action, ReconcileError> {
+        if let Some(action) = watched.and_then(Expiry::wait) {
+            return Ok(action);
+        }
+        // Everything is read again: from here on something may be destroyed.
+        let backup = found(self.cluster.api::<Backup>().get(&key.name).await, &key.name)?;
+        let Some(backup) = backup else { return Ok(Action::AwaitChange) };
+        if let Some(action) = decide::expiry(&backup, Timestamp::now()).wait() {
+            return Ok(action);
+        }
+        let facts = self.facts(&backup).await?;
+        match decide::decide(&facts, Timestamp::now(), self.period) {
+            Plan::Nothing => {}
+            Plan::Label(failure) => self.label(&backup, failure).await?,
+            Plan::Renew(request) => {
+                self.cluster.leadership.check()?;
+                delete::delete_unchanged(&self.cluster, &*request).await?;
+                self.request_deletion(&backup).await?;
+            }
+            Plan::Request => self.request_deletion(&backup).await?,
+        }
+        Ok(Action::RequeueAfter(self.period))
     }
-    let facts = observe::facts(&ctx, &backup).await?;
-    let pace = ctx.args.retention_pace().as_std();
-    match decide::decide(&facts, Timestamp::now(), pace) {
-        Plan::Nothing => Ok(Action::RequeueAfter(pace)),
-        Plan::Label(failure) => {
-            act::label(&ctx, &backup, failure).await?;
-            Ok(Action::RequeueAfter(pace))
+
+    async fn facts(&self, backup: &Backup) -> Result<Facts, ReconcileError> {
+        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        let selector =
+            format!("{}={},{}={uid}", labels::BACKUP_NAME, labels::valid_value(&name), labels::BACKUP_UID);
+        let api: Api<DeserializeGuard<DeleteBackupRequest>> = self.cluster.api();
+        let list = api.list(&ListParams::default().labels(&selector)).await?;
+        let requests = list.items.into_iter().filter_map(|guard| guard.0.ok()).collect();
+        Ok(Facts { failure: self.failure(backup).await, requests, own_request: request_name(backup) })
+    }
+
+    /// Why the backup cannot be deleted now.
+    async fn failure(&self, backup: &Backup) -> Option<Failure> {
+        if !backup.status.validation_errors.is_empty() {
+            return None; // it was refused, and never wrote anything
         }
-        Plan::Renew(request) => {
-            act::remove(&ctx, &request).await?;
-            act::ask(&ctx, &backup).await?;
-            Ok(Action::RequeueAfter(pace))
-        }
-        Plan::Ask => {
-            act::ask(&ctx, &backup).await?;
-            Ok(Action::RequeueAfter(pace))
+        match self.locations.of_backup(backup).await {
+            Err(LocationError::NotFound { .. } | LocationError::NoDefault { .. }) => Some(Failure::NotFound),
+            Err(error) => {
+                tracing::info!(backup = backup.name_any(), %error, "an expired backup stays");
+                Some(Failure::CannotGet)
+            }
+            Ok(location) if is_read_only(&location) => Some(Failure::ReadOnly),
+            Ok(location) if !is_available(&location) => Some(Failure::Unavailable),
+            Ok(_) => None,
         }
     }
+
+    /// Publishes by Velero's label why an expired backup stays.
+    async fn label(&self, backup: &Backup, failure: Failure) -> Result<(), ReconcileError> {
+        if self.set_label(backup, Some(failure.as_str())).await? {
+            let note = format!("the backup has expired and cannot be deleted now ({})", failure.as_str());
+            self.cluster.events.warning(backup, "NotDeleted", &note);
+            tracing::warn!(backup = backup.name_any(), reason = failure.as_str(), "an expired backup stays");
+        }
+        Ok(())
+    }
+
+    /// Sets or removes the label. Returns whether that was a change.
+    async fn set_label(&self, backup: &Backup, value: Option<&str>) -> Result<bool, ReconcileError> {
+        let is_set = |backup: &Backup| backup.labels().get(labels::GC_FAILURE).map(String::as_str) == value;
+        if is_set(backup) {
+            return Ok(false);
+        }
+        let outcome = retry::status_patch(&self.cluster, backup, |current| {
+            (!is_set(current)).then(|| json!({"metadata": {"labels": {labels::GC_FAILURE: value}}}))
+        })
+        .await?;
+        Ok(matches!(outcome, PatchOutcome::Written(_)))
+    }
+
+    /// Creates the request to delete this very backup: it names the uid, so that another backup of the name is never meant.
+    async fn request_deletion(&self, backup: &Backup) -> Result<(), ReconcileError> {
+        self.set_label(backup, None).await?;
+        let name = backup.name_any();
+        let spec =
+            DeleteBackupRequestSpec { backup_name: name.clone(), ..DeleteBackupRequestSpec::default() };
+        let mut request = DeleteBackupRequest::new(&request_name(backup), spec);
+        let labels = [
+            (labels::BACKUP_NAME, labels::valid_value(&name)),
+            (labels::BACKUP_UID, backup.uid().unwrap_or_default()),
+        ];
+        request.metadata.labels = Some(labels.map(|(label, value)| (label.to_owned(), value)).into());
+        self.cluster.leadership.check()?;
+        match self.cluster.api().create(&PostParams::default(), &request).await {
+            Ok(_) => {
+                tracing::info!(
+                    backup = name,
+                    uid = backup.uid(),
+                    "a backup has expired; its deletion is requested"
+                );
+                self.cluster.events.normal(backup, "Expired", "its time is over; it is deleted");
+                Ok(())
+            }
+            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The same each time, so that two replicas make one request.
+fn request_name(backup: &Backup) -> String {
+    names::derived("expired", &backup.name_any(), &[&backup.uid().unwrap_or_default()])
 }

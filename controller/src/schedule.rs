@@ -1,14 +1,12 @@
-//! Schedules: a backup is made from a template at each time of a cron expression.
+//! Schedules: a backup is created from a template at each time of a cron expression.
 //!
 //! A time that has come is a slot. The backup of a slot has a name that follows from it, so that a creation whose answer was lost,
 //! or that two replicas try, makes one backup. Of several slots that were missed only the latest counts, and no backup is made
-//! while an earlier one of the schedule has not ended. One that is refused (by the lock, most of all) is tried again until the
-//! next slot has come; then the slot is skipped, and the Schedule says why.
+//! while an earlier one of the schedule has not ended. One that is refused (mostly by the lock) is tried again until the next
+//! slot has come; then the slot is skipped, and the Schedule says why.
 
-mod act;
 mod decide;
-mod make;
-mod observe;
+mod scheduled_backup;
 
 use std::{
     collections::HashMap,
@@ -18,42 +16,66 @@ use std::{
 };
 
 use backup_core::{
-    api::Schedule,
-    cron::{Cron, Dialect},
+    api::{Backup, BackupPhase, Schedule, schedule::SchedulePhase as Phase},
+    cron::{Cron, Dialect, Reading},
+    labels::{self, CRON_ANNOTATION, SKIPPED_ANNOTATION},
+    validate,
 };
 use backup_runtime::{
-    ReconcileError,
+    Cluster,
+    backoff::Backoff,
+    errors::{found, is_conflict, is_final, plain},
+    health::Health,
+    list,
     queue::{Action, Key, run_queue},
+    retry::{self, PatchOutcome},
     watch::{self, WatchEvent},
 };
+use backup_store::crash;
 use futures::StreamExt as _;
 use jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, PostParams},
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
+use crate::{error::ReconcileError, metrics::Metrics};
 use decide::Due;
-use observe::Found;
 
-/// Schedules that are looked at at the same time.
+/// Schedules that are reconciled at the same time.
 const CONCURRENCY: usize = 4;
 /// The clock may be set, so no schedule sleeps for longer.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// Until an unfinished backup is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Look again at once, through the queue.
+const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
+/// Between tries of a backup that is refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), cap: Duration::from_mins(1) };
+/// Slots that the event about a valid schedule names.
+const SLOTS_SHOWN: usize = 3;
+/// What the health of the process calls this controller.
 const PART: &str = "schedules";
 
-/// What all schedules share.
-struct Desk {
-    ctx: Context,
+/// Creates the backups of Schedules.
+pub(crate) struct ScheduleController {
+    pub(crate) cluster: Cluster,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) dialect: Dialect,
+    /// Whether what is due at once is skipped by schedules that do not say so themselves.
+    pub(crate) skip_immediately: bool,
     /// The zone of expressions that name none.
-    zone: TimeZone,
-    dialect: Dialect,
-    /// Slots whose backup was refused, by schedule.
-    refused: Mutex<HashMap<String, Refused>>,
+    pub(crate) zone: TimeZone,
+    /// By schedule.
+    pub(crate) refused_slots: Mutex<HashMap<String, RefusedSlot>>,
 }
 
 /// A slot whose backup was refused.
 #[derive(Clone, Debug, PartialEq)]
-struct Refused {
+pub(crate) struct RefusedSlot {
     /// Of the Schedule.
     uid: Option<String>,
     slot: Timestamp,
@@ -61,99 +83,318 @@ struct Refused {
     reason: String,
 }
 
-impl Desk {
-    fn refused(&self, schedule: &Schedule) -> Option<Refused> {
-        let name = schedule.metadata.name.as_deref().unwrap_or_default();
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.get(name).filter(|refused| refused.uid == schedule.metadata.uid).cloned()
-    }
-
-    fn remember(&self, name: &str, refused: Option<Refused>) {
-        let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        match refused {
-            Some(refused) => drop(all.insert(name.to_owned(), refused)),
-            None => drop(all.remove(name)),
-        }
-    }
+/// What the API server has under the name of a schedule.
+enum Stored {
+    Schedule(Box<Schedule>),
+    /// It cannot be decoded, for these reasons.
+    Undecodable(Box<DynamicObject>, Vec<String>),
+    Nothing,
 }
 
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    ctx.health.expect(PART);
-    let health = ctx.health.clone();
-    // Those that can't be decoded are told so, and wait for a change.
-    let keys = watch::objects::<Schedule>(&ctx.cluster).filter_map(move |touched| {
-        if matches!(touched, WatchEvent::Listed) {
-            health.ready(PART);
-        }
-        ready(touched.key())
-    });
-    let (stop, dialect, zone) = (ctx.stop.clone(), ctx.args.cron_dialect, TimeZone::system());
-    tracing::info!(%dialect, zone = zone.iana_name().unwrap_or("UTC"), "cron expressions are read so");
-    let desk = Arc::new(Desk { ctx, zone, dialect, refused: Mutex::default() });
-    run_queue("schedule", keys, CONCURRENCY, stop, move |key| reconcile(Arc::clone(&desk), key)).await;
-    Ok(())
-}
+impl ScheduleController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
+        health.expect(PART);
+        // Schedules that cannot be decoded are reconciled, too: their status says what is wrong.
+        let keys = watch::objects::<Schedule>(&self.cluster).filter_map(move |event| {
+            if matches!(event, WatchEvent::Listed) {
+                health.ready(PART);
+            }
+            ready(event.key())
+        });
+        let (dialect, zone) = (self.dialect, self.zone.iana_name().unwrap_or("UTC"));
+        tracing::info!(%dialect, zone, "the reading of cron expressions");
+        let controller = Arc::new(self);
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        run_queue("schedule", keys, CONCURRENCY, stop, reconcile).await;
+    }
 
-async fn reconcile(desk: Arc<Desk>, key: Key) -> Result<Action, ReconcileError> {
-    let schedule = match observe::schedule(&desk.ctx, &key.name).await? {
-        Found::Schedule(schedule) => *schedule,
-        Found::Undecodable(object, errors) => {
-            return act::refuse_undecodable(&desk.ctx, &object, &errors).await;
-        }
-        Found::Nothing => {
-            desk.remember(&key.name, None);
-            desk.ctx.metrics.forget_schedule(&key.name);
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
+        let schedule = match self.read(&key.name).await? {
+            Stored::Schedule(schedule) => *schedule,
+            Stored::Undecodable(object, errors) => return self.refuse_undecodable(&object, &errors).await,
+            Stored::Nothing => {
+                self.set_refused(&key.name, None);
+                self.metrics.forget_schedule(&key.name);
+                return Ok(Action::AwaitChange);
+            }
+        };
+        self.metrics.show_schedule(&key.name);
+        let cron = match decide::check(&schedule.spec, self.dialect, &self.zone) {
+            Ok(cron) => cron,
+            Err(errors) => {
+                self.metrics.schedule_interval(&key.name, None);
+                return self.refuse(&schedule, &errors).await;
+            }
+        };
+        let Some(schedule) = self.enable(schedule, &cron).await? else { return Ok(AT_ONCE) };
+        if schedule.spec.paused {
             return Ok(Action::AwaitChange);
         }
-    };
-    desk.ctx.metrics.know_schedule(&key.name);
-    let cron = match decide::check(&schedule.spec, desk.dialect, &desk.zone) {
-        Ok(cron) => cron,
-        Err(errors) => {
-            desk.ctx.metrics.forget_schedule_interval(&key.name);
-            return act::refuse(&desk.ctx, &schedule, &errors).await;
+        let now = Timestamp::now();
+        self.metrics.schedule_interval(&key.name, decide::interval(&cron, now));
+        match decide::due(&schedule, &cron, now) {
+            Due::Never => Ok(Action::AwaitChange),
+            Due::At(at) => Ok(sleep_until(at, now)),
+            Due::Now(slot) => self.run_slot(&schedule, &cron, slot).await,
         }
-    };
-    let Some(schedule) = act::enable(&desk, schedule, &cron).await? else { return Ok(act::AT_ONCE) };
-    if schedule.spec.paused {
-        return Ok(Action::AwaitChange);
     }
-    let now = Timestamp::now();
-    desk.ctx.metrics.schedule_interval(&key.name, decide::interval(&cron, now));
-    match decide::due(&schedule, &cron, now) {
-        Due::Never => Ok(Action::AwaitChange),
-        Due::At(at) => Ok(sleep_until(at, now)),
-        Due::Now(slot) => run_slot(&desk, &schedule, &cron, slot).await,
-    }
-}
 
-/// Makes the backup of a slot.
-async fn run_slot(
-    desk: &Desk,
-    schedule: &Schedule,
-    cron: &Cron,
-    slot: Timestamp,
-) -> Result<Action, ReconcileError> {
-    let refused = desk.refused(schedule);
-    if let Some(earlier) = refused.as_ref().filter(|refused| refused.slot < slot) {
-        act::skip(desk, schedule, earlier.slot, &earlier.reason).await?;
-        return Ok(act::AT_ONCE);
+    async fn read(&self, name: &str) -> Result<Stored, kube::Error> {
+        let Some(object) = found(self.raw_schedules().get(name).await, name)? else {
+            return Ok(Stored::Nothing);
+        };
+        Ok(match serde_json::to_value(&object).and_then(serde_json::from_value::<Schedule>) {
+            Ok(schedule) => Stored::Schedule(Box::new(schedule)),
+            Err(error) => {
+                let template = json!({ "spec": object.data["spec"]["template"] });
+                let mut errors: Vec<String> =
+                    validate::raw_backup(&template).iter().map(decide::in_template).collect();
+                if errors.is_empty() {
+                    errors.push(format!("the Schedule cannot be read: {error}"));
+                }
+                Stored::Undecodable(Box::new(object), errors)
+            }
+        })
     }
-    if let Some(unfinished) = observe::unfinished(&desk.ctx, schedule).await? {
-        if refused.is_none() {
-            tracing::debug!(
-                schedule = schedule.metadata.name,
-                unfinished,
-                "a backup of the schedule has not ended"
-            );
+
+    fn raw_schedules(&self) -> Api<DynamicObject> {
+        let kind = ApiResource::erase::<Schedule>(&());
+        Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &kind)
+    }
+
+    /// Publishes that a schedule is not valid.
+    async fn refuse(&self, schedule: &Schedule, errors: &[String]) -> Result<Action, ReconcileError> {
+        let is_refused = |schedule: &Schedule| {
+            let status = &schedule.status;
+            status.phase == Some(Phase::FailedValidation) && status.validation_errors == errors
+        };
+        if is_refused(schedule) {
+            return Ok(Action::AwaitChange);
         }
-        return Ok(Action::RequeueAfter(LOOK_AGAIN));
+        let outcome = retry::status_patch(&self.cluster, schedule, |current| {
+            (current.spec == schedule.spec && !is_refused(current))
+                .then(|| json!({"status": {"phase": Phase::FailedValidation, "validationErrors": errors}}))
+        })
+        .await?;
+        if matches!(outcome, PatchOutcome::Written(_)) {
+            self.cluster.events.warning(schedule, "FailedValidation", &errors.join("; "));
+        }
+        Ok(Action::AwaitChange)
     }
-    act::make(desk, schedule, cron, slot, refused).await
+
+    /// The same for one that cannot be decoded.
+    async fn refuse_undecodable(
+        &self,
+        object: &DynamicObject,
+        errors: &[String],
+    ) -> Result<Action, ReconcileError> {
+        let Cluster { leadership, patch_budget, .. } = &self.cluster;
+        let wanted = json!({"phase": Phase::FailedValidation, "validationErrors": errors});
+        retry::status_patch_in(&self.raw_schedules(), leadership, *patch_budget, object, |current| {
+            let status = &current.data["status"];
+            let is_new = status["phase"] != wanted["phase"]
+                || status["validationErrors"] != wanted["validationErrors"];
+            (current.data["spec"] == object.data["spec"] && is_new).then(|| json!({ "status": wanted }))
+        })
+        .await?;
+        Ok(Action::AwaitChange)
+    }
+
+    /// Publishes that a schedule is valid, and skips what it says is to be skipped. Returns the Schedule as it is then, `None`
+    /// if it has changed meanwhile.
+    ///
+    /// As with Velero, `spec.skipImmediately` is set to what the server does where it is not set, and back to false once it was
+    /// followed. Nothing is followed while a schedule is paused.
+    async fn enable(&self, schedule: Schedule, cron: &Cron) -> Result<Option<Schedule>, ReconcileError> {
+        let skip = schedule.spec.skip_immediately.unwrap_or(self.skip_immediately);
+        let settles = !schedule.spec.paused && (skip || schedule.spec.skip_immediately.is_none());
+        let reading = Reading::of(self.dialect, &self.zone).map(|reading| reading.to_string());
+        let is_new = schedule.status.phase != Some(Phase::Enabled)
+            || !schedule.status.validation_errors.is_empty()
+            || schedule.annotations().get(CRON_ANNOTATION) != reading.as_ref();
+        if !settles && !is_new {
+            return Ok(Some(schedule));
+        }
+        let mut patch = json!({
+            "metadata": {"annotations": {CRON_ANNOTATION: reading}},
+            "status": {"phase": Phase::Enabled, "validationErrors": null},
+        });
+        if settles {
+            patch["spec"] = json!({"skipImmediately": false});
+        }
+        if settles && skip {
+            patch["status"]["lastSkipped"] = json!(Time(Timestamp::now()));
+        }
+        let outcome = retry::status_patch(&self.cluster, &schedule, |current| {
+            (current.spec == schedule.spec).then(|| patch.clone())
+        })
+        .await?;
+        let PatchOutcome::Written(schedule) = outcome else { return Ok(None) };
+        if is_new {
+            self.emit_enabled(&schedule, cron);
+        }
+        if settles && skip {
+            let note = "spec.skipImmediately: what was due before now is left out";
+            self.cluster.events.normal(&schedule, "Skipped", note);
+        }
+        Ok(Some(schedule))
+    }
+
+    /// Emits an event with the next slots: people mean different things by one expression.
+    fn emit_enabled(&self, schedule: &Schedule, cron: &Cron) {
+        let slots = std::iter::successors(cron.next(Timestamp::now()), |last| cron.next(*last));
+        let slots: Vec<String> = slots.take(SLOTS_SHOWN).map(|slot| slot.to_string()).collect();
+        let due = if slots.is_empty() {
+            "it is never due".to_owned()
+        } else {
+            format!("due at {}", slots.join(", "))
+        };
+        self.cluster.events.normal(schedule, "Enabled", &due);
+        if cron.is_ambiguous() {
+            let note = format!(
+                "day of month and day of week are both given: read as {} reads it (--cron-dialect), {due}; with the other one \
+                 the days are others",
+                self.dialect
+            );
+            self.cluster.events.warning(schedule, "AmbiguousDays", &note);
+        }
+    }
+
+    async fn run_slot(
+        &self,
+        schedule: &Schedule,
+        cron: &Cron,
+        slot: Timestamp,
+    ) -> Result<Action, ReconcileError> {
+        let refused = self.refused(schedule);
+        if let Some(earlier) = refused.as_ref().filter(|refused| refused.slot < slot) {
+            return self.skip(schedule, earlier.slot, &earlier.reason).await;
+        }
+        if let Some(unfinished) = self.unfinished_backup(schedule).await? {
+            if refused.is_none() {
+                let schedule = &schedule.metadata.name;
+                tracing::debug!(schedule, unfinished, "a backup of the schedule has not ended");
+            }
+            return Ok(Action::RequeueAfter(LOOK_AGAIN));
+        }
+        self.create_backup(schedule, cron, slot, refused).await
+    }
+
+    /// The name and phase of a backup of the schedule that has not ended, if there is one. An unknown phase has not ended.
+    async fn unfinished_backup(&self, schedule: &Schedule) -> Result<Option<String>, kube::Error> {
+        let label = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_value(&schedule.name_any()));
+        let unfinished = list::labelled::<Backup, _>(&self.cluster, &label, |backup| {
+            let phase = match backup.data["status"]["phase"].as_str() {
+                None | Some("") => BackupPhase::New,
+                Some(phase) => phase.into(),
+            };
+            phase.is_active().then(|| format!("{} ({phase})", backup.name_any()))
+        })
+        .await?;
+        Ok(unfinished.into_iter().next())
+    }
+
+    /// Notes in the Schedule that a slot is left out, and why.
+    async fn skip(
+        &self,
+        schedule: &Schedule,
+        slot: Timestamp,
+        reason: &str,
+    ) -> Result<Action, ReconcileError> {
+        let name = schedule.name_any();
+        let note = format!("{slot}: {reason}");
+        // Only forwards.
+        let outcome = retry::status_patch(&self.cluster, schedule, |current| {
+            let skipped = current.status.last_skipped.as_ref().map(|time| time.0);
+            (skipped < Some(slot)).then(|| {
+                json!({"metadata": {"annotations": {SKIPPED_ANNOTATION: note}}, "status": {"lastSkipped": Time(slot)}})
+            })
+        })
+        .await?;
+        self.set_refused(&name, None);
+        if matches!(outcome, PatchOutcome::Written(_)) {
+            self.metrics.schedule_skipped(&name);
+            self.cluster.events.warning(schedule, "Skipped", &format!("no backup was made for {note}"));
+            tracing::warn!(schedule = name, %slot, reason, "a scheduled backup was skipped");
+        }
+        Ok(AT_ONCE)
+    }
+
+    /// Creates the backup of a slot. Its name follows from the slot, so a second try finds it.
+    async fn create_backup(
+        &self,
+        schedule: &Schedule,
+        cron: &Cron,
+        slot: Timestamp,
+        refused: Option<RefusedSlot>,
+    ) -> Result<Action, ReconcileError> {
+        let backup = scheduled_backup::backup(schedule, slot);
+        let name = backup.name_any();
+        self.cluster.leadership.check()?;
+        let api: Api<Backup> = self.cluster.api();
+        let Err(error) = api.create(&PostParams::default(), &backup).await else {
+            tracing::info!(schedule = schedule.name_any(), backup = name, "a scheduled backup is made");
+            self.cluster.events.normal(schedule, "BackupCreated", &format!("backup {name}"));
+            return self.publish_created(schedule, slot).await;
+        };
+        if is_conflict(&error) {
+            return match found(api.get(&name).await, &name)? {
+                Some(existing) if scheduled_backup::is_of(&existing, schedule) => {
+                    self.publish_created(schedule, slot).await
+                }
+                Some(_) => {
+                    let reason = format!("there is a backup {name} that is not of this schedule");
+                    self.skip(schedule, slot, &reason).await
+                }
+                None => Ok(AT_ONCE),
+            };
+        }
+        let reason = plain(&error);
+        if is_final(&error) {
+            return self.skip(schedule, slot, &reason).await;
+        }
+        let tries = refused.map_or(0, |refused| refused.tries).saturating_add(1);
+        if tries == 1 {
+            let note = format!("backup {name} is tried again until the next one is due: {reason}");
+            self.cluster.events.warning(schedule, "Refused", &note);
+        }
+        tracing::info!(backup = name, tries, reason, "a scheduled backup is refused; it is tried again");
+        let refused = RefusedSlot { uid: schedule.uid(), slot, tries, reason };
+        self.set_refused(&schedule.name_any(), Some(refused));
+        let now = Timestamp::now();
+        let until_next =
+            cron.next(slot).map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
+        let delay = BACKOFF.delay(tries);
+        Ok(Action::RequeueAfter(until_next.map_or(delay, |left| delay.min(left))))
+    }
+
+    /// Notes in the Schedule that the backup of a slot exists.
+    async fn publish_created(&self, schedule: &Schedule, slot: Timestamp) -> Result<Action, ReconcileError> {
+        crash::point(crash::SCHEDULE_POINT);
+        // Only forwards.
+        retry::status_patch(&self.cluster, schedule, |current| {
+            let last = current.status.last_backup.as_ref().map(|time| time.0);
+            (last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
+        })
+        .await?;
+        self.set_refused(&schedule.name_any(), None);
+        Ok(sleep_until(slot, slot))
+    }
+
+    fn refused(&self, schedule: &Schedule) -> Option<RefusedSlot> {
+        let name = schedule.metadata.name.as_deref().unwrap_or_default();
+        let slots = self.refused_slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.get(name).filter(|refused| refused.uid == schedule.metadata.uid).cloned()
+    }
+
+    fn set_refused(&self, name: &str, refused: Option<RefusedSlot>) {
+        let mut slots = self.refused_slots.lock().unwrap_or_else(PoisonError::into_inner);
+        match refused {
+            Some(refused) => drop(slots.insert(name.to_owned(), refused)),
+            None => drop(slots.remove(name)),
+        }
+    }
 }
 
 fn sleep_until(at: Timestamp, now: Timestamp) -> Action {

@@ -1,118 +1,308 @@
-//! Comparing buckets with the cluster: backups that are only in a bucket are brought into the cluster, and those that are
-//! gone from their bucket are taken out of it.
+//! Compares buckets with the cluster: backups that are only in a bucket are imported into the cluster, and those that are gone
+//! from their bucket are removed from it.
 //!
-//! A pass over a location lists the cluster, then the bucket (`observe`), compares the two (`compare`, pure), brings what is
-//! missing (`bring`: what it becomes is said by `arrive`, pure; `stray`: what holds no backup), removes what is gone (`remove`, behind `guard`) and writes what
-//! came of it into the location (`publish`). Whatever is not as it should be concerns one backup and is told; the pass goes on.
+//! A pass over a location lists the cluster, then the bucket, and compares the two (`comparison`). It imports what is missing in
+//! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`orphan`), and writes a summary into
+//! the location. What is wrong with one backup is part of the summary; the pass goes on.
 
-mod arrive;
-mod bring;
-mod compare;
+mod cluster_backups;
+mod comparison;
 mod csi;
 mod decide;
-mod error;
-mod extras;
-mod guard;
-mod memory;
-mod observe;
+mod import;
+mod incomplete_backup;
+mod orphan;
 mod pass;
-mod publish;
-mod remove;
-mod stray;
+mod sanitize;
+mod side_objects;
+mod skip_cache;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use backup_core::{
-    api::BackupStorageLocation,
+    api::{BackupStorageLocation, GoDuration},
+    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::{Request, Summary},
 };
 use backup_runtime::{
+    Cluster,
     clock::Clock,
+    health::Health,
     queue::{Action, Key, run_queue},
+    retry::{self, PatchOutcome},
     watch,
 };
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::Context,
-    location::{choose_default, is_available},
+    error::ReconcileError,
+    location::{Locations, choose_default, is_available},
+    metrics::Metrics,
+    recent_deletions::RecentDeletions,
 };
+use comparison::Comparison;
 use decide::Plan;
-use error::Error;
-use memory::Memory;
+use incomplete_backup::STRAY;
+use pass::Pass;
+use skip_cache::LocationCache;
+
+pub(crate) use skip_cache::SkipCache;
 
 /// Locations that are compared at the same time; one that is slow does not hold the others.
 const CONCURRENCY: usize = 16;
 /// For how long after the start the other locations let the default one go first.
-const COURTESY: Duration = Duration::from_secs(10);
-const COURTESY_STEP: Duration = Duration::from_millis(500);
+const DEFAULT_FIRST: Duration = Duration::from_secs(10);
+const DEFAULT_FIRST_STEP: Duration = Duration::from_millis(500);
+/// How long a write is tried; the next pass writes again.
+const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-#[allow(clippy::unused_async)] // the same for all controllers
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    let memory = Memory::new(Clock::Boot.now());
-    let keys = watch::keys::<BackupStorageLocation>(&ctx.cluster, &ctx.health, "backup sync");
-    let stop = ctx.stop.clone();
-    run_queue("sync", keys, CONCURRENCY, stop, move |key| reconcile(ctx.clone(), memory.clone(), key)).await;
-    Ok(())
+/// Compares locations with the cluster.
+pub(crate) struct SyncController {
+    pub(crate) cluster: Cluster,
+    pub(crate) locations: Locations,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) deletions: RecentDeletions,
+    /// Of locations that say no period themselves.
+    pub(crate) period: GoDuration,
+    /// The location of backups that name none, when none is marked as the default.
+    pub(crate) default_location: String,
+    /// How long nothing was written to an incomplete backup before it is removed; zero is never.
+    pub(crate) incomplete_ttl: Duration,
+    /// When the process began, on the monotonic clock.
+    pub(crate) started: Duration,
+    pub(crate) skip_cache: SkipCache,
+    pub(crate) stop: CancellationToken,
 }
 
-async fn reconcile(ctx: Context, memory: Memory, key: Key) -> Result<Action, Error> {
-    let Some(location) = observe::location(&ctx, &key.name).await? else {
-        memory.forget(&key.name);
-        ctx.metrics.forget_sync(&key.name);
-        return Ok(Action::AwaitChange);
-    };
-    let now = Clock::Boot.now();
-    let mut remembered = memory.of(&location);
-    let default_period = ctx.args.backup_sync_period;
-    match decide::decide(&location, remembered.passed, default_period, now) {
-        Plan::Wait(None) => return Ok(Action::AwaitChange),
-        Plan::Wait(Some(time)) => return Ok(Action::RequeueAfter(time)),
-        Plan::Sync => {}
+impl SyncController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, health: Health) {
+        let keys = watch::keys::<BackupStorageLocation>(&self.cluster, &health, "backup sync");
+        let (stop, controller) = (self.stop.clone(), Arc::new(self));
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        run_queue("sync", keys, CONCURRENCY, stop, reconcile).await;
     }
-    if now.saturating_sub(memory.started) < COURTESY && !goes_first(&ctx, &memory, &location).await? {
-        return Ok(Action::RequeueAfter(COURTESY_STEP));
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
+        let found = retry::read(pass::READ_BUDGET, || self.locations.find(&key.name)).await?;
+        let Some(location) = found else {
+            self.skip_cache.forget(&key.name);
+            self.metrics.forget_sync(&key.name);
+            return Ok(Action::AwaitChange);
+        };
+        let now = Clock::Boot.now();
+        let mut cache = self.skip_cache.get(&location);
+        match decide::decide(&location, cache.passed, self.period, now) {
+            Plan::Wait(None) => return Ok(Action::AwaitChange),
+            Plan::Wait(Some(time)) => return Ok(Action::RequeueAfter(time)),
+            Plan::Sync => {}
+        }
+        if now.saturating_sub(self.started) < DEFAULT_FIRST && !self.goes_first(&location).await? {
+            return Ok(Action::RequeueAfter(DEFAULT_FIRST_STEP));
+        }
+        // At most once, whatever happens afterwards: a request may allow removals.
+        let request = self.take_request(&location).await?;
+        let mut summary = Summary {
+            started: Timestamp::now(),
+            request: request.as_ref().map(|request| request.id.clone()),
+            ..Summary::default()
+        };
+        if is_available(&location) {
+            self.run_pass(&location, &mut cache, request.as_ref(), &mut summary).await?;
+        } else {
+            let message = location.status.message.as_deref().unwrap_or("it was not validated yet");
+            summary.error = Some(format!("the location is not available: {message}"));
+        }
+        cache.passed = Some(now);
+        self.skip_cache.put(&location, cache);
+        self.publish(&location, &summary).await?;
+        Ok(match decide::decide(&location, Some(now), self.period, Clock::Boot.now()) {
+            Plan::Wait(Some(time)) => Action::RequeueAfter(time),
+            Plan::Wait(None) => Action::AwaitChange,
+            Plan::Sync => Action::RequeueAfter(decide::SHORTEST),
+        })
     }
-    // At most once, whatever happens afterwards: a request may allow removals.
-    let request = publish::take_request(&ctx, &location).await?;
-    let summary = if is_available(&location) {
-        pass::pass(&ctx, &location, &mut remembered, request.as_ref()).await?
-    } else {
-        unavailable(&location, request.as_ref())
-    };
-    remembered.passed = Some(now);
-    memory.keep(&location, remembered);
-    publish::summary(&ctx, &location, &summary).await?;
-    Ok(match decide::decide(&location, Some(now), default_period, Clock::Boot.now()) {
-        Plan::Wait(Some(time)) => Action::RequeueAfter(time),
-        Plan::Wait(None) => Action::AwaitChange,
-        Plan::Sync => Action::RequeueAfter(decide::SHORTEST),
-    })
-}
 
-/// Whether it is this location's turn: of two that hold a backup of one name, the default one has it in the cluster.
-async fn goes_first(ctx: &Context, memory: &Memory, location: &BackupStorageLocation) -> Result<bool, Error> {
-    let all = observe::locations(ctx).await?;
-    let default = choose_default(&all, &ctx.args.default_backup_storage_location);
-    let default = all.iter().find(|other| Some(other.name_any()) == default);
-    Ok(default.is_none_or(|default| {
-        default.name_any() == location.name_any()
-            || !is_available(default)
-            || decide::is_off(default, ctx.args.backup_sync_period)
-            || memory.has_passed(default)
-    }))
-}
+    /// Whether this location may be compared now: of two that hold a backup of one name, the default one has it in the cluster.
+    async fn goes_first(&self, location: &BackupStorageLocation) -> Result<bool, ReconcileError> {
+        let all = retry::read(pass::READ_BUDGET, || self.locations.all()).await?;
+        let default = choose_default(&all, &self.default_location);
+        let default = all.iter().find(|other| Some(other.name_any()) == default);
+        Ok(default.is_none_or(|default| {
+            default.name_any() == location.name_any()
+                || !is_available(default)
+                || decide::is_off(default, self.period)
+                || self.skip_cache.has_passed(default)
+        }))
+    }
 
-fn unavailable(location: &BackupStorageLocation, request: Option<&Request>) -> Summary {
-    let message = location.status.message.clone().unwrap_or_else(|| "it was not validated yet".to_owned());
-    Summary {
-        started: jiff::Timestamp::now(),
-        request: request.map(|request| request.id.clone()),
-        error: Some(format!("the location is not available: {message}")),
-        ..Summary::default()
+    /// Removes the request of a person from the location and returns it. The write is conditional, so each is taken once.
+    async fn take_request(
+        &self,
+        location: &BackupStorageLocation,
+    ) -> Result<Option<Request>, ReconcileError> {
+        let Some(text) = location.annotations().get(SYNC_REQUEST_ANNOTATION) else { return Ok(None) };
+        let Cluster { leadership, .. } = &self.cluster;
+        let patch = |current: &BackupStorageLocation| {
+            (current.annotations().get(SYNC_REQUEST_ANNOTATION) == Some(text))
+                .then(|| json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: null } } }))
+        };
+        let outcome =
+            retry::status_patch_in(&self.cluster.api(), leadership, WRITE_BUDGET, location, patch).await?;
+        // One that cannot be read asks for a pass and nothing else.
+        let request = || serde_json::from_str(text).unwrap_or_default();
+        Ok(matches!(outcome, PatchOutcome::Written(_)).then(request))
+    }
+
+    /// Makes a pass. An error is part of the summary, unless this replica must not write.
+    async fn run_pass(
+        &self,
+        location: &BackupStorageLocation,
+        cache: &mut LocationCache,
+        request: Option<&Request>,
+        summary: &mut Summary,
+    ) -> Result<(), ReconcileError> {
+        let began = Clock::Boot.now();
+        let name = location.name_any();
+        match self.compare_and_apply(location, cache, request, began, summary).await {
+            Ok(()) => {}
+            Err(error @ ReconcileError::NotLeader(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(location = name, category = error.category(), %error, "the pass did not end");
+                summary.error = Some(error.to_string());
+            }
+        }
+        let took = Clock::Boot.now().saturating_sub(began);
+        summary.millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let (created, removed) = (summary.created, summary.removed);
+        if created + removed > 0 {
+            tracing::info!(location = name, created, removed, ?took, "bucket and cluster compared");
+        }
+        Ok(())
+    }
+
+    async fn compare_and_apply(
+        &self,
+        location: &BackupStorageLocation,
+        cache: &mut LocationCache,
+        request: Option<&Request>,
+        began: Duration,
+        summary: &mut Summary,
+    ) -> Result<(), ReconcileError> {
+        let store = self.locations.store(location).await?;
+        let pass = Pass {
+            cluster: &self.cluster,
+            locations: &self.locations,
+            deletions: &self.deletions,
+            incomplete_ttl: self.incomplete_ttl,
+            stop: &self.stop,
+            location,
+            store: &store,
+            began,
+        };
+        // The cluster first: what it says is stored was stored before the listing of the bucket began.
+        let backups = cluster_backups::list(&self.cluster).await?;
+        let folders = store.list_backups().await?;
+        summary.found = folders.len() as u64;
+        let compared = Comparison::of(&folders, &backups, &location.name_any());
+        for (backup, other) in &compared.conflicts {
+            let reason = format!("the cluster has a Backup of this name that is stored in location {other}");
+            summary.skip(backup, "conflict", &reason);
+        }
+        for folder in &compared.foreign {
+            summary.skip(folder, "not_a_name", "no Backup can have this name; it is left alone");
+        }
+        cache.retain(&|folder| compared.missing.binary_search(&folder).is_ok());
+        let mut due = Vec::new();
+        for folder in &compared.missing {
+            match cache.skip_now(folder, began).filter(|_| request.is_none()) {
+                Some(skip) => summary.skip(folder, skip.what, &skip.reason),
+                None => due.push((*folder).to_owned()),
+            }
+        }
+        if !due.is_empty() {
+            import::import_all(&pass, due, cache, summary).await?;
+        }
+        for backup in &compared.pending {
+            side_objects::resume(&pass, backup, summary).await?;
+        }
+
+        let agreed = request.and_then(|request| request.remove);
+        if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
+            summary.refused = compared.orphans.len() as u64;
+            summary.note_first("refused", &refusal);
+            return Ok(());
+        }
+        for (backup, _) in &compared.orphans {
+            orphan::remove(&pass, backup, summary).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the summary, and the time of a pass that has ended, unless the location points elsewhere by now.
+    async fn publish(
+        &self,
+        location: &BackupStorageLocation,
+        summary: &Summary,
+    ) -> Result<(), ReconcileError> {
+        let before = location.annotations().get(SYNC_ANNOTATION);
+        let before: Summary = before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        self.emit_changes(location, &before, summary);
+        self.metrics.synced(&location.name_any(), summary);
+        let mut patch = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: summary.annotation() } } });
+        if summary.error.is_none() {
+            patch["status"]["lastSyncedTime"] = json!(Time(summary.started));
+        }
+        let Cluster { leadership, .. } = &self.cluster;
+        retry::status_patch_in(&self.cluster.api(), leadership, WRITE_BUDGET, location, |current| {
+            (current.spec == location.spec).then(|| patch.clone())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Emits events about what is new since the last pass.
+    fn emit_changes(&self, location: &BackupStorageLocation, before: &Summary, now: &Summary) {
+        let (events, name) = (&self.cluster.events, location.name_any());
+        if let Some(error) = now.error.as_ref().filter(|error| before.error.as_ref() != Some(error)) {
+            events.warning(location, "NotSynced", error);
+        }
+        let first = |what: &str| now.notes.iter().find(|note| note.what == what);
+        if now.refused > 0 && now.refused != before.refused {
+            let why = first("refused").map_or("", |note| note.reason.as_str());
+            let note = format!(
+                "{} Backups were not removed from the cluster: {why}. If they are to go, run `kubectl backup sync {name} --force`",
+                now.refused
+            );
+            events.warning(location, "RemovalRefused", &note);
+        }
+        if now.created > 0 || now.removed > 0 {
+            let note = format!("{} Backups were created and {} removed", now.created, now.removed);
+            events.normal(location, "Synced", &note);
+        }
+        if now.pruned > 0 {
+            let note =
+                format!("{} folders of backups that never ended were removed from the bucket", now.pruned);
+            events.normal(location, "FoldersPruned", &note);
+        }
+        if now.skipped_as(STRAY) > before.skipped_as(STRAY) {
+            let note = format!(
+                "{} folders in the bucket hold no finished backup, and nothing writes to them: `kubectl backup sync {name}` \
+                 shows them",
+                now.skipped_as(STRAY)
+            );
+            events.warning(location, "StrayFolders", &note);
+        }
+        let conflicts = now.skipped_as("conflict");
+        if conflicts > before.skipped_as("conflict") {
+            let example = first("conflict").map(|note| format!("; {}: {}", note.name, note.reason));
+            let example = example.unwrap_or_default();
+            let note = format!("{conflicts} backups have names that another location uses{example}");
+            events.warning(location, "NamesConflict", &note);
+        }
     }
 }

@@ -102,7 +102,7 @@ pub(super) async fn delete(
         tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
         return Ok(Action::RequeueAfter(LOOK_AGAIN));
     }
-    ctx.deletions.note(&backup.name_any());
+    ctx.deletions.record(&backup.name_any());
     let mut errors = Vec::new();
     let place = if has_files(backup) { open(ctx, backup, &mut errors).await? } else { None };
     let waits = waits(backup);
@@ -140,7 +140,7 @@ pub(super) async fn delete(
         locked::tell(ctx, backup, &place.location, rest.kept, why);
     }
     ctx.cluster.leadership.check()?;
-    ctx.deletions.note(&backup.name_any());
+    ctx.deletions.record(&backup.name_any());
     delete::delete(&ctx.cluster, backup).await?;
     end(ctx, request, Some(backup), errors).await
 }

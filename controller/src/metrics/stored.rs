@@ -1,5 +1,5 @@
-//! Gauges about what is stored, computed from the objects that the watch shows: right after a restart, after a deletion,
-//! and whoever has ended a backup.
+//! Gauges about stored objects, computed from what the watch shows: they are right after a restart, after a deletion, and
+//! for backups that another process has ended.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use backup_core::api::{Backup, BackupPhase};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Metrics, labels};
+use super::{Metrics, labels, set_or_remove};
 
 /// What is kept of each Backup, by name.
 #[derive(Debug, Default)]
-pub struct StoredBackups {
+pub(crate) struct StoredBackups {
     known: HashMap<String, Known>,
     listed: bool,
 }
@@ -67,28 +67,28 @@ impl End {
 
 impl StoredBackups {
     /// A Backup is there, or has changed.
-    pub fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
+    pub(crate) fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
         let schedule = backup.schedule().unwrap_or_default().to_owned();
         let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
         let before = self.known.insert(backup.name_any(), now.clone());
         if before.as_ref().is_some_and(|before| before.schedule == now.schedule && before.end == now.end) {
             return; // most changes: progress, places in the queue
         }
-        self.tell(&schedule, metrics);
+        self.update(&schedule, metrics);
         if let Some(before) = before.filter(|before| before.schedule != schedule) {
-            self.tell(&before.schedule, metrics);
+            self.update(&before.schedule, metrics);
         }
     }
 
     /// A Backup is gone.
-    pub fn gone(&mut self, name: &str, metrics: &Metrics) {
+    pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
         if let Some(known) = self.known.remove(name) {
-            self.tell(&known.schedule, metrics);
+            self.update(&known.schedule, metrics);
         }
     }
 
     /// All that exist have been delivered: one that was not among them is gone.
-    pub fn listed(&mut self, metrics: &Metrics) {
+    pub(crate) fn listed(&mut self, metrics: &Metrics) {
         self.listed = true;
         let mut schedules: Vec<String> = self.known.values().map(|known| known.schedule.clone()).collect();
         self.known.retain(|_, known| std::mem::take(&mut known.touched));
@@ -96,12 +96,12 @@ impl StoredBackups {
         schedules.dedup();
         metrics.backup_total.set(0);
         for schedule in schedules {
-            self.tell(&schedule, metrics);
+            self.update(&schedule, metrics);
         }
     }
 
     /// Sets the gauges of a schedule. Before all Backups are known, nothing is said about the last one.
-    fn tell(&self, schedule: &str, metrics: &Metrics) {
+    fn update(&self, schedule: &str, metrics: &Metrics) {
         if !self.listed {
             return;
         }
@@ -110,50 +110,42 @@ impl StoredBackups {
             || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
         let labels = labels(schedule);
         let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| (end.at, end.version));
-        let set = |family: &super::Family<super::Schedule, super::Gauge>, value: Option<i64>| match value {
-            Some(value) => {
-                family.get_or_create(&labels).set(value);
-            }
-            None => {
-                family.remove(&labels);
-            }
-        };
         let last = latest(&mut ends());
         let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
         let completed = latest(&mut ends().filter(|end| end.completed));
-        set(&metrics.last_status, last.map(|end| i64::from(end.completed)));
-        set(&metrics.items, contents.map(|(items, _)| items));
-        set(&metrics.item_errors, contents.map(|(_, errors)| errors));
-        set(&metrics.last_success, completed.map(|end| end.at.as_second()));
+        set_or_remove(&metrics.last_status, &labels, last.map(|end| i64::from(end.completed)));
+        set_or_remove(&metrics.items, &labels, contents.map(|(items, _)| items));
+        set_or_remove(&metrics.item_errors, &labels, contents.map(|(_, errors)| errors));
+        set_or_remove(&metrics.last_success, &labels, completed.map(|end| end.at.as_second()));
     }
 }
 
 /// Names of the Restores that are there.
 #[derive(Debug, Default)]
-pub struct StoredRestores {
+pub(crate) struct StoredRestores {
     known: HashMap<String, bool>,
 }
 
 impl StoredRestores {
     /// A Restore is there, or has changed.
-    pub fn applied(&mut self, name: &str, metrics: &Metrics) {
+    pub(crate) fn applied(&mut self, name: &str, metrics: &Metrics) {
         self.known.insert(name.to_owned(), true);
-        self.tell(metrics);
+        self.update(metrics);
     }
 
     /// A Restore is gone.
-    pub fn gone(&mut self, name: &str, metrics: &Metrics) {
+    pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
         self.known.remove(name);
-        self.tell(metrics);
+        self.update(metrics);
     }
 
     /// All that exist have been delivered.
-    pub fn listed(&mut self, metrics: &Metrics) {
+    pub(crate) fn listed(&mut self, metrics: &Metrics) {
         self.known.retain(|_, touched| std::mem::take(touched));
-        self.tell(metrics);
+        self.update(metrics);
     }
 
-    fn tell(&self, metrics: &Metrics) {
+    fn update(&self, metrics: &Metrics) {
         metrics.restore_total.set(i64::try_from(self.known.len()).unwrap_or(i64::MAX));
     }
 }

@@ -1,46 +1,51 @@
-//! Whether a backup's time is over, and what is done about it. Pure.
+//! Whether a backup has expired, and what is done about it. Pure.
 
 use std::time::Duration;
 
-use backup_core::api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase};
+use backup_core::api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase as Phase};
+use backup_runtime::queue::Action;
 use jiff::{SignedDuration, Timestamp};
 
-/// How a backup stands to its expiration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Age {
-    /// It is never deleted as it is now: it says no time, has not ended, or is going already.
-    Stays,
-    /// So much time is left.
-    Left(Duration),
-    /// It may be deleted.
-    Over,
+pub(super) enum Expiry {
+    /// It is never deleted as it is now: it has no expiration, has not ended, or is being deleted.
+    Never,
+    /// After this time.
+    In(Duration),
+    Expired,
 }
 
-/// A phase that is not known has not ended.
-pub(super) fn age(backup: &Backup, now: Timestamp) -> Age {
-    let Some(expiration) = backup.status.expiration.as_ref() else { return Age::Stays };
-    if backup.metadata.deletion_timestamp.is_some() || !has_ended(&backup.phase()) {
-        return Age::Stays;
+impl Expiry {
+    /// What to wait for; `None` if it has expired.
+    pub(super) fn wait(self) -> Option<Action> {
+        match self {
+            Self::Never => Some(Action::AwaitChange),
+            Self::In(left) => Some(Action::RequeueAfter(left)),
+            Self::Expired => None,
+        }
+    }
+}
+
+/// A Backup that is `Deleting` counts as ended, as the request to delete it may have failed. An unknown phase does not.
+pub(super) fn expiry(backup: &Backup, now: Timestamp) -> Expiry {
+    let Some(expiration) = backup.status.expiration.as_ref() else { return Expiry::Never };
+    if backup.metadata.deletion_timestamp.is_some() || !backup.phase().is_terminal() {
+        return Expiry::Never;
     }
     let left = expiration.0.duration_since(now);
     if left <= SignedDuration::ZERO {
-        Age::Over
+        Expiry::Expired
     } else {
-        Age::Left(Duration::try_from(left).unwrap_or_default())
+        Expiry::In(Duration::try_from(left).unwrap_or_default())
     }
 }
 
-/// One whose deletion has not come to its end counts: its request may have failed.
-fn has_ended(phase: &BackupPhase) -> bool {
-    phase.is_terminal()
-}
-
-/// Why an expired backup can not be deleted now: the values of Velero's label.
+/// Why an expired backup cannot be deleted now: the values of Velero's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Its location is gone.
     NotFound,
-    /// Its location can't be read.
+    /// Its location cannot be read.
     CannotGet,
     /// Nothing may be deleted there.
     ReadOnly,
@@ -62,43 +67,41 @@ impl Failure {
 /// What is known about an expired backup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// What is in the way.
     pub(super) failure: Option<Failure>,
     /// Requests to delete this very backup.
     pub(super) requests: Vec<DeleteBackupRequest>,
-    /// The name of the request that is made here.
-    pub(super) ours: String,
+    /// The name of the request that this controller makes.
+    pub(super) own_request: String,
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// Somebody has asked for its deletion already, or has been refused a short while ago.
+    /// Its deletion is requested already, or was refused a short while ago.
     Nothing,
-    /// Say why it stays.
+    /// Publish why it stays.
     Label(Failure),
-    /// Ask for its deletion.
-    Ask,
-    /// The same once more, as this request of ours came to nothing.
+    /// Request its deletion.
+    Request,
+    /// Request it again: this request of ours failed.
     Renew(Box<DeleteBackupRequest>),
 }
 
-/// One request at a time. One that failed is made again at the given pace.
-pub(super) fn decide(facts: &Facts, now: Timestamp, pace: Duration) -> Plan {
-    let is_open = |request: &&DeleteBackupRequest| {
+/// One request at a time. One that failed is made again after `period`.
+pub(super) fn decide(facts: &Facts, now: Timestamp, period: Duration) -> Plan {
+    let is_open = |request: &DeleteBackupRequest| {
         !matches!(request.status.phase, Some(Phase::Processed | Phase::Unknown(_)))
     };
-    if facts.requests.iter().any(|request| is_open(&request)) {
+    if facts.requests.iter().any(is_open) {
         return Plan::Nothing;
     }
     if let Some(failure) = facts.failure {
         return Plan::Label(failure);
     }
-    let ours = facts.requests.iter().find(|request| request.metadata.name.as_deref() == Some(&facts.ours));
-    let Some(ours) = ours else { return Plan::Ask };
+    let is_ours = |request: &&DeleteBackupRequest| request.metadata.name.as_ref() == Some(&facts.own_request);
+    let Some(ours) = facts.requests.iter().find(is_ours) else { return Plan::Request };
     let created = ours.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let age = created.map_or(SignedDuration::MAX, |created| now.duration_since(created));
-    if SignedDuration::try_from(pace).is_ok_and(|pace| age >= pace) {
+    if SignedDuration::try_from(period).is_ok_and(|period| age >= period) {
         Plan::Renew(Box::new(ours.clone()))
     } else {
         Plan::Nothing
@@ -107,7 +110,7 @@ pub(super) fn decide(facts: &Facts, now: Timestamp, pace: Duration) -> Plan {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::{BackupSpec, delete_backup_request::DeleteBackupRequestSpec};
+    use backup_core::api::{BackupPhase, BackupSpec, delete_backup_request::DeleteBackupRequestSpec};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
@@ -121,34 +124,34 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_ended_and_expired_is_over() {
-        let left = |seconds| Age::Left(Duration::from_secs(seconds));
+    fn only_what_has_ended_and_expired_is_deleted() {
+        let left = |seconds| Expiry::In(Duration::from_secs(seconds));
         for (phase, expired, deleted, expected) in [
-            ("Completed", Some(1), false, Age::Over),
-            ("Completed", Some(0), false, Age::Over),
+            ("Completed", Some(1), false, Expiry::Expired),
+            ("Completed", Some(0), false, Expiry::Expired),
             ("Completed", Some(-7), false, left(7)),
-            ("Completed", None, false, Age::Stays),
-            ("Completed", Some(1), true, Age::Stays),
-            ("PartiallyFailed", Some(1), false, Age::Over),
-            ("Failed", Some(1), false, Age::Over),
-            ("FailedValidation", Some(1), false, Age::Over),
-            // A deletion that came to nothing.
-            ("Deleting", Some(1), false, Age::Over),
-            ("New", Some(1), false, Age::Stays),
-            ("Queued", Some(1), false, Age::Stays),
-            ("ReadyToStart", Some(1), false, Age::Stays),
-            ("InProgress", Some(1), false, Age::Stays),
-            ("WaitingForPluginOperations", Some(1), false, Age::Stays),
-            ("WaitingForPluginOperationsPartiallyFailed", Some(1), false, Age::Stays),
-            ("Finalizing", Some(1), false, Age::Stays),
-            ("FinalizingPartiallyFailed", Some(1), false, Age::Stays),
-            ("Tomorrow", Some(1), false, Age::Stays),
+            ("Completed", None, false, Expiry::Never),
+            ("Completed", Some(1), true, Expiry::Never),
+            ("PartiallyFailed", Some(1), false, Expiry::Expired),
+            ("Failed", Some(1), false, Expiry::Expired),
+            ("FailedValidation", Some(1), false, Expiry::Expired),
+            // A deletion that failed.
+            ("Deleting", Some(1), false, Expiry::Expired),
+            ("New", Some(1), false, Expiry::Never),
+            ("Queued", Some(1), false, Expiry::Never),
+            ("ReadyToStart", Some(1), false, Expiry::Never),
+            ("InProgress", Some(1), false, Expiry::Never),
+            ("WaitingForPluginOperations", Some(1), false, Expiry::Never),
+            ("WaitingForPluginOperationsPartiallyFailed", Some(1), false, Expiry::Never),
+            ("Finalizing", Some(1), false, Expiry::Never),
+            ("FinalizingPartiallyFailed", Some(1), false, Expiry::Never),
+            ("Tomorrow", Some(1), false, Expiry::Never),
         ] {
             let mut backup = Backup::new("b", BackupSpec::default());
             backup.status.phase = Some(phase.into());
             backup.status.expiration = expired.map(ago);
             backup.metadata.deletion_timestamp = deleted.then(|| ago(0));
-            assert_eq!(age(&backup, now()), expected, "{phase} {expired:?} {deleted}");
+            assert_eq!(expiry(&backup, now()), expected, "{phase} {expired:?} {deleted}");
         }
         assert_eq!(BackupPhase::KNOWN.len(), 13, "a phase that is not in the table");
     }
@@ -164,20 +167,20 @@ mod tests {
         let ours = "expired-b";
         let processed = Some("Processed");
         for (requests, failure, expected) in [
-            (vec![], None, "Ask"),
+            (vec![], None, "Request"),
             (vec![], Some(Failure::ReadOnly), "Label"),
             (vec![request("b-x", None, 9999)], None, "Nothing"),
             (vec![request("b-x", None, 9999)], Some(Failure::ReadOnly), "Nothing"),
             (vec![request("b-x", Some("New"), 1)], None, "Nothing"),
             (vec![request(ours, Some("InProgress"), 9999)], None, "Nothing"),
             // Somebody else's that failed.
-            (vec![request("b-x", processed, 1)], None, "Ask"),
+            (vec![request("b-x", processed, 1)], None, "Request"),
             (vec![request(ours, processed, 3599)], None, "Nothing"),
             (vec![request(ours, processed, 3600)], None, "Renew"),
             (vec![request(ours, processed, 3600)], Some(Failure::Unavailable), "Label"),
             (vec![request(ours, processed, 3600), request("b-x", None, 1)], None, "Nothing"),
         ] {
-            let facts = Facts { failure, requests, ours: ours.to_owned() };
+            let facts = Facts { failure, requests, own_request: ours.to_owned() };
             let plan = format!("{:?}", decide(&facts, now(), Duration::from_hours(1)));
             assert!(plan.starts_with(expected), "{facts:?}: {plan}");
         }

@@ -1,8 +1,8 @@
-//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They come into the cluster so that they go from
-//! the storage system with the backup. Pure.
+//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They are created in the cluster so that they are
+//! deleted from the storage system with the backup. Pure.
 //!
-//! Their contents have the policy Retain for as long as they only stand there: whoever takes such an object out of the cluster,
-//! the orphan removal among them, must not destroy what the backup's data is in. The deletion of the backup sets Delete.
+//! Until then their contents have the policy Retain: removing such an object from the cluster, as the sync does with orphans,
+//! must not destroy the backup's data. The deletion of the backup sets Delete.
 
 use backup_core::{
     api::Backup,
@@ -33,14 +33,14 @@ pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotClass {name}: {error}"))
 }
 
-/// The VolumeSnapshotContent to create: one of what is in the storage system already, and for no VolumeSnapshot.
+/// The VolumeSnapshotContent to create: for a snapshot that exists in the storage system, and for no VolumeSnapshot.
 pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObject, String> {
     let stored = read(object, "VolumeSnapshotContent")?;
     let name = name(&stored, "VolumeSnapshotContent")?;
     let handle = stored.pointer("/status/snapshotHandle").and_then(Value::as_str).unwrap_or_default();
     if handle.is_empty() {
         return Err(format!(
-            "VolumeSnapshotContent {name} has no status.snapshotHandle, so what it stands for can't be found"
+            "VolumeSnapshotContent {name} has no status.snapshotHandle, so what it stands for cannot be found"
         ));
     }
     let uid = stored.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or(name);
@@ -75,7 +75,7 @@ pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObjec
 
 fn read(object: &RawValue, kind: &str) -> Result<Value, String> {
     let stored: Value =
-        serde_json::from_str(object.get()).map_err(|error| format!("a {kind} can't be read: {error}"))?;
+        serde_json::from_str(object.get()).map_err(|error| format!("a {kind} cannot be read: {error}"))?;
     match stored["kind"].as_str() {
         Some(other) if other != kind && !other.is_empty() => Err(format!("among the {kind}s is a {other}")),
         _ => Ok(stored),

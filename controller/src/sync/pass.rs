@@ -1,28 +1,25 @@
-//! One pass over one location.
+//! What a pass over one location uses.
 
 use std::time::Duration;
 
-use backup_core::{
-    api::BackupStorageLocation,
-    sync::{Request, Summary},
-};
-use backup_runtime::clock::Clock;
+use backup_core::api::{Backup, BackupStorageLocation};
+use backup_runtime::{Cluster, errors::found, retry};
 use backup_store::Location;
-use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    bring, compare,
-    error::Error,
-    extras, guard,
-    memory::{Remembered, Skip},
-    observe, remove,
-};
-use crate::context::Context;
+use super::skip_cache::Skip;
+use crate::{error::ReconcileError, location::Locations, recent_deletions::RecentDeletions};
 
-/// What a pass goes by.
+/// How long one request to the API server is tried for.
+pub(super) const READ_BUDGET: Duration = Duration::from_secs(10);
+
 pub(super) struct Pass<'a> {
-    pub(super) ctx: &'a Context,
+    pub(super) cluster: &'a Cluster,
+    pub(super) locations: &'a Locations,
+    pub(super) deletions: &'a RecentDeletions,
+    pub(super) incomplete_ttl: Duration,
+    pub(super) stop: &'a CancellationToken,
     /// As it was when the pass began.
     pub(super) location: &'a BackupStorageLocation,
     pub(super) store: &'a Location,
@@ -30,91 +27,43 @@ pub(super) struct Pass<'a> {
     pub(super) began: Duration,
 }
 
-/// Makes a pass. That it could not be made, or not to its end, is said in the summary. Errors: this replica must not write.
-pub(super) async fn pass(
-    ctx: &Context,
-    location: &BackupStorageLocation,
-    remembered: &mut Remembered,
-    request: Option<&Request>,
-) -> Result<Summary, Error> {
-    let began = Clock::Boot.now();
-    let mut summary = Summary {
-        started: Timestamp::now(),
-        request: request.map(|request| request.id.clone()),
-        ..Summary::default()
-    };
-    let made = make(ctx, location, remembered, request, began, &mut summary).await;
-    if let Err(error) = made {
-        if matches!(error, Error::NotLeader(_)) {
-            return Err(error);
-        }
-        tracing::warn!(location = location.name_any(), %error, "the pass did not come to its end");
-        summary.error = Some(error.to_string());
+impl Pass<'_> {
+    /// The location as it is now; an error if it points elsewhere or is gone.
+    pub(super) async fn current_location(&self) -> Result<BackupStorageLocation, ReconcileError> {
+        let name = self.location.name_any();
+        let now = retry::read(READ_BUDGET, || self.locations.find(&name)).await?;
+        let same = |now: &BackupStorageLocation| {
+            now.metadata.uid == self.location.metadata.uid && now.spec == self.location.spec
+        };
+        now.filter(same).ok_or_else(location_changed)
     }
-    let took = Clock::Boot.now().saturating_sub(began);
-    summary.millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    if summary.created + summary.removed > 0 {
-        let (created, removed) = (summary.created, summary.removed);
-        tracing::info!(
-            location = location.name_any(),
-            created,
-            removed,
-            ?took,
-            "bucket and cluster compared"
-        );
+
+    /// A Backup as it is now.
+    pub(super) async fn backup(&self, name: &str) -> Result<Option<Backup>, kube::Error> {
+        let api: Api<Backup> = self.cluster.api();
+        found(retry::read(READ_BUDGET, || api.get(name)).await, name)
     }
-    Ok(summary)
+
+    /// Whether there is a Backup of this name, also one that cannot be decoded.
+    pub(super) async fn backup_exists(&self, name: &str) -> Result<bool, kube::Error> {
+        let api: Api<Backup> = self.cluster.api();
+        Ok(found(retry::read(READ_BUDGET, || api.get_metadata(name)).await, name)?.is_some())
+    }
 }
 
-async fn make(
-    ctx: &Context,
-    location: &BackupStorageLocation,
-    remembered: &mut Remembered,
-    request: Option<&Request>,
-    began: Duration,
-    summary: &mut Summary,
-) -> Result<(), Error> {
-    let name = location.name_any();
-    let store = ctx.locations.store(location).await?;
-    let pass = Pass { ctx, location, store: &store, began };
-    // The cluster first: what it says is stored was stored before the listing of the bucket began.
-    let cluster = observe::backups(ctx).await?;
-    let folders = store.list_backups().await?;
-    summary.found = folders.len() as u64;
-    let compared = compare::compare(&folders, &cluster, &name);
+pub(super) fn location_changed() -> ReconcileError {
+    let why = "the location was changed meanwhile; the rest is looked at in the next pass";
+    ReconcileError::Changed(why.to_owned())
+}
 
-    for (backup, other) in &compared.conflicts {
-        let reason = format!("the cluster has a Backup of this name that is stored in location {other}");
-        summary.skip(backup, "conflict", &reason);
-    }
-    for folder in &compared.foreign {
-        summary.skip(folder, "not_a_name", "no Backup can have this name; it is left alone");
-    }
-    remembered.keep_only(&|folder| compared.missing.binary_search(&folder).is_ok());
-    let mut due = Vec::new();
-    for folder in &compared.missing {
-        match remembered.still(folder, began).filter(|_| request.is_none()) {
-            Some(Skip { what, reason, .. }) => summary.skip(folder, what, reason),
-            None => due.push((*folder).to_owned()),
-        }
-    }
-    if !due.is_empty() {
-        let facts = observe::facts(ctx).await?;
-        bring::all(&pass, &facts, due, remembered, summary).await?;
-    }
-    for backup in &compared.pending {
-        extras::resume(&pass, backup, summary).await?;
-    }
-
-    if let Some(refusal) =
-        guard::refusal(&compared, folders.len(), summary.started, request.and_then(|r| r.remove))
-    {
-        summary.refused = compared.orphans.len() as u64;
-        summary.note_first("refused", &refusal);
-        return Ok(());
-    }
-    for (backup, _) in &compared.orphans {
-        remove::orphan(&pass, backup, summary).await?;
-    }
-    Ok(())
+/// What became of one folder that is not in the cluster.
+pub(super) enum FolderOutcome {
+    Created,
+    Skipped(Skip),
+    /// Nothing to report: it has come into the cluster another way, or left the bucket.
+    Settled,
+    /// It held no backup, and was removed from the bucket: a sentence.
+    Pruned(String),
+    /// It could not be read or created now: a sentence.
+    Failed(String),
 }

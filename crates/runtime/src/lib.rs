@@ -13,11 +13,9 @@ pub mod list;
 pub mod page;
 pub mod path;
 pub mod queue;
-mod reconcile_error;
 pub mod retry;
 pub mod signal;
 pub mod walk;
 pub mod watch;
 
 pub use cluster::Cluster;
-pub use reconcile_error::ReconcileError;

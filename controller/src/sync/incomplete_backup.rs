@@ -1,8 +1,8 @@
-//! Folders in the bucket that hold no finished backup: told, and removed when that is safe and long enough ago.
+//! Folders in the bucket that hold no finished backup: reported, and removed when that is safe and long enough ago.
 //!
-//! Removed is only what nobody can miss: a folder of a backup that was begun and never got as far as a decision, into which
-//! nothing was written for `--stray-folder-ttl`, and of whose name there is no Backup in the cluster. Another cluster that shares
-//! the bucket and works on it writes into it.
+//! Only what is of no use is removed: a folder of a backup that was begun and never got as far as a decision, to which nothing
+//! was written for `--stray-folder-ttl`, and of whose name there is no Backup in the cluster. Another cluster that shares the
+//! bucket and works on it writes to it.
 
 use std::time::Duration;
 
@@ -10,28 +10,32 @@ use backup_store::{IncompleteBackup, Remnant, StoreError};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
-use super::{error::Error, memory::Skip, observe, pass::Pass};
-use crate::location::{is_available, is_read_only};
+use super::{
+    pass::{self, FolderOutcome, Pass},
+    skip_cache::Skip,
+};
+use crate::{
+    error::ReconcileError,
+    location::{is_available, is_read_only},
+};
 
 /// A folder that was written to since is a backup that is under way.
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
-/// The word for a folder that nobody seems to work on.
+/// The word for a folder that nothing writes to.
 pub(super) const STRAY: &str = "stray";
 
-/// What is done about a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It may be finished still.
+    /// It may still be finished.
     Young,
-    /// It stays, for this reason.
+    /// It stays: a sentence.
     Stays(String),
-    /// It is to be removed.
-    Over,
+    Expired,
 }
 
-/// What becomes of a folder without metadata; `ttl` of zero is never.
-fn judge(stray: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
-    let Some(newest) = stray.newest else {
+/// `ttl` of zero is never.
+fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
+    let Some(newest) = folder.newest else {
         return Verdict::Stays("the store does not tell how old it is, so it is not removed".to_owned());
     };
     let age = now.duration_since(newest);
@@ -39,7 +43,7 @@ fn judge(stray: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
         return Verdict::Young;
     }
     let stays = |what: &str| Verdict::Stays(format!("nothing was written to it since {newest}; {what}"));
-    match stray.most {
+    match folder.most {
         Remnant::Foreign => stays("it holds files that are no part of a backup, so it is left alone"),
         Remnant::Contents => stays(
             "its contents are there: a deletion was broken off, or its metadata was lost; remove it by hand if nobody needs it",
@@ -53,7 +57,7 @@ fn judge(stray: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
         Remnant::Scrap if ttl.is_zero() => stays("--stray-folder-ttl is 0, so it is not removed"),
         Remnant::Scrap => {
             match SignedDuration::try_from(ttl).ok().and_then(|ttl| newest.checked_add(ttl).ok()) {
-                Some(end) if end <= now => Verdict::Over,
+                Some(end) if end <= now => Verdict::Expired,
                 Some(end) => stays(&format!("it is removed after {end}, if that is still so")),
                 None => stays("it is not removed"),
             }
@@ -61,55 +65,49 @@ fn judge(stray: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
     }
 }
 
-/// What came of looking at a folder.
-pub(super) enum Outcome {
-    /// It is told with this word and reason.
-    Told(Skip),
-    /// It was removed.
-    Removed,
-}
-
-/// FlushRequests at a folder without metadata, of which there is no Backup in the cluster.
-///
-/// # Errors
-/// The location has changed, the store or the API server does not answer; this replica must not write.
-pub(super) async fn look(pass: &Pass<'_>, name: &str, stray: &IncompleteBackup) -> Result<Outcome, Error> {
-    let ttl = pass.ctx.args.stray_folder_ttl.as_std();
-    let told = |reason: String| Ok(Outcome::Told(Skip::new(STRAY, reason)));
+/// Reports or removes a folder without metadata, of which there is no Backup in the cluster.
+pub(super) async fn report_or_remove(
+    pass: &Pass<'_>,
+    name: &str,
+    folder: &IncompleteBackup,
+) -> Result<FolderOutcome, ReconcileError> {
+    let report = |reason: String| Ok(FolderOutcome::Skipped(Skip::new(STRAY, reason)));
     let owner = async || match pass.store.owner_of(name).await {
         Ok(uid) if uid.is_empty() => Ok(String::new()),
         Ok(uid) => Ok(format!(" (of the Backup with uid {uid})")),
-        Err(StoreError::Corrupt { .. }) => Ok(" (of a Backup that can't be told)".to_owned()),
+        Err(StoreError::Corrupt { .. }) => Ok(" (of a Backup whose uid cannot be read)".to_owned()),
         Err(error) => Err(error),
     };
-    match judge(stray, ttl, Timestamp::now()) {
+    match classify(folder, pass.incomplete_ttl, Timestamp::now()) {
         Verdict::Young => {
             let reason = "there is no velero-backup.json: it is not finished, being deleted, or no backup";
-            Ok(Outcome::Told(Skip::new("unfinished", reason)))
+            Ok(FolderOutcome::Skipped(Skip::new("unfinished", reason)))
         }
-        Verdict::Stays(why) => told(format!("there is no velero-backup.json{}; {why}", owner().await?)),
-        Verdict::Over if is_read_only(pass.location) => {
-            told("it would be removed, but spec.accessMode of the location is ReadOnly".to_owned())
+        Verdict::Stays(why) => report(format!("there is no velero-backup.json{}; {why}", owner().await?)),
+        Verdict::Expired if is_read_only(pass.location) => {
+            report("it would be removed, but spec.accessMode of the location is ReadOnly".to_owned())
         }
-        Verdict::Over => {
+        Verdict::Expired => {
             let owner = owner().await?;
-            match remove(pass, name, stray).await {
+            match remove(pass, name, folder).await {
                 Ok(Some(keys)) => {
-                    let (newest, location) = (stray.newest, pass.location.name_any());
+                    let (newest, location) = (folder.newest, pass.location.name_any());
                     tracing::info!(
                         folder = name,
                         location,
                         keys,
                         ?newest,
                         owner,
-                        "a folder without a backup was removed"
+                        "an incomplete backup was removed"
                     );
-                    Ok(Outcome::Removed)
+                    let since = newest.map(|newest| newest.to_string()).unwrap_or_default();
+                    let note = format!("it held no backup, and nothing was written to it since {since}");
+                    Ok(FolderOutcome::Pruned(note))
                 }
-                Ok(None) => told("it has changed while it was looked at; it is looked at again".to_owned()),
+                Ok(None) => report("it has changed while it was looked at; it is looked at again".to_owned()),
                 // Locked, or not granted.
-                Err(Error::Store(error @ StoreError::Denied { .. })) => {
-                    told(format!("it could not be removed: {error}"))
+                Err(ReconcileError::Store(error @ StoreError::Denied { .. })) => {
+                    report(format!("it could not be removed: {error}"))
                 }
                 Err(error) => Err(error),
             }
@@ -117,23 +115,22 @@ pub(super) async fn look(pass: &Pass<'_>, name: &str, stray: &IncompleteBackup) 
     }
 }
 
-/// Removes it after a second look at location, cluster and folder, each as it is now. None: it is not to be removed any more.
-async fn remove(pass: &Pass<'_>, name: &str, stray: &IncompleteBackup) -> Result<Option<u64>, Error> {
-    let ctx = pass.ctx;
-    let location = observe::location(ctx, &pass.location.name_any()).await?;
-    let same = |now: &backup_core::api::BackupStorageLocation| {
-        let there = now.metadata.deletion_timestamp.is_none() && is_available(now);
-        there && now.metadata.uid == pass.location.metadata.uid && now.spec == pass.location.spec
-    };
-    if !location.as_ref().is_some_and(same) {
-        return Err(Error::Changed);
+/// Removes it after location, cluster and folder were read again. Returns `None` if it is not to be removed any more.
+async fn remove(
+    pass: &Pass<'_>,
+    name: &str,
+    folder: &IncompleteBackup,
+) -> Result<Option<u64>, ReconcileError> {
+    let location = pass.current_location().await?;
+    if location.metadata.deletion_timestamp.is_some() || !is_available(&location) {
+        return Err(pass::location_changed());
     }
     // Whatever its phase and location: it may be about to write there.
-    if observe::backup_exists(ctx, name).await? {
+    if pass.backup_exists(name).await? {
         return Ok(None);
     }
-    ctx.cluster.leadership.check()?;
-    Ok(pass.store.remove_incomplete(name, stray).await?)
+    pass.cluster.leadership.check()?;
+    Ok(pass.store.remove_incomplete(name, folder).await?)
 }
 
 #[cfg(test)]
@@ -141,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_scrap_is_over() {
+    fn only_old_scrap_has_expired() {
         let now: Timestamp = "2026-03-01T00:00:00Z".parse().unwrap();
         let hours = |hours: i64| now.checked_sub(SignedDuration::from_hours(hours)).ok();
         let month = Duration::from_hours(720);
@@ -154,8 +151,8 @@ mod tests {
             (Remnant::Scrap, hours(-100), month, "Young"),
             (Remnant::Scrap, hours(24), month, "it is removed after 2026-03-30T00:00:00Z"),
             (Remnant::Scrap, hours(719), month, "it is removed after"),
-            (Remnant::Scrap, hours(720), month, "Over"),
-            (Remnant::Scrap, hours(24), Duration::from_hours(24), "Over"),
+            (Remnant::Scrap, hours(720), month, "Expired"),
+            (Remnant::Scrap, hours(24), Duration::from_hours(24), "Expired"),
             (Remnant::Scrap, hours(100_000), never, "--stray-folder-ttl is 0"),
             (Remnant::Scrap, None, month, "does not tell how old"),
             (Remnant::Journal, hours(100_000), month, "snapshots"),
@@ -163,7 +160,7 @@ mod tests {
             (Remnant::Contents, hours(100_000), month, "its contents are there"),
             (Remnant::Foreign, hours(100_000), month, "no part of a backup"),
         ] {
-            let verdict = format!("{:?}", judge(&IncompleteBackup { most, newest }, ttl, now));
+            let verdict = format!("{:?}", classify(&IncompleteBackup { most, newest }, ttl, now));
             assert!(verdict.contains(expected), "{most:?} {newest:?} {ttl:?}: {verdict}");
             assert!(verdict == expected || verdict.starts_with("Stays"), "{verdict}");
         }

@@ -1,5 +1,4 @@
-//! Objects that belong to a backup that was brought into the cluster: a Backup that waits for them carries an annotation until
-//! they are there.
+//! Objects that belong to an imported backup: the Backup carries an annotation until they exist.
 
 use std::time::Duration;
 
@@ -18,31 +17,32 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Resource as _, ResourceExt as _, api::PostParams};
 use serde_json::{json, value::RawValue};
 
-use super::{arrive, csi, error::Error, observe, pass::Pass};
+use super::{csi, pass::Pass, sanitize};
+use crate::error::ReconcileError;
 
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// Creates what belongs to a backup that an earlier pass has created.
-pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -> Result<(), Error> {
-    let Some(backup) = observe::backup(pass.ctx, name).await? else { return Ok(()) };
+pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -> Result<(), ReconcileError> {
+    let Some(backup) = pass.backup(name).await? else { return Ok(()) };
     if !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION) || backup.phase().is_active() {
         return Ok(());
     }
     let folder = pass.store.inspect_folder(name).await?;
-    if let Err(reason) = bring(pass, &backup, &folder.lists).await? {
+    if let Some(reason) = create_all(pass, &backup, &folder.lists).await? {
         summary.note(name, "pending", &reason);
     }
     Ok(())
 }
 
-/// Creates all of it, and takes the annotation off. What can never be created is told by an Event and left out; the inner error
-/// is why it is to be tried again.
-pub(super) async fn bring(
+/// Creates all of it, and removes the annotation. What can never be created is reported by an Event and left out. Returns why
+/// it is to be tried again, `None` if it is done.
+pub(super) async fn create_all(
     pass: &Pass<'_>,
     backup: &Backup,
     lists: &[SideFile],
-) -> Result<Result<(), String>, Error> {
-    let (ctx, name) = (pass.ctx, backup.name_any());
+) -> Result<Option<String>, ReconcileError> {
+    let name = backup.name_any();
     let mut problems = Vec::new();
     for list in lists {
         let objects = match pass.store.read_side_file(&name, *list).await {
@@ -51,87 +51,67 @@ pub(super) async fn bring(
                 problems.push(error.to_string());
                 continue;
             }
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Some(error.to_string())),
         };
         for object in &objects {
-            match create(pass, backup, *list, object).await? {
+            pass.cluster.leadership.check()?;
+            match create(pass, backup, *list, object).await {
                 Ok(()) => {}
                 Err(Problem::Final(problem)) => problems.push(problem),
-                Err(Problem::Passing(reason)) => return Ok(Err(reason)),
+                Err(Problem::Transient(reason)) => return Ok(Some(reason)),
             }
         }
     }
     if !problems.is_empty() {
         let text = problems.join("; ");
         tracing::warn!(backup = name, problems = text, "some objects of the backup were left out");
-        ctx.cluster.events.warning(backup, "PartlySynced", &text);
+        pass.cluster.events.warning(backup, "PartlySynced", &text);
     }
     crash::point("after-extras");
-    // Conditional on the resourceVersion.
-    retry::status_patch_in(&ctx.cluster.api(), &ctx.cluster.leadership, BUDGET, backup, |current| {
+    retry::status_patch_in(&pass.cluster.api(), &pass.cluster.leadership, BUDGET, backup, |current| {
         current
             .annotations()
             .contains_key(SYNC_PENDING_ANNOTATION)
             .then(|| json!({ "metadata": { "annotations": { SYNC_PENDING_ANNOTATION: null } } }))
     })
     .await?;
-    Ok(Ok(()))
+    Ok(None)
 }
 
 enum Problem {
     Final(String),
-    Passing(String),
+    Transient(String),
 }
 
 impl Problem {
     fn of(what: &str, error: &kube::Error) -> Self {
         let text = format!("{what} could not be created: {}", plain(error));
-        if is_transient(error) { Self::Passing(text) } else { Self::Final(text) }
+        if is_transient(error) { Self::Transient(text) } else { Self::Final(text) }
     }
 }
 
-/// Creates one object: create-only, so one that is there stays what it is.
-async fn create(
-    pass: &Pass<'_>,
-    backup: &Backup,
-    list: SideFile,
-    object: &RawValue,
-) -> Result<Result<(), Problem>, Error> {
-    let ctx = pass.ctx;
-    ctx.cluster.leadership.check()?;
+/// Creates one object; one of its name that exists stays as it is.
+async fn create(pass: &Pass<'_>, backup: &Backup, list: SideFile, object: &RawValue) -> Result<(), Problem> {
+    let snapshots = SnapshotApi::new(&pass.cluster.client, &pass.cluster.leadership);
     match list {
         SideFile::PodVolumeBackups => {
-            let object = match pod_volume_backup(object, backup) {
-                Ok(object) => object,
-                Err(problem) => return Ok(Err(Problem::Final(problem))),
-            };
-            let api: Api<PodVolumeBackup> = ctx.cluster.api();
+            let object = pod_volume_backup(object, backup).map_err(Problem::Final)?;
+            let api: Api<PodVolumeBackup> = pass.cluster.api();
             let params = PostParams::default();
-            let created = retry::read(BUDGET, || api.create(&params, &object)).await;
-            Ok(match created {
+            match retry::read(BUDGET, || api.create(&params, &object)).await {
                 Err(error) if !is_conflict(&error) => {
                     Err(Problem::of(&format!("PodVolumeBackup {}", object.name_any()), &error))
                 }
                 _ => Ok(()),
-            })
+            }
         }
-        SideFile::SnapshotClasses | SideFile::SnapshotContents => {
-            let api = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
-            let made = if list == SideFile::SnapshotClasses {
-                csi::class(object)
-            } else {
-                csi::content(object, backup)
-            };
-            let made = match made {
-                Ok(made) => made,
-                Err(problem) => return Ok(Err(Problem::Final(problem))),
-            };
-            let created = if list == SideFile::SnapshotClasses {
-                api.create_class(&made).await
-            } else {
-                api.create_content(&made).await
-            };
-            Ok(created.map_err(|error| Problem::of(&made.name_any(), &error)))
+        SideFile::SnapshotClasses => {
+            let class = csi::class(object).map_err(Problem::Final)?;
+            snapshots.create_class(&class).await.map_err(|error| Problem::of(&class.name_any(), &error))
+        }
+        SideFile::SnapshotContents => {
+            let content = csi::content(object, backup).map_err(Problem::Final)?;
+            snapshots.create_content(&content).await.map_err(|error| Problem::of(&content.name_any(), &error))
         }
     }
 }
@@ -139,7 +119,7 @@ async fn create(
 /// The PodVolumeBackup to create: of this Backup, in its location, and ended, so that no node takes it for work.
 fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBackup, String> {
     let mut object: PodVolumeBackup = serde_json::from_str(object.get())
-        .map_err(|error| format!("a PodVolumeBackup can't be read: {error}"))?;
+        .map_err(|error| format!("a PodVolumeBackup cannot be read: {error}"))?;
     let name = object.name_any();
     if object.kind != "PodVolumeBackup" && !object.kind.is_empty() {
         return Err(format!("among the PodVolumeBackups is a {} {name}", object.kind));
@@ -155,7 +135,8 @@ fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBack
         block_owner_deletion: None,
         ..backup.owner_ref(&()).unwrap_or_default()
     };
-    object.metadata = arrive::metadata(object.metadata, &backup.namespace().unwrap_or_default(), vec![owner]);
+    object.metadata =
+        sanitize::metadata(object.metadata, &backup.namespace().unwrap_or_default(), vec![owner]);
     let labels = object.metadata.labels.get_or_insert_default();
     labels.insert(labels::BACKUP_NAME.to_owned(), labels::valid_value(&backup.name_any()));
     labels.insert(labels::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default());

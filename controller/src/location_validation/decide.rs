@@ -6,41 +6,36 @@ use backup_core::api::{
     BackupStorageLocation, GoDuration, backup_storage_location::BackupStorageLocationSpec,
 };
 
-use super::secrets::Used;
+use crate::location::UsedSecret;
 
-/// How often is the default, also where the command line says a negative frequency.
+/// Of locations that say no frequency, also where the command line says a negative one.
 const DEFAULT: GoDuration = GoDuration::from_secs(60);
 
-/// How often something is written to a location that stays as it was. A right that is lost in between is told by the next
-/// backup; more often than that it would only fill the logs of those who watch their buckets.
-const CLOSELY: Duration = Duration::from_hours(6);
+/// How often an unchanged location is probed. The next backup reports a right that is lost in between; probes write to the
+/// bucket and fill its access log.
+const PROBE_PERIOD: Duration = Duration::from_hours(6);
 
 /// No location is asked more often than this, whatever it says.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The last validation by this process.
+/// The last validation of a location by this process.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Last {
-    /// Of the object that was validated.
+pub(crate) struct Validation {
     pub(super) uid: Option<String>,
-    /// As it was validated.
     pub(super) spec: BackupStorageLocationSpec,
-    /// When, on the monotonic clock.
+    /// On the monotonic clock.
     pub(super) at: Duration,
-    /// Whether it could be used.
     pub(super) available: bool,
-    /// When it was last looked at closely.
-    pub(super) closely: Duration,
-    /// The Secrets that were used.
-    pub(super) secrets: Used,
+    /// When it was last probed, on the monotonic clock.
+    pub(super) probed: Duration,
+    pub(super) secrets: Vec<UsedSecret>,
 }
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Validate now; closely is by more than a listing: something is written, if that is to be possible.
-    Validate { closely: bool },
-    /// Look again after this time; none: when it changes.
+    /// By a listing; a probe also finds out what may be written and removed, if that is to be possible.
+    Validate { probe: bool },
+    /// Look again after this time; `None`: when it changes.
     Wait(Option<Duration>),
 }
 
@@ -48,15 +43,14 @@ pub(super) enum Plan {
 /// (`secrets_changed`), and at its frequency. A frequency of zero is once: until it succeeds, at the default frequency.
 pub(super) fn decide(
     location: &BackupStorageLocation,
-    last: Option<&Last>,
+    last: Option<&Validation>,
     secrets_changed: bool,
     default_frequency: GoDuration,
     now: Duration,
 ) -> Plan {
-    let anew = Plan::Validate { closely: true };
-    let Some(last) = last else { return anew };
+    let Some(last) = last else { return Plan::Validate { probe: true } };
     if secrets_changed || last.uid != location.metadata.uid || last.spec != location.spec {
-        return anew;
+        return Plan::Validate { probe: true };
     }
     let mut frequency = frequency(location.spec.validation_frequency, default_frequency);
     if frequency.is_zero() {
@@ -67,7 +61,7 @@ pub(super) fn decide(
     }
     match (last.at + frequency.max(SHORTEST)).checked_sub(now) {
         Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
-        _ => Plan::Validate { closely: !last.available || now >= last.closely + CLOSELY },
+        _ => Plan::Validate { probe: !last.available || now >= last.probed + PROBE_PERIOD },
     }
 }
 
@@ -83,8 +77,8 @@ mod tests {
     use super::*;
 
     const NOW: Duration = Duration::from_hours(100);
-    const CLOSELY_NOW: Plan = Plan::Validate { closely: true };
-    const BRIEFLY: Plan = Plan::Validate { closely: false };
+    const PROBE: Plan = Plan::Validate { probe: true };
+    const LIST: Plan = Plan::Validate { probe: false };
 
     fn location(frequency: Option<&str>) -> BackupStorageLocation {
         let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
@@ -93,14 +87,14 @@ mod tests {
         location
     }
 
-    fn last(location: &BackupStorageLocation, seconds_ago: u64, available: bool) -> Last {
-        Last {
+    fn last(location: &BackupStorageLocation, seconds_ago: u64, available: bool) -> Validation {
+        Validation {
             uid: location.metadata.uid.clone(),
             spec: location.spec.clone(),
             at: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
             available,
-            closely: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
-            secrets: Used::new(),
+            probed: NOW.saturating_sub(Duration::from_secs(seconds_ago)),
+            secrets: Vec::new(),
         }
     }
 
@@ -109,21 +103,21 @@ mod tests {
         let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
         for (own, flag, seconds_ago, available, expected) in [
             (None, "1m", 59, true, wait(1)),
-            (None, "1m", 60, true, BRIEFLY),
-            (None, "1m", 6 * 3600 - 1, true, BRIEFLY),
-            (None, "1m", 6 * 3600, true, CLOSELY_NOW),
-            (None, "1m", 500, true, BRIEFLY),
+            (None, "1m", 60, true, LIST),
+            (None, "1m", 6 * 3600 - 1, true, LIST),
+            (None, "1m", 6 * 3600, true, PROBE),
+            (None, "1m", 500, true, LIST),
             (Some("5m"), "1m", 60, true, wait(240)),
-            (Some("10s"), "1m", 10, false, CLOSELY_NOW),
+            (Some("10s"), "1m", 10, false, PROBE),
             (Some("1ns"), "1m", 0, true, wait(1)),
             (Some("0"), "1m", 10_000, true, Plan::Wait(None)),
             (Some("0"), "1m", 20, false, wait(40)),
-            (Some("0"), "1m", 60, false, CLOSELY_NOW),
+            (Some("0"), "1m", 60, false, PROBE),
             (None, "0", 10_000, true, Plan::Wait(None)),
-            (Some("30s"), "0", 30, true, BRIEFLY),
+            (Some("30s"), "0", 30, true, LIST),
             (Some("-5s"), "2m", 60, true, wait(60)),
             (None, "-1s", 30, true, wait(30)),
-            (Some("-1s"), "-1s", 60, true, BRIEFLY),
+            (Some("-1s"), "-1s", 60, true, LIST),
         ] {
             let location = location(own);
             let last = last(&location, seconds_ago, available);
@@ -138,20 +132,20 @@ mod tests {
     #[test]
     fn a_new_location_a_changed_one_and_a_recreated_one_are_validated_at_once() {
         let before = location(Some("0"));
-        assert_eq!(decide(&before, None, false, DEFAULT, NOW), CLOSELY_NOW);
+        assert_eq!(decide(&before, None, false, DEFAULT, NOW), PROBE);
         let mut changed = before.clone();
         changed.spec.object_storage.bucket = "other".to_owned();
-        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT, NOW), CLOSELY_NOW);
+        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT, NOW), PROBE);
         let mut recreated = before.clone();
         recreated.metadata.uid = Some("u2".to_owned());
-        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT, NOW), CLOSELY_NOW);
+        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT, NOW), PROBE);
     }
 
     #[test]
     fn a_secret_that_has_changed_is_a_reason_at_once() {
         let location = location(Some("0"));
         let last = last(&location, 1, true);
-        assert_eq!(decide(&location, Some(&last), true, DEFAULT, NOW), CLOSELY_NOW);
+        assert_eq!(decide(&location, Some(&last), true, DEFAULT, NOW), PROBE);
         assert_eq!(decide(&location, Some(&last), false, DEFAULT, NOW), Plan::Wait(None));
     }
 

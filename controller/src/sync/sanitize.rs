@@ -1,6 +1,6 @@
 //! What a Backup that was found in a bucket becomes in this cluster. Pure.
 //!
-//! Nothing that arrives can run: it has ended, has no hooks and no finalizers, and what it says of its old cluster stays there.
+//! An imported Backup cannot run: it has ended, has no hooks and no finalizers. What is true of its old cluster only is dropped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,11 +11,11 @@ use backup_core::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::memory::Skip;
+use super::skip_cache::Skip;
 
 /// The layout of tarballs that is known, as `status.formatVersion` has it: anything up to this major version.
 const FORMAT_MAJOR: u64 = 1;
-/// Who wrote these keeps track of objects by them, and prunes what it does not know.
+/// The tools that write these find their objects by them, and prune those that they do not know.
 const TRACKING: [&str; 5] = [
     "argocd.argoproj.io/",
     "kustomize.toolkit.fluxcd.io/",
@@ -23,20 +23,20 @@ const TRACKING: [&str; 5] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "app.kubernetes.io/instance",
 ];
-/// What our programs say about an object in its own cluster.
+/// What our programs note about an object in its own cluster.
 const OURS: [&str; 3] = ["backup-controller/", BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION];
 
-/// Where it arrives.
-pub(super) struct Place<'a> {
+/// The cluster and location that a Backup is imported into.
+pub(super) struct ImportTarget<'a> {
     pub(super) namespace: &'a str,
     pub(super) location: &'a str,
-    /// Uids of the Schedules there, by name; none if they are not known.
+    /// Uids of the Schedules, by name; `None` if they are not known.
     pub(super) schedules: Option<&'a HashMap<String, String>>,
     pub(super) now: Timestamp,
 }
 
 /// The Backup to create.
-pub(super) fn arriving(stored: Backup, place: &Place<'_>) -> Result<Backup, Skip> {
+pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Backup, Skip> {
     let mut backup = stored;
     if let Some(version) = newer_format(&backup) {
         return Err(Skip::new(
@@ -46,20 +46,20 @@ pub(super) fn arriving(stored: Backup, place: &Place<'_>) -> Result<Backup, Skip
             ),
         ));
     }
-    backup.status.phase = Some(ended(&backup, place.now)?);
+    backup.status.phase = Some(ended(&backup, target.now)?);
     backup.status.queue_position = 0;
-    let owners = owners(&backup, place)?;
-    backup.metadata = metadata(backup.metadata, place.namespace, owners);
-    let label = labels::valid_value(place.location);
+    let owners = owners(&backup, target)?;
+    backup.metadata = metadata(backup.metadata, target.namespace, owners);
+    let label = labels::valid_value(target.location);
     let labels = backup.metadata.labels.get_or_insert_default();
     labels.insert(labels::STORAGE_LOCATION.to_owned(), label);
-    backup.spec.storage_location = Some(place.location.to_owned());
+    backup.spec.storage_location = Some(target.location.to_owned());
     backup.spec.hooks = None;
     Ok(backup)
 }
 
-/// The phase to arrive with. Only what has ended arrives; what has not, and has expired, as PartiallyFailed, so that retention
-/// finds it (Velero `pkg/controller/backup_sync_controller.go`, after v1.18).
+/// The phase to import with. Only what has ended is imported; what has not ended, and has expired, as PartiallyFailed, so that
+/// retention finds it (Velero `pkg/controller/backup_sync_controller.go`, after v1.18).
 fn ended(backup: &Backup, now: Timestamp) -> Result<BackupPhase, Skip> {
     let phase = backup.phase();
     match phase {
@@ -82,16 +82,16 @@ fn newer_format(backup: &Backup) -> Option<&str> {
     major.is_none_or(|major| major > FORMAT_MAJOR).then_some(version)
 }
 
-/// Owners that are here: Schedules of the same uid. Unknown is not absent.
-fn owners(backup: &Backup, place: &Place<'_>) -> Result<Vec<OwnerReference>, Skip> {
+/// Owners that exist in this cluster: Schedules of the same uid. Unknown is not absent.
+fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReference>, Skip> {
     let mut kept = Vec::new();
     for owner in backup.metadata.owner_references.iter().flatten() {
         if owner.kind != "Schedule" || !owner.api_version.starts_with("velero.io/") {
             continue;
         }
-        let Some(schedules) = place.schedules else {
+        let Some(schedules) = target.schedules else {
             let reason = format!("whether its Schedule {} is here could not be found out", owner.name);
-            return Err(Skip::passing("schedule_unknown", reason));
+            return Err(Skip::transient("schedule_unknown", reason));
         };
         if schedules.get(&owner.name) == Some(&owner.uid) {
             kept.push(owner.clone());
@@ -100,7 +100,7 @@ fn owners(backup: &Backup, place: &Place<'_>) -> Result<Vec<OwnerReference>, Ski
     Ok(kept)
 }
 
-/// Name, and the labels and annotations that still mean something here.
+/// Name, and the labels and annotations that are true of this cluster.
 pub(super) fn metadata(stored: ObjectMeta, namespace: &str, owners: Vec<OwnerReference>) -> ObjectMeta {
     ObjectMeta {
         name: stored.name,
@@ -144,8 +144,9 @@ mod tests {
     fn arrive(patch: &Value, now: &str) -> Result<Backup, Skip> {
         let schedules = HashMap::from([("nightly".to_owned(), "s1".to_owned())]);
         let now = now.parse().unwrap();
-        let place = Place { namespace: "velero", location: "default", schedules: Some(&schedules), now };
-        arriving(stored(patch), &place)
+        let target =
+            ImportTarget { namespace: "velero", location: "default", schedules: Some(&schedules), now };
+        sanitize(stored(patch), &target)
     }
 
     const BEFORE: &str = "2026-01-01T12:00:00Z";
@@ -205,10 +206,10 @@ mod tests {
         assert_eq!((kept.len(), kept[0].uid.as_str()), (1, "s1"));
 
         let now = BEFORE.parse().unwrap();
-        let unknown = Place { namespace: "velero", location: "default", schedules: None, now };
-        let skip = arriving(stored(&all), &unknown).unwrap_err();
-        assert!(skip.what == "schedule_unknown" && skip.passing);
-        arriving(stored(&json!({})), &unknown).unwrap();
+        let unknown = ImportTarget { namespace: "velero", location: "default", schedules: None, now };
+        let skip = sanitize(stored(&all), &unknown).unwrap_err();
+        assert!(skip.what == "schedule_unknown" && skip.transient);
+        sanitize(stored(&json!({})), &unknown).unwrap();
     }
 
     #[test]

@@ -1,26 +1,34 @@
-//! One location is the default one: if several say so, the newest is, and the others are told that they are not
-//! (Velero `backup_storage_location_controller.go`, v1.18).
+//! One location is the default one: of several that are marked, the newest stays marked (Velero
+//! `backup_storage_location_controller.go`, v1.18).
 
 use backup_core::api::BackupStorageLocation;
-use backup_runtime::retry::{self, PatchOutcome};
+use backup_runtime::{
+    Cluster,
+    retry::{self, PatchOutcome},
+};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::{act::Error, choose_default, observe};
-use crate::context::Context;
+use crate::{
+    error::ReconcileError,
+    location::{Locations, choose_default},
+};
 
-/// Takes the mark off all but the newest, if this location and another one have it. Whether this one has lost it.
-pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> Result<bool, Error> {
+/// Unmarks all but the newest, if this location and another one are marked. Returns whether this one was unmarked.
+pub(super) async fn keep_one(
+    cluster: &Cluster,
+    locations: &Locations,
+    location: &BackupStorageLocation,
+) -> Result<bool, ReconcileError> {
     if location.spec.default != Some(true) {
         return Ok(false);
     }
-    let all = observe::locations(ctx).await?;
+    let all = locations.all().await?;
     let Some((newest, others)) = overruled(&all) else { return Ok(false) };
     let mut lost = false;
     for other in others {
-        // Conditional on the resourceVersion that was listed with the newest: what has changed since is decided anew, when its
-        // change wakes us, as the newest may be gone by then.
-        let outcome = retry::status_patch(&ctx.cluster, other, |current| {
+        // Only as it was listed with the newest: a later change starts another reconcile, and the newest may be gone by then.
+        let outcome = retry::status_patch(cluster, other, |current| {
             (current.resource_version() == other.resource_version())
                 .then(|| json!({"spec": {"default": false}}))
         })
@@ -34,13 +42,13 @@ pub(super) async fn settle(ctx: &Context, location: &BackupStorageLocation) -> R
             "{name} and {newest} both had spec.default: true; {newest} is newer and stays the default, spec.default of {name} \
              was set to false. If it is to be the other way round, set that of {newest} to false first"
         );
-        ctx.cluster.events.warning(other, "NotDefault", &note);
+        cluster.events.warning(other, "NotDefault", &note);
         tracing::warn!(location = name, default = newest, "two locations were marked as the default");
     }
     Ok(lost)
 }
 
-/// The newest of those that are marked, and the others that are, too.
+/// The newest of those that are marked, and the others that are marked, too.
 fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorageLocation>)> {
     let marked = |location: &&BackupStorageLocation| location.spec.default == Some(true);
     let newest = choose_default(all, "").filter(|_| all.iter().any(|location| marked(&location)))?;
@@ -55,6 +63,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn those_that_say_so_and_are_not_the_newest_are_overruled() {
@@ -108,7 +117,9 @@ mod tests {
             });
         }
         let seen = serde_json::from_value(api.get(&path("old")).unwrap()).unwrap();
-        let lost = settle(&Context::fake(api.client()), &seen).await.unwrap();
+        let cluster = testing::cluster(api.client());
+        let locations = testing::locations(&cluster);
+        let lost = keep_one(&cluster, &locations, &seen).await.unwrap();
         assert_eq!(lost, !stays);
         assert_eq!(api.get(&path("old")).unwrap()["spec"]["default"], json!(stays));
     }

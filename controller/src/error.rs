@@ -1,0 +1,46 @@
+//! Why a controller could not reconcile an object.
+
+use backup_lock::ActivateError;
+use backup_runtime::{errors::plain, leader::NotLeader, retry::WriteError};
+use backup_store::StoreError;
+
+use crate::location::LocationError;
+
+/// Why an object was not reconciled. The queue tries it again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error("the API server could not be asked: {}", plain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    #[error(transparent)]
+    Claim(#[from] ActivateError),
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The object is not what it was when the reconcile began: a sentence.
+    #[error("{0}")]
+    Changed(String),
+    /// It is not possible now, or not to the end: a sentence.
+    #[error("{0}")]
+    Postponed(String),
+}
+
+impl ReconcileError {
+    /// A word for logs.
+    pub(crate) fn category(&self) -> &'static str {
+        match self {
+            Self::Api(_) => "api",
+            Self::Write(error) => error.category(),
+            Self::NotLeader(_) => "not_leader",
+            Self::Claim(error) => error.category(),
+            Self::Location(error) => error.category(),
+            Self::Store(error) => error.category(),
+            Self::Changed(_) => "changed",
+            Self::Postponed(_) => "postponed",
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Validates BackupStorageLocations: their phase says whether backups can be stored there now, an annotation what is known of
+//! the bucket. Marks one location as the default one.
+
+mod decide;
+mod default_location;
+mod secret_versions;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use backup_core::{
+    api::{BackupStorageLocation, GoDuration, LocationPhase},
+    bucket::Facts,
+    labels::BUCKET_ANNOTATION,
+};
+use backup_runtime::{
+    Cluster,
+    clock::Clock,
+    health::Health,
+    queue::{Action, Key, run_queue},
+    retry::{self, PatchOutcome},
+    watch,
+};
+use backup_store::StoreError;
+use futures::{StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::ReconcileError,
+    location::{LocationError, Locations, UsedSecret, is_read_only},
+    metrics::Metrics,
+};
+use decide::{Plan, Validation};
+pub(crate) use secret_versions::SecretVersions;
+
+/// Locations that are validated at the same time; one that hangs does not hold the others.
+const CONCURRENCY: usize = 4;
+/// A store that has not answered by then is unavailable.
+const DEADLINE: Duration = Duration::from_mins(1);
+/// Messages are for people; a store's answer can be a page.
+const MESSAGE_CHARS: usize = 1000;
+
+/// Validates locations.
+pub(crate) struct LocationController {
+    pub(crate) cluster: Cluster,
+    pub(crate) locations: Locations,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Of locations that say none themselves.
+    pub(crate) frequency: GoDuration,
+    pub(crate) secrets: SecretVersions,
+    /// By name. Lost with the process; the next one validates all locations once.
+    pub(crate) validations: Mutex<HashMap<String, Validation>>,
+}
+
+impl LocationController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
+        let keys = watch::keys::<BackupStorageLocation>(&self.cluster, &health, "backup storage locations");
+        let keys = stream::select(keys.boxed(), self.secrets.watch(&self.cluster).boxed());
+        let controller = Arc::new(self);
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        run_queue("location", keys, CONCURRENCY, stop, reconcile).await;
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
+        let Some(location) = self.locations.find(&key.name).await? else {
+            self.validations().remove(&key.name);
+            self.secrets.forget(&key);
+            self.metrics.forget_location(&key.name);
+            return Ok(Action::AwaitChange);
+        };
+        if default_location::keep_one(&self.cluster, &self.locations, &location).await? {
+            return Ok(Action::AwaitChange); // it has changed
+        }
+        let last = self.validations().get(&key.name).cloned();
+        let plan = |last: Option<&Validation>| {
+            let changed = last.is_some_and(|last| self.secrets.have_changed(&last.secrets));
+            decide::decide(&location, last, changed, self.frequency, Clock::Boot.now())
+        };
+        let probe = match plan(last.as_ref()) {
+            Plan::Wait(None) => return Ok(Action::AwaitChange),
+            Plan::Wait(Some(time)) => return Ok(Action::RequeueAfter(time)),
+            Plan::Validate { probe } => probe,
+        };
+        let validation = Box::pin(self.validate(&key, &location, last.as_ref(), probe)).await?;
+        let next = plan(Some(&validation));
+        self.validations().insert(key.name, validation);
+        Ok(match next {
+            Plan::Wait(Some(time)) => Action::RequeueAfter(time),
+            Plan::Wait(None) => Action::AwaitChange,
+            Plan::Validate { .. } => Action::RequeueAfter(decide::SHORTEST),
+        })
+    }
+
+    fn validations(&self) -> MutexGuard<'_, HashMap<String, Validation>> {
+        self.validations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Validates the location as it was read and publishes the outcome.
+    async fn validate(
+        &self,
+        key: &Key,
+        location: &BackupStorageLocation,
+        last: Option<&Validation>,
+        probe: bool,
+    ) -> Result<Validation, ReconcileError> {
+        let mut secrets = Vec::new();
+        let began = Clock::Boot.now();
+        let checked = self.check(key, location, probe, &mut secrets);
+        let checked = tokio::time::timeout(DEADLINE, checked).await.unwrap_or_else(|_| {
+            let source = StoreError::Unreachable {
+                action: "list".to_owned(),
+                url: location.spec.object_storage.bucket.clone(),
+                detail: format!("no answer within {DEADLINE:?}; check the address and the network"),
+            };
+            Err(LocationError::Store { name: key.name.clone(), source })
+        });
+        let validation = Validation {
+            uid: location.metadata.uid.clone(),
+            spec: location.spec.clone(),
+            at: Clock::Boot.now(),
+            available: checked.is_ok(),
+            probed: last.filter(|_| !probe).map_or(began, |last| last.probed),
+            secrets,
+        };
+        let (facts, message) = match checked {
+            Ok(facts) => (facts, None),
+            Err(error) => (None, Some(shortened(&error.to_string()))),
+        };
+        // What was known of another bucket is not true of this one.
+        let outdated = last.is_some_and(|last| last.spec != location.spec);
+        let annotation = match &facts {
+            Some(facts) => Some(json!(facts.annotation())),
+            None => outdated.then_some(Value::Null),
+        };
+        self.publish(location, message.as_deref(), annotation).await?;
+        if let Some(facts) = &facts {
+            self.emit_facts(location, facts);
+        }
+        self.metrics.location(&key.name, validation.available);
+        Ok(validation)
+    }
+
+    /// Asks the store. Returns what is known of the bucket after a probe.
+    async fn check(
+        &self,
+        key: &Key,
+        location: &BackupStorageLocation,
+        probe: bool,
+        secrets: &mut Vec<UsedSecret>,
+    ) -> Result<Option<Facts>, LocationError> {
+        let store = self.locations.store_and_secrets(location, secrets).await;
+        self.secrets.set_used(key, secrets);
+        let store = store?;
+        let failed = |source| LocationError::Store { name: key.name.clone(), source };
+        store.check().await.map_err(failed)?;
+        if !probe {
+            return Ok(None);
+        }
+        store.probe(!is_read_only(location)).await.map(Some).map_err(failed)
+    }
+
+    /// Writes phase, message and time, and `annotation` if what is known of the bucket may have changed; provided that the
+    /// spec is still the one that was validated.
+    async fn publish(
+        &self,
+        location: &BackupStorageLocation,
+        message: Option<&str>,
+        annotation: Option<Value>,
+    ) -> Result<(), ReconcileError> {
+        let phase = if message.is_none() { LocationPhase::Available } else { LocationPhase::Unavailable };
+        let time = Time(jiff::Timestamp::now());
+        let outcome = retry::status_patch(&self.cluster, location, |current| {
+            (current.spec == location.spec).then(|| {
+                let status = json!({"phase": phase, "message": message, "lastValidationTime": time});
+                let mut patch = json!({"status": status});
+                if let Some(annotation) = &annotation {
+                    patch["metadata"]["annotations"][BUCKET_ANNOTATION] = annotation.clone();
+                }
+                patch
+            })
+        })
+        .await?;
+        let name = location.name_any();
+        match outcome {
+            PatchOutcome::Gone => return Ok(()),
+            PatchOutcome::Stale => {
+                let what = "changed while it was validated; it is validated again";
+                return Err(ReconcileError::Changed(format!("BackupStorageLocation {name} {what}")));
+            }
+            PatchOutcome::Written(_) => {}
+        }
+        if location.status.phase.as_ref() != Some(&phase) {
+            match message {
+                Some(message) => self.cluster.events.warning(location, "Unavailable", message),
+                None => self.cluster.events.normal(location, "Available", "backups can be stored here"),
+            }
+            tracing::info!(location = name, %phase, reason = message, "location changed");
+        }
+        Ok(())
+    }
+
+    /// Emits events about what a person may not expect of the bucket, the first time.
+    fn emit_facts(&self, location: &BackupStorageLocation, now: &Facts) {
+        let before = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str));
+        let before = before.unwrap_or_default();
+        let new_reason = now.not_removable.as_ref().filter(|why| before.not_removable.as_ref() != Some(why));
+        if let Some(why) = new_reason {
+            let note = format!(
+                "backups can be stored here, but not deleted: {why}. What has expired stays until that is granted"
+            );
+            self.cluster.events.warning(location, "NotRemovable", &note);
+        }
+        let new_lock = now.lock.as_ref().filter(|lock| lock.enabled && before.lock.as_ref() != Some(lock));
+        if let Some(lock) = new_lock {
+            let note = format!(
+                "object lock of the bucket is {lock}: what is locked stays until then, also if it is deleted"
+            );
+            self.cluster.events.normal(location, "ObjectLock", &note);
+        }
+    }
+}
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}

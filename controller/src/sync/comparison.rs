@@ -1,0 +1,179 @@
+//! What a bucket and the cluster hold, side by side. Pure.
+
+use backup_core::names;
+use jiff::Timestamp;
+
+use super::cluster_backups::{ClusterBackup, ClusterBackups};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Comparison<'a> {
+    /// In the bucket, and no Backup of that name is in the cluster.
+    pub(super) missing: Vec<&'a str>,
+    /// In the bucket, and the Backup of that name is of the location that is named second.
+    pub(super) conflicts: Vec<(&'a str, &'a str)>,
+    /// Folders that no Backup can be named after.
+    pub(super) foreign: Vec<&'a str>,
+    /// Stored in this location as the cluster says, and not in the bucket.
+    pub(super) orphans: Vec<(&'a str, &'a ClusterBackup)>,
+    /// Backups of this location that the cluster says are stored, orphans among them.
+    stored: Vec<&'a ClusterBackup>,
+    /// Backups of this location whose objects are still to be created.
+    pub(super) pending: Vec<&'a str>,
+}
+
+impl<'a> Comparison<'a> {
+    /// `folders` are sorted, and were listed after the cluster: what the cluster says is stored was stored when the listing
+    /// began.
+    pub(super) fn of(folders: &'a [String], cluster: &'a ClusterBackups, location: &str) -> Self {
+        let mut compared = Self::default();
+        for folder in folders {
+            match cluster.get(folder) {
+                None if !names::is_object_name(folder) => compared.foreign.push(folder),
+                None => compared.missing.push(folder),
+                // One that has no location yet is not stored anywhere.
+                Some(backup) if backup.location != location && !backup.location.is_empty() => {
+                    compared.conflicts.push((folder, &backup.location));
+                }
+                Some(backup) if backup.pending => compared.pending.push(folder),
+                Some(_) => {}
+            }
+        }
+        for (name, backup) in cluster {
+            if backup.stored && !backup.deleting && backup.location == location {
+                compared.stored.push(backup);
+                if folders.binary_search(name).is_err() {
+                    compared.orphans.push((name, backup));
+                }
+            }
+        }
+        compared.orphans.sort_unstable_by_key(|(name, _)| *name);
+        compared
+    }
+
+    /// Why orphans are not removed; `None` if they may be. A wrong prefix, another bucket, or credentials that list nothing
+    /// look like a bucket whose backups were deleted.
+    ///
+    /// `folders` is how many the listing has, `agreed` how many removals a person has agreed to. Backups that have expired are
+    /// expected to be gone, and count on neither side.
+    pub(super) fn removal_refusal(
+        &self,
+        folders: usize,
+        now: Timestamp,
+        agreed: Option<u64>,
+    ) -> Option<String> {
+        let gone = self.orphans.len();
+        if gone == 0 {
+            return None;
+        }
+        if let Some(agreed) = agreed {
+            let more = usize::try_from(agreed).is_ok_and(|agreed| gone > agreed);
+            return more.then(|| {
+                format!("{gone} backups are gone from the bucket, more than the {agreed} that were agreed to")
+            });
+        }
+        if folders == 0 {
+            return Some(format!(
+                "the listing of the bucket is empty, and would take all {gone} stored backups out of the cluster; check bucket, \
+                 prefix and credentials"
+            ));
+        }
+        let unexpired = |expiration: Option<Timestamp>| expiration.is_none_or(|expiration| expiration > now);
+        let lost = self.orphans.iter().filter(|(_, known)| unexpired(known.expiration)).count();
+        let all = self.stored.iter().filter(|known| unexpired(known.expiration)).count();
+        (lost > 1 && lost * 2 > all).then(|| {
+            format!(
+                "{lost} of {all} stored backups that have not expired are gone from the bucket at once; check bucket, prefix and \
+                 credentials"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_backup_is_in_one_place_of_the_comparison() {
+        let known = |location: &str, stored| ClusterBackup {
+            location: location.to_owned(),
+            stored,
+            ..ClusterBackup::default()
+        };
+        let pending = ClusterBackup { pending: true, ..known("here", true) };
+        let leaves = ClusterBackup { deleting: true, ..known("here", true) };
+        let cluster: ClusterBackups = [
+            ("both", known("here", true)),
+            ("elsewhere", known("there", true)),
+            ("gone", known("here", true)),
+            ("gone-there", known("there", true)),
+            ("leaves", leaves),
+            ("new", ClusterBackup::default()),
+            ("pending", pending),
+            ("runs", known("here", false)),
+        ]
+        .into_iter()
+        .map(|(name, known)| (name.to_owned(), known))
+        .collect();
+        let mut folders: Vec<String> =
+            ["both", "elsewhere", "lost+found", "missing", "new", "pending", "UPPER"]
+                .map(String::from)
+                .into();
+        folders.sort_unstable();
+        let compared = Comparison::of(&folders, &cluster, "here");
+        assert_eq!(compared.missing, ["missing"]);
+        assert_eq!(compared.foreign, ["UPPER", "lost+found"]);
+        assert_eq!(compared.conflicts, [("elsewhere", "there")]);
+        assert_eq!(compared.pending, ["pending"]);
+        let orphans: Vec<_> = compared.orphans.iter().map(|(name, _)| *name).collect();
+        assert_eq!(orphans, ["gone"], "not what runs, leaves, is new or of another location");
+        assert_eq!(compared.stored.len(), 3);
+    }
+
+    #[test]
+    fn table_of_shrunken_listings() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        let fresh = ClusterBackup {
+            expiration: Some("2027-01-01T00:00:00Z".parse().unwrap()),
+            ..ClusterBackup::default()
+        };
+        let expired = ClusterBackup {
+            expiration: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            ..ClusterBackup::default()
+        };
+        let forever = ClusterBackup::default();
+        for (stays, lost, lost_expired, folders, agreed, allowed) in [
+            (0, 0, 0, 0, None, true),
+            (10, 1, 0, 10, None, true),
+            (10, 10, 0, 10, None, true),
+            (10, 11, 0, 10, None, false),
+            // One alone may go, unless nothing else is there.
+            (0, 1, 0, 5, None, true),
+            (0, 1, 0, 0, None, false),
+            (0, 2, 0, 5, None, false),
+            (1, 2, 0, 1, None, false),
+            (2, 2, 0, 2, None, true),
+            // After a week without a controller most have expired, and others have come.
+            (0, 0, 500, 30, None, true),
+            (2, 2, 500, 2, None, true),
+            (0, 0, 500, 0, None, false),
+            (1, 40, 0, 1, Some(40), true),
+            (0, 40, 0, 0, Some(40), true),
+            (1, 41, 0, 1, Some(40), false),
+            (100, 3, 0, 100, Some(2), false),
+        ] {
+            let mut compared = Comparison::default();
+            compared.stored.extend(std::iter::repeat_n(&forever, stays));
+            for (count, known) in [(lost, &fresh), (lost_expired, &expired)] {
+                compared.stored.extend(std::iter::repeat_n(known, count));
+                compared.orphans.extend(std::iter::repeat_n(("b", known), count));
+            }
+            let refusal = compared.removal_refusal(folders, now, agreed);
+            assert_eq!(
+                refusal.is_none(),
+                allowed,
+                "{stays} stay, {lost} and {lost_expired} expired ones lost, {folders} folders, {agreed:?}: {refusal:?}"
+            );
+        }
+    }
+}

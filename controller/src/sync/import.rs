@@ -1,0 +1,341 @@
+//! Imports backups that are only in the bucket into the cluster.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use backup_core::{
+    api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Schedule},
+    labels::{BACKUP_UID, SYNC_PENDING_ANNOTATION},
+    sync::Summary,
+};
+use backup_runtime::{
+    delete,
+    errors::{is_conflict, is_transient, plain},
+    list, retry,
+};
+use backup_store::{IncompleteBackup, SideFile, StoreError, crash};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _, api::PostParams};
+use tokio::sync::Semaphore;
+
+use super::{
+    incomplete_backup,
+    pass::{FolderOutcome, Pass},
+    sanitize::{ImportTarget, sanitize},
+    side_objects,
+    skip_cache::{LocationCache, Skip},
+};
+use crate::error::ReconcileError;
+
+/// Backups that are read and created at the same time.
+const CONCURRENCY: usize = 32;
+/// Memory for metadata that is being read and decoded (KiB), of all of them.
+const MEMORY: u32 = 64 * 1024;
+/// How many times its size metadata takes when it is decoded, about.
+const DECODED: u64 = 4;
+/// After so many failures of the store or the API server in a row it is not only this backup that is concerned.
+const FAILURES: usize = 40;
+/// If so many have failed, and more than not, the pass has not ended.
+const MANY: usize = 8;
+/// How long a creation is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Reads every folder and creates the Backups that are to be created.
+pub(super) async fn import_all(
+    pass: &Pass<'_>,
+    folders: Vec<String>,
+    cache: &mut LocationCache,
+    summary: &mut Summary,
+) -> Result<(), ReconcileError> {
+    let facts = &facts(pass).await?;
+    let memory = &Semaphore::new(MEMORY as usize);
+    let mut outcomes = stream::iter(folders)
+        .map(|folder| async move {
+            let outcome = import(pass, facts, memory, &folder).await;
+            (folder, outcome)
+        })
+        .buffer_unordered(CONCURRENCY);
+    let (mut in_a_row, mut failed, mut others) = (0, 0, 0);
+    let mut last = String::new();
+    while let Some((folder, outcome)) = outcomes.next().await {
+        if pass.stop.is_cancelled() {
+            let why = "the process is asked to end; the rest is looked at by the next one";
+            return Err(ReconcileError::Postponed(why.to_owned()));
+        }
+        if !matches!(outcome, Ok(FolderOutcome::Failed(_))) {
+            (in_a_row, others) = (0, others + 1);
+        }
+        match outcome? {
+            FolderOutcome::Created => summary.created += 1,
+            FolderOutcome::Settled => {}
+            FolderOutcome::Pruned(reason) => {
+                summary.pruned += 1;
+                summary.note(&folder, "pruned", &reason);
+            }
+            FolderOutcome::Skipped(skip) => {
+                summary.skip(&folder, skip.what, &skip.reason);
+                cache.record(&folder, skip, pass.began);
+            }
+            FolderOutcome::Failed(reason) => {
+                (in_a_row, failed) = (in_a_row + 1, failed + 1);
+                summary.skip(&folder, "failed", &reason);
+                if in_a_row >= FAILURES {
+                    return Err(broken_off(in_a_row, &reason));
+                }
+                last = reason;
+            }
+        }
+    }
+    if failed >= MANY && failed > others { Err(broken_off(failed, &last)) } else { Ok(()) }
+}
+
+fn broken_off(failures: usize, last: &str) -> ReconcileError {
+    ReconcileError::Postponed(format!(
+        "it was broken off after {failures} failures, the rest is looked at in the next pass: {last}"
+    ))
+}
+
+/// What is known of the cluster when backups are created.
+struct Facts {
+    /// Uids of the Schedules, by name; `None` if they could not be listed.
+    schedules: Option<HashMap<String, String>>,
+    /// Names of backups whose deletion was asked for and may have begun.
+    deletions: BTreeSet<String>,
+}
+
+async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
+    let deletions = list::raw::<DeleteBackupRequest, _>(pass.cluster, |request| {
+        // The deletion of one that was answered with errors had begun only if a label names its backup: it is set at the begin.
+        let answered =
+            request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
+        let begun = !answered || request.labels().contains_key(BACKUP_UID);
+        begun.then(|| request.data["spec"]["backupName"].as_str().unwrap_or_default().to_owned())
+    })
+    .await?;
+    let uids = |schedule: kube::api::DynamicObject| Some((schedule.name_any(), schedule.uid()?));
+    let schedules = list::raw::<Schedule, _>(pass.cluster, uids).await.inspect_err(|error| {
+        tracing::warn!(%error, "Schedules cannot be listed; backups that one of them owns are left for the next pass");
+    });
+    let schedules = schedules.ok().map(|all| all.into_iter().collect());
+    Ok(Facts { schedules, deletions: deletions.into_iter().collect() })
+}
+
+/// Imports one folder. An error ends the pass.
+async fn import(
+    pass: &Pass<'_>,
+    facts: &Facts,
+    memory: &Semaphore,
+    name: &str,
+) -> Result<FolderOutcome, ReconcileError> {
+    if facts.deletions.contains(name) {
+        let reason = "a DeleteBackupRequest names it, so its deletion may have begun; delete the request to have it back";
+        return Ok(FolderOutcome::Skipped(Skip::transient("deleting", reason)));
+    }
+    let (stored, lists) = match read(pass, memory, name).await {
+        Ok(Read::Stored(stored, lists)) => (*stored, lists),
+        Ok(Read::Nothing) => return Ok(FolderOutcome::Settled),
+        Ok(Read::Skip(skip)) => return Ok(FolderOutcome::Skipped(skip)),
+        Ok(Read::Incomplete(folder)) => {
+            return match Box::pin(incomplete_backup::report_or_remove(pass, name, &folder)).await {
+                Err(error @ (ReconcileError::NotLeader(_) | ReconcileError::Changed(_))) => Err(error),
+                Err(error) => Ok(FolderOutcome::Failed(error.to_string())),
+                outcome => outcome,
+            };
+        }
+        Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
+    };
+    let target = ImportTarget {
+        namespace: &pass.cluster.namespace,
+        location: &pass.location.name_any(),
+        schedules: facts.schedules.as_ref(),
+        now: Timestamp::now(),
+    };
+    let mut backup = match sanitize(stored, &target) {
+        Ok(backup) => backup,
+        Err(skip) => return Ok(FolderOutcome::Skipped(skip)),
+    };
+    if !lists.is_empty() {
+        // Removed when all side objects exist; a later pass creates what is missing.
+        backup.annotations_mut().insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
+    }
+    let created = match create(pass, &backup).await? {
+        Ok(created) => created,
+        Err(outcome) => return Ok(outcome),
+    };
+    crash::point("after-synced");
+    if !lists.is_empty()
+        && let Some(reason) = side_objects::create_all(pass, &created, &lists).await?
+    {
+        tracing::info!(
+            backup = name,
+            reason,
+            "objects that belong to the backup are created in the next pass"
+        );
+    }
+    Ok(FolderOutcome::Created)
+}
+
+enum Read {
+    Stored(Box<Backup>, Vec<SideFile>),
+    /// There is no metadata.
+    Incomplete(IncompleteBackup),
+    /// The folder has gone since it was listed.
+    Nothing,
+    Skip(Skip),
+}
+
+/// Reads what the bucket has: one listing, and the metadata if there is any.
+async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, StoreError> {
+    let folder = match pass.store.inspect_folder(name).await {
+        Err(error @ StoreError::Config { .. }) => {
+            return Ok(Read::Skip(Skip::new("not_a_name", error.to_string())));
+        }
+        other => other?,
+    };
+    if !folder.has_anything {
+        return Ok(Read::Nothing);
+    }
+    let Some(size) = folder.metadata else {
+        return Ok(folder.incomplete.map_or(Read::Nothing, Read::Incomplete));
+    };
+    if folder.metadata_too_large {
+        let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
+        return Ok(Read::Skip(Skip::new("unreadable", reason)));
+    }
+    // Velero deletes a folder's files in the order of their names, so its metadata goes last.
+    if !folder.contents {
+        let reason = format!(
+            "there is no {name}.tar.gz beside its metadata: its deletion has begun, or it was never whole"
+        );
+        return Ok(Read::Skip(Skip::new("deleting", reason)));
+    }
+    let wanted = u32::try_from(size * DECODED / 1024).unwrap_or(MEMORY).clamp(1, MEMORY);
+    // Never closed.
+    let _memory = memory.acquire_many(wanted).await;
+    match pass.store.read_metadata(name).await {
+        Ok(Some(stored)) => Ok(Read::Stored(Box::new(stored), folder.lists)),
+        Ok(None) => Ok(Read::Nothing),
+        Err(error @ StoreError::Corrupt { .. }) => Ok(Read::Skip(Skip::new("unreadable", error.to_string()))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates the Backup; one of its name that exists stays as it is. The inner error is the outcome if it was not created.
+async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, FolderOutcome>, ReconcileError> {
+    let (name, leadership) = (backup.name_any(), &pass.cluster.leadership);
+    // It was read before. In this cluster only this process deletes, and it records that before it does.
+    let is_deleted = || pass.deletions.any_since(&name, pass.began);
+    let deleting = || {
+        let skip = Skip::transient("deleting", "it was deleted while it was being read");
+        Ok(Err(FolderOutcome::Skipped(skip)))
+    };
+    let api: Api<Backup> = pass.cluster.api();
+    let created = retry::read(BUDGET, || async {
+        // Checked before every try.
+        if leadership.check().is_err() || is_deleted() {
+            return Ok(None);
+        }
+        let limit = leadership.request_timeout(TIMEOUT);
+        let params = PostParams::default();
+        let created = tokio::time::timeout(limit, api.create(&params, backup)).await;
+        let created = created
+            .unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())));
+        created.map(Some)
+    })
+    .await;
+    match created {
+        Ok(None) => {
+            leadership.check()?;
+            deleting()
+        }
+        Ok(Some(created)) if is_deleted() => {
+            delete::delete(pass.cluster, &created).await?;
+            deleting()
+        }
+        Ok(Some(created)) => Ok(Ok(created)),
+        Err(error) if is_conflict(&error) => Ok(Err(FolderOutcome::Settled)),
+        Err(error) if is_transient(&error) => {
+            let reason = format!("the Backup could not be created: {}", plain(&error));
+            Ok(Err(FolderOutcome::Failed(reason)))
+        }
+        Err(error) => {
+            let reason = format!("the API server does not take it: {}", plain(&error));
+            Ok(Err(FolderOutcome::Skipped(Skip::new("refused", reason))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+    use backup_runtime::clock::Clock;
+    use backup_testkit::{FakeApi, velero_path};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{recent_deletions::RecentDeletions, testing};
+
+    const BACKUPS: &str = "/apis/velero.io/v1/namespaces/velero/backups";
+
+    /// When the deletion of a backup begins that a pass has read from the bucket.
+    #[derive(Clone, Copy, Debug)]
+    enum Deleted {
+        Never,
+        BeforeThePass,
+        BeforeTheCreation,
+        DuringTheCreation,
+    }
+
+    #[rstest::rstest]
+    #[case(Deleted::Never, true, 1)]
+    #[case(Deleted::BeforeThePass, true, 1)]
+    #[case(Deleted::BeforeTheCreation, false, 0)]
+    #[case(Deleted::DuringTheCreation, false, 2)]
+    #[tokio::test]
+    async fn a_backup_whose_deletion_began_since_it_was_read_does_not_come_back(
+        #[case] deleted: Deleted,
+        #[case] is_there: bool,
+        #[case] writes: u64,
+    ) {
+        let (api, folder) = (FakeApi::new(), tempfile::tempdir().unwrap());
+        let (cluster, deletions) = (testing::cluster(api.client()), RecentDeletions::default());
+        let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
+        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
+        let location = BackupStorageLocation::new("default", spec);
+        let store = backup_store::Location::open(&location, None, None).unwrap();
+
+        if matches!(deleted, Deleted::BeforeThePass) {
+            deletions.record("b");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let pass = Pass {
+            cluster: &cluster,
+            locations: &testing::locations(&cluster),
+            deletions: &deletions,
+            incomplete_ttl: Duration::ZERO,
+            stop: &CancellationToken::new(),
+            location: &location,
+            store: &store,
+            began: Clock::Boot.now(),
+        };
+        match deleted {
+            Deleted::Never | Deleted::BeforeThePass => {}
+            Deleted::BeforeTheCreation => deletions.record("b"),
+            Deleted::DuringTheCreation => {
+                let deletions = deletions.clone();
+                api.before("POST", BACKUPS, move |_| deletions.record("b"));
+            }
+        }
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.metadata.namespace = Some("velero".to_owned());
+        let created = create(&pass, &backup).await.unwrap();
+        assert_eq!(created.is_ok(), is_there, "{deleted:?}");
+        assert_eq!(api.get(&velero_path("Backup", "b")).is_some(), is_there, "{deleted:?}");
+        assert_eq!(api.writes(), writes, "{deleted:?}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Why folders of a bucket were not imported, so that they are not read in every pass. Lost with the process; the next one reads
+//! everything once.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupStorageLocationSpec};
+use kube::ResourceExt as _;
+
+/// However long a folder was skipped, it is read this often.
+const LONGEST: Duration = Duration::from_hours(1);
+/// A folder that was skipped for a time is read again after this part of it.
+const PART: u32 = 8;
+
+/// Why a folder is not imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Skip {
+    /// A word out of a bounded set.
+    pub(super) what: &'static str,
+    /// A sentence.
+    pub(super) reason: String,
+    /// Whether that may change at any moment: the folder is read in every pass.
+    pub(super) transient: bool,
+}
+
+impl Skip {
+    pub(super) fn new(what: &'static str, reason: impl Into<String>) -> Self {
+        Self { what, reason: reason.into(), transient: false }
+    }
+
+    pub(super) fn transient(what: &'static str, reason: impl Into<String>) -> Self {
+        Self { transient: true, ..Self::new(what, reason) }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Skipped {
+    skip: Skip,
+    first: Duration,
+    last: Duration,
+}
+
+/// What is remembered of one location.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LocationCache {
+    /// When the last pass began, on the monotonic clock.
+    pub(super) passed: Option<Duration>,
+    skipped: HashMap<String, Skipped>,
+}
+
+impl LocationCache {
+    /// Forgets folders that are not missing in the cluster any more.
+    pub(super) fn retain(&mut self, is_missing: &dyn Fn(&str) -> bool) {
+        self.skipped.retain(|name, _| is_missing(name));
+    }
+
+    /// Why a folder is skipped now; `None` if it is to be read.
+    pub(super) fn skip_now(&self, name: &str, now: Duration) -> Option<&Skip> {
+        let skipped = self.skipped.get(name).filter(|skipped| !skipped.skip.transient)?;
+        let known = skipped.last.saturating_sub(skipped.first);
+        (now < skipped.last + (known / PART).min(LONGEST)).then_some(&skipped.skip)
+    }
+
+    /// Records why a folder was not imported.
+    pub(super) fn record(&mut self, name: &str, skip: Skip, now: Duration) {
+        match self.skipped.get_mut(name) {
+            // Another reason starts again: the folder is changing.
+            Some(known) if known.skip.what == skip.what => *known = Skipped { skip, last: now, ..*known },
+            _ => {
+                self.skipped.insert(name.to_owned(), Skipped { skip, first: now, last: now });
+            }
+        }
+    }
+}
+
+/// What is remembered of all locations.
+#[derive(Debug, Default)]
+pub(crate) struct SkipCache(Mutex<HashMap<String, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    uid: Option<String>,
+    spec: BackupStorageLocationSpec,
+    cache: LocationCache,
+}
+
+impl Entry {
+    fn is(&self, location: &BackupStorageLocation) -> bool {
+        self.uid == location.metadata.uid && self.spec == location.spec
+    }
+}
+
+impl SkipCache {
+    /// What is remembered of a location as it is now; one that has changed is a new one.
+    pub(super) fn get(&self, location: &BackupStorageLocation) -> LocationCache {
+        let entries = self.entries();
+        let entry = entries.get(&location.name_any()).filter(|entry| entry.is(location));
+        entry.map(|entry| entry.cache.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, location: &BackupStorageLocation, cache: LocationCache) {
+        let entry = Entry { uid: location.metadata.uid.clone(), spec: location.spec.clone(), cache };
+        self.entries().insert(location.name_any(), entry);
+    }
+
+    pub(super) fn forget(&self, name: &str) {
+        self.entries().remove(name);
+    }
+
+    /// Whether this process has compared the location as it is now.
+    pub(super) fn has_passed(&self, location: &BackupStorageLocation) -> bool {
+        self.get(location).passed.is_some()
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_can_not_be_used_is_looked_at_less_and_less() {
+        let mut cache = LocationCache::default();
+        let (mut looks, mut last, mut longest) = (0_u32, Duration::ZERO, Duration::ZERO);
+        for minute in 0..(7 * 24 * 60) {
+            let now = Duration::from_mins(minute);
+            if cache.skip_now("b", now).is_none() {
+                cache.record("b", Skip::new("unfinished", "no metadata"), now);
+                (looks, longest) = (looks + 1, longest.max(now.saturating_sub(last)));
+                last = now;
+            }
+        }
+        assert!((100..300).contains(&looks), "{looks} looks in a week");
+        assert_eq!(longest, LONGEST);
+        // A backup that takes an hour is seen soon after it.
+        let mut cache = LocationCache::default();
+        for minute in 0..60 {
+            let now = Duration::from_mins(minute);
+            if cache.skip_now("b", now).is_none() {
+                cache.record("b", Skip::new("unfinished", "no metadata"), now);
+            }
+        }
+        assert!(cache.skip_now("b", Duration::from_mins(68)).is_none());
+        cache.retain(&|_| false);
+        assert!(cache.skipped.is_empty());
+    }
+
+    #[test]
+    fn another_reason_and_a_passing_one_are_looked_at_in_the_next_pass() {
+        let mut cache = LocationCache::default();
+        let hours = Duration::from_hours;
+        cache.record("b", Skip::new("unfinished", ""), hours(0));
+        cache.record("b", Skip::new("unfinished", ""), hours(8));
+        assert!(cache.skip_now("b", hours(8) + Duration::from_mins(59)).is_some());
+        cache.record("b", Skip::new("unreadable", ""), hours(9));
+        assert!(cache.skip_now("b", hours(9)).is_none());
+        cache.record("b", Skip::transient("schedule_unknown", ""), hours(0));
+        cache.record("b", Skip::transient("schedule_unknown", ""), hours(9));
+        assert!(cache.skip_now("b", hours(9)).is_none());
+    }
+
+    #[test]
+    fn a_location_that_points_elsewhere_is_a_new_one() {
+        let cache = SkipCache::default();
+        let mut location = BackupStorageLocation::new("default", BackupStorageLocationSpec::default());
+        cache.put(&location, LocationCache { passed: Some(Duration::ZERO), ..LocationCache::default() });
+        assert!(cache.has_passed(&location) && cache.get(&location).passed.is_some());
+        location.spec.object_storage.bucket = "other".to_owned();
+        assert!(!cache.has_passed(&location) && cache.get(&location).passed.is_none());
+    }
+}

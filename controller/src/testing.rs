@@ -1,0 +1,26 @@
+//! What unit tests give to the controllers in place of a cluster.
+
+use std::time::Duration;
+
+use backup_plugins::Host;
+use backup_runtime::{Cluster, events::Events, leader::Leadership};
+use kube::Client;
+
+use crate::location::Locations;
+
+/// Leads always, and gives up a patch after two seconds.
+pub(crate) fn cluster(client: Client) -> Cluster {
+    Cluster {
+        client: client.clone(),
+        namespace: "velero".to_owned(),
+        leadership: Leadership::always(),
+        events: Events::new(client, "test"),
+        patch_budget: Duration::from_secs(2),
+        page_size: 500,
+    }
+}
+
+/// Without plugins.
+pub(crate) fn locations(cluster: &Cluster) -> Locations {
+    Locations::new(cluster.client.clone(), &cluster.namespace, "default", Host::none(), &[])
+}
