@@ -17,7 +17,7 @@ use kube::core::{
 use serde_json::Value;
 
 #[derive(Debug)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// It may pass and needs no claim.
     Pass,
     /// It is refused, whatever the ledger says.
@@ -29,7 +29,7 @@ pub enum Decision {
 }
 
 #[derive(Clone, Debug)]
-pub struct Claiming {
+pub(crate) struct Claiming {
     pub key: ObjectKey,
     /// Its uid: of a creation too, it is the final one.
     pub uid: String,
@@ -58,7 +58,11 @@ pub struct Change {
 ///
 /// Updates are looked at for two things only: that what has ended stays so, and that what runs does not come to touch
 /// more. All else passes, or objects could become undeletable.
-pub fn decide(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
+pub(crate) fn decide(
+    profile: &Profile,
+    kind: ObjectKind,
+    request: &AdmissionRequest<DynamicObject>,
+) -> Decision {
     match request.operation {
         Operation::Create => create(profile, kind, request),
         Operation::Update => update(profile, kind, request),

@@ -39,7 +39,7 @@ impl Authorization {
     }
 
     /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of `velero.io`.
-    pub async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
+    pub(crate) async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username.clone(),
@@ -68,7 +68,7 @@ impl Authorization {
     }
 
     /// Leaves an Event on the object. Best effort: it never delays an answer.
-    pub fn emit_event(
+    pub(crate) fn emit_event(
         &self,
         profile: &Profile,
         key: &ObjectKey,

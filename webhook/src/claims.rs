@@ -68,12 +68,12 @@ impl Claims {
         Self { protected, metrics, scopes: Arc::default() }
     }
 
-    pub fn protected(&self) -> &ProtectedProfile {
+    pub(crate) fn protected(&self) -> &ProtectedProfile {
         &self.protected
     }
 
     /// What the kind of this request is to the profile; none if the profile does not have the kind.
-    pub fn kind_of(&self, request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
+    pub(crate) fn kind_of(&self, request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
         let profile = &self.protected.profile;
         let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
         let deletes = profile.is_velero() && group == profile.group && kind == "DeleteBackupRequest";
@@ -99,7 +99,7 @@ impl Claims {
     }
 
     /// The verdict that [`Claims::claim`] would give now. Nothing is written, and nothing is promised.
-    pub async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
+    pub(crate) async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let evaluation = async {
             let store = &self.protected.store;
             let ledger = match store.read(scope).await? {

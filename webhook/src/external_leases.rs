@@ -19,14 +19,14 @@ const MAX_SCOPES: usize = 4096;
 
 /// What is known of them; cheap to clone.
 #[derive(Clone, Default)]
-pub struct ExternalLeases {
+pub(crate) struct ExternalLeases {
     /// Scopes whose Lease nobody held, and when that was read.
     free: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl ExternalLeases {
     /// The restore that holds the operator's own Lease of this scope and runs.
-    pub async fn holder(
+    pub(crate) async fn holder(
         &self,
         protected: &ProtectedProfile,
         scope: &str,

@@ -1,5 +1,6 @@
 //! The validating admission webhook: an HTTPS server, one thin handler, pure decisions, and a queue that claims places in
 //! the ledger. Any number of equal replicas may run; the ledger's compare-and-swap is what they have in common.
+#![warn(unreachable_pub)]
 
 pub mod admit;
 mod args;

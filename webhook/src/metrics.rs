@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// A request was forwarded to another replica.
-    pub fn forwarded(&self, answered: bool) {
+    pub(crate) fn forwarded(&self, answered: bool) {
         self.forwarded.get_or_create(&Forwarded { answered }).inc();
     }
 
@@ -86,7 +86,7 @@ impl Metrics {
     }
 
     /// A write of the ledger came second.
-    pub fn ledger_conflict(&self) {
+    pub(crate) fn ledger_conflict(&self) {
         self.ledger_conflicts.inc();
     }
 

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
 /// In the query of a request that was forwarded already: it is not forwarded again.
-pub const FORWARDED: &str = "handed=true";
+pub(crate) const FORWARDED: &str = "handed=true";
 const MAX_PEERS: usize = 64;
 /// How long another replica may take before this one decides by itself.
 const PATIENCE: Duration = Duration::from_secs(4);

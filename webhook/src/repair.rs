@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::metrics::Metrics;
 
 /// Looks for ever; replicas differ in when they start.
-pub async fn run(profiles: Vec<ProtectedProfile>, grace: Duration, metrics: Arc<Metrics>) {
+pub(crate) async fn run(profiles: Vec<ProtectedProfile>, grace: Duration, metrics: Arc<Metrics>) {
     let mut reconcilers: Vec<LedgerReconciler> = profiles.into_iter().map(LedgerReconciler::new).collect();
     loop {
         sleep(LedgerReconciler::period(grace)).await;

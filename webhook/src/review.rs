@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Every request is answered by then; the API server waits 10 s.
-pub const DEADLINE: Duration = Duration::from_secs(8);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(8);
 /// What is left of a caller's own shorter timeout for the way back.
 const WAY_BACK: Duration = Duration::from_secs(1);
 const NO_ANSWER: &str = "the API server did not answer in time";

@@ -26,14 +26,14 @@ const POLL: Duration = Duration::from_secs(10);
 const YEARS: (i32, i32) = (2025, 2045);
 
 /// A certificate and who vouches for it.
-pub struct Made {
+pub(crate) struct Made {
     pub pair: Pair,
     /// The CA, PEM.
     pub ca: Vec<u8>,
 }
 
 /// The certificate from the Secret, or a new one put there. If two replicas try, the first wins and both use it.
-pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Made> {
+pub(crate) async fn load_or_make(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Made> {
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let read = || async {
         let secret = secrets.get_opt(SECRET).await;
@@ -53,12 +53,12 @@ pub async fn load_or_make(client: &Client, namespace: &str, service: &str) -> an
     }
 }
 
-pub fn registration_of(profile: &str) -> String {
+pub(crate) fn registration_of(profile: &str) -> String {
     if profile == "velero" { CONFIGURATION.to_owned() } else { format!("{CONFIGURATION}-{profile}") }
 }
 
 /// Keeps our CA in these registrations, also when they are applied later or anew.
-pub async fn keep_registered(client: Client, ca: Vec<u8>, registrations: Vec<String>) {
+pub(crate) async fn keep_registered(client: Client, ca: Vec<u8>, registrations: Vec<String>) {
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client);
     loop {
         for name in &registrations {

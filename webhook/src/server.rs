@@ -59,23 +59,23 @@ pub async fn serve(
 
 /// Whether this replica can decide; cheap to clone.
 #[derive(Clone)]
-pub struct Health {
+pub(crate) struct Health {
     ready: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
 }
 
 impl Health {
-    pub fn new(metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { ready: Arc::default(), metrics }
     }
 
     /// Says whether requests may be sent here.
-    pub fn set_ready(&self, ready: bool) {
+    pub(crate) fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::SeqCst);
     }
 }
 
-pub fn health_router(health: Health) -> Router {
+pub(crate) fn health_router(health: Health) -> Router {
     async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
         if health.ready.load(Ordering::SeqCst) {
             (StatusCode::OK, "ok")
@@ -93,7 +93,7 @@ pub fn health_router(health: Health) -> Router {
         .with_state(health)
 }
 
-pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result<()> {
+pub(crate) async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result<()> {
     axum_server::bind(address)
         .serve(health_router(health).into_make_service())
         .await
@@ -101,7 +101,7 @@ pub async fn serve_health(address: SocketAddr, health: Health) -> anyhow::Result
 }
 
 /// Ready once Velero's ledger could be read, or made. One that is being rebuilt is fine: it says so to those who ask.
-pub async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
+pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
     loop {
         let Some(protected) = profiles.iter().find(|protected| protected.profile.is_velero()) else {
             return health.set_ready(true);
@@ -122,7 +122,7 @@ pub async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
 }
 
 /// Waits for the signal, then lets what is under way end.
-pub async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
+pub(crate) async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
     stop.await;
     tracing::info!("stopping");
     health.set_ready(false);

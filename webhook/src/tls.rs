@@ -15,12 +15,12 @@ const POLL: Duration = Duration::from_secs(10);
 
 /// A certificate chain and its key, PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub(crate) struct Pair {
     pub cert: Vec<u8>,
     pub key: Vec<u8>,
 }
 
-pub enum Source {
+pub(crate) enum Source {
     /// Files that someone else renews.
     Files {
         cert: PathBuf,
@@ -30,7 +30,7 @@ pub enum Source {
 }
 
 /// Loads the certificate; from files, it is then kept up to date.
-pub async fn load(source: Source) -> anyhow::Result<RustlsConfig> {
+pub(crate) async fn load(source: Source) -> anyhow::Result<RustlsConfig> {
     match source {
         Source::Made(pair) => config(&pair).await,
         Source::Files { cert, key } => {

@@ -2,6 +2,7 @@
 //!
 //! Built-in actions and plugin processes are called through the same traits, which are those of Velero's plugins
 //! (`pkg/plugin/velero`, v1.18) in our types.
+#![warn(unreachable_pub)]
 
 mod action;
 pub mod backup;

@@ -12,8 +12,6 @@ pub const BACKUP_NAME: &str = "velero.io/backup-name";
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
 /// Label: name of the restore that made an object.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
-/// Label: uid of the restore that an object belongs to.
-pub const RESTORE_UID: &str = "velero.io/restore-uid";
 /// Label: name of the schedule that made a backup.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 /// Label: BackupStorageLocation that a backup is stored in.

@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, reads a clock or knows a client, so that the webhook, the controller, the plugin and
 //! every test decide by the same code.
+#![warn(unreachable_pub)]
 
 pub mod api;
 pub mod bucket;

@@ -30,7 +30,7 @@ pub fn is_object_name(name: &str) -> bool {
 }
 
 /// Whether this is a DNS-1123 label of at most 63 characters, as names of namespaces are.
-pub fn is_namespace_name(name: &str) -> bool {
+pub(crate) fn is_namespace_name(name: &str) -> bool {
     name.len() <= 63 && is_label(name)
 }
 

@@ -23,7 +23,8 @@ use serde_json::Value;
 
 pub use foreign::{ForeignLease, ReleaseRule, Target};
 pub use policy::{Mode, OnConflict, Policy};
-pub use predicate::{MAX_DEPTH, Predicate};
+pub(crate) use predicate::MAX_DEPTH;
+pub use predicate::Predicate;
 pub use read::ProfileError;
 
 /// What the lock knows about one operator.

@@ -49,7 +49,7 @@ pub const NAMESPACES: &str = "namespaces";
 /// Types restored first, in this order: each may be needed by a later one.
 ///
 /// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with the names as discovery completes them.
-pub const RESTORE_HIGH_PRIORITIES: &[&str] = &[
+pub(crate) const RESTORE_HIGH_PRIORITIES: &[&str] = &[
     "customresourcedefinitions.apiextensions.k8s.io",
     NAMESPACES,
     "storageclasses.storage.k8s.io",
@@ -76,7 +76,7 @@ pub const RESTORE_HIGH_PRIORITIES: &[&str] = &[
 ];
 
 /// Types restored last, in this order.
-pub const RESTORE_LOW_PRIORITIES: &[&str] = &[
+pub(crate) const RESTORE_LOW_PRIORITIES: &[&str] = &[
     "clusterbootstraps.run.tanzu.vmware.com",
     "clusters.cluster.x-k8s.io",
     "clusterresourcesets.addons.cluster.x-k8s.io",
@@ -102,12 +102,12 @@ pub const NON_RESTORABLE: &[&str] = &[
 /// Types that no filter of a backup selects: snapshots come along with the volumes they belong to.
 ///
 /// Velero since 1.17: `pkg/controller/backup_controller.go` adds them to the excludes of every backup.
-pub const NEVER_SELECTED: &[&str] =
+pub(crate) const NEVER_SELECTED: &[&str] =
     &["volumesnapshots.snapshot.storage.k8s.io", "volumesnapshotcontents.snapshot.storage.k8s.io"];
 
 /// Types that are served by two groups and stand for the same objects: plural and both groups. Only the first one that
 /// is met is backed up (Velero `pkg/backup/item_collector.go`, v1.18).
-pub const COHABITING: &[(&str, [&str; 2])] = &[
+pub(crate) const COHABITING: &[(&str, [&str; 2])] = &[
     ("deployments", ["extensions", "apps"]),
     ("daemonsets", ["extensions", "apps"]),
     ("replicasets", ["extensions", "apps"]),

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Notes that a summary keeps.
-pub const NOTES: usize = 20;
+pub(crate) const NOTES: usize = 20;
 /// The longest reason in a note (characters).
-pub const REASON_CHARS: usize = 300;
+pub(crate) const REASON_CHARS: usize = 300;
 
 /// What came of a pass over one location.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

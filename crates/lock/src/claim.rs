@@ -40,7 +40,7 @@ impl ObjectKind {
     }
 
     /// Whether it is counted as exclusive: each grant is a new epoch.
-    pub fn is_exclusive(self) -> bool {
+    pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Restore | Self::Hold)
     }
 

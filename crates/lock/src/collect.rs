@@ -129,7 +129,7 @@ impl Collector {
     }
 
     /// Notes that an object of this uid was seen stored.
-    pub fn remember_stored(&mut self, uid: &str) {
+    pub(crate) fn remember_stored(&mut self, uid: &str) {
         if self.stored.len() >= MAX_REMEMBERED {
             self.stored.clear();
         }

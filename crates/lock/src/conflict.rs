@@ -16,7 +16,7 @@ pub struct Rules {
 
 impl Rules {
     /// Whether objects of these kinds can keep one another out at all.
-    pub fn may_exclude(self, one: ObjectKind, other: ObjectKind) -> bool {
+    pub(crate) fn may_exclude(self, one: ObjectKind, other: ObjectKind) -> bool {
         use ObjectKind::{Backup, DeleteBackupRequest, Deletion, Hold, Restore};
         match (one, other) {
             (Hold, Hold) => false,

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::json_bytes;
 
 /// More names than this are replaced by everything, so that one object can't fill the ledger.
-pub const MAX_NAMES: usize = 100;
+pub(crate) const MAX_NAMES: usize = 100;
 /// More bytes of names than this, likewise.
-pub const MAX_BYTES: usize = 4096;
+pub(crate) const MAX_BYTES: usize = 4096;
 /// More bytes of globs than this, likewise: comparing two globs takes the product of their lengths.
-pub const MAX_GLOB_BYTES: usize = 256;
+pub(crate) const MAX_GLOB_BYTES: usize = 256;
 
 /// Namespaces read or written, whether cluster-scoped resources were asked for by name, and the backup that is read or
 /// deleted.
@@ -143,7 +143,7 @@ impl Footprint {
     }
 
     /// Whether both have to do with the same backup. Errs on the side of yes.
-    pub fn shares_backup(&self, other: &Self) -> bool {
+    pub(crate) fn shares_backup(&self, other: &Self) -> bool {
         let any = |one: &Self| one.backup == ANY_BACKUP;
         let none = |one: &Self| one.backup.is_empty();
         !none(self) && !none(other) && (any(self) || any(other) || self.backup == other.backup)
@@ -181,7 +181,7 @@ impl Footprint {
 
     /// A footprint that covers both.
     #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
+    pub(crate) fn union(&self, other: &Self) -> Self {
         let namespaces = match (&self.namespaces, &other.namespaces) {
             (a, b) if a == b => a.clone(),
             (Namespaces::Only(a), Namespaces::Only(b)) => Namespaces::Only(a.union(b).cloned().collect()),

@@ -92,7 +92,7 @@ impl LedgerStore {
 
     /// The same, telling people that a rebuild takes this long.
     #[must_use]
-    pub fn with_grace(mut self, grace: Duration) -> Self {
+    pub(crate) fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }

@@ -19,11 +19,11 @@ mod tests;
 pub use format::{FORMAT_VERSION, FormatError};
 
 /// Entries that a ledger holds at most.
-pub const MAX_ENTRIES: usize = 1000;
+pub(crate) const MAX_ENTRIES: usize = 1000;
 /// Bytes of JSON that a ledger grows to at most; the API server allows 262,144 for all annotations together.
-pub const MAX_BYTES: usize = 240 * 1024;
+pub(crate) const MAX_BYTES: usize = 240 * 1024;
 /// Intents that a ledger holds at most; a refused restore beyond it leaves none.
-pub const MAX_INTENTS: usize = 32;
+pub(crate) const MAX_INTENTS: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Status {

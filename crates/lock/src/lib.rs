@@ -4,6 +4,7 @@
 //! between them, the same for the webhook, the controller, the model and every test. [`lease`] stores a ledger in a Lease
 //! and changes it by compare-and-swap; [`observe`] reads the objects that the claims are about; [`mod@activate`] and
 //! [`collect`] put the two together.
+#![warn(unreachable_pub)]
 
 pub mod activate;
 pub mod admission;

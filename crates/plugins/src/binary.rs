@@ -79,7 +79,7 @@ impl Binary {
     }
 
     /// Runs it for ever: starts it again when it ends, after a while that grows as long as it answers nothing.
-    pub async fn supervise(self: Arc<Self>) {
+    pub(crate) async fn supervise(self: Arc<Self>) {
         let (path, mut failures) = (self.path(), 0_u32);
         loop {
             let reason = match self.start().await {

@@ -96,27 +96,33 @@ struct Running {
 
 impl Configured {
     /// A plugin of a binary, and what it is told by `init`.
-    pub fn new(path: PathBuf, setup: Setup, plugin: String, init: &'static str, settings: Settings) -> Self {
+    pub(crate) fn new(
+        path: PathBuf,
+        setup: Setup,
+        plugin: String,
+        init: &'static str,
+        settings: Settings,
+    ) -> Self {
         let (state, lines, listeners) = (Mutex::default(), Arc::default(), Arc::default());
         Self { path, setup, plugin, init, settings, state, lines, listeners }
     }
 
-    pub fn binary(&self) -> String {
+    pub(crate) fn binary(&self) -> String {
         self.path.display().to_string()
     }
 
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.plugin
     }
 
     /// Who reads what it says; where nobody does, it goes into our own log.
-    pub fn listeners(&self) -> &Listeners {
+    pub(crate) fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
     /// The process, told its settings; started if need be. One that ended without having been of use is not started
     /// again at once: who asks meanwhile gets to know why it ended.
-    pub async fn process(&self) -> Result<Arc<Process>, PluginError> {
+    pub(crate) async fn process(&self) -> Result<Arc<Process>, PluginError> {
         let mut state = self.state.lock().await;
         if let Some(running) = &state.running {
             let process = Arc::clone(&running.process);
@@ -192,7 +198,7 @@ impl Configured {
         }
     }
 
-    pub fn error(&self, call: &'static str, limit: Duration, failure: Failure) -> PluginError {
+    pub(crate) fn error(&self, call: &'static str, limit: Duration, failure: Failure) -> PluginError {
         let (binary, plugin) = (self.binary(), self.plugin.clone());
         match failure {
             Failure::Late => PluginError::Late { binary, plugin, call, limit },
@@ -205,7 +211,7 @@ impl Configured {
     }
 
     /// Ends its process, for good.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         let mut state = self.state.lock().await;
         let error =
             PluginError::Down { binary: self.binary(), reason: "the controller is ending".to_owned() };

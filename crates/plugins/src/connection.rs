@@ -32,13 +32,13 @@ const LARGEST: usize = 16 * 1024 * 1024;
 const HEADERS: u32 = 256 * 1024;
 
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     Late,
     Broken(String),
     Status(Code, String),
 }
 
-pub struct Connection {
+pub(crate) struct Connection {
     channel: Channel,
     /// Moves the bytes; ends with this.
     _driver: JoinSet<()>,
@@ -55,7 +55,7 @@ impl Connection {
     ///
     /// # Errors
     /// A sentence: nobody listens there, or does not speak HTTP/2.
-    pub async fn open(socket: &Path) -> Result<Self, String> {
+    pub(crate) async fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .await
             .map_err(|error| format!("can not connect to {}: {error}", socket.display()))?;
@@ -74,7 +74,12 @@ impl Connection {
         Ok(Self { channel: Channel(sender), _driver: driver })
     }
 
-    pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
+    pub(crate) async fn ask<Q, A>(
+        &self,
+        method: &'static str,
+        question: Q,
+        limit: Duration,
+    ) -> Result<A, Failure>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -95,7 +100,7 @@ impl Connection {
     }
 
     /// Reads a stream to its end, and drops what comes.
-    pub async fn drain<A>(&self, method: &'static str)
+    pub(crate) async fn drain<A>(&self, method: &'static str)
     where
         A: Message + Default + 'static,
     {

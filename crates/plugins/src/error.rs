@@ -45,7 +45,7 @@ impl PluginError {
     }
 
     /// Whether the same call will fail the same way next time.
-    pub fn is_lasting(&self) -> bool {
+    pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Refused { lasting: true, .. })
     }
 
@@ -57,7 +57,7 @@ impl PluginError {
 
 /// Whether a plugin will say the same next time. Velero's framework gives every error one code, so what it says by itself is
 /// known by its words (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
-pub fn is_lasting(code: Code, message: &str) -> bool {
+pub(crate) fn is_lasting(code: Code, message: &str) -> bool {
     let words =
         ["was not found or has an invalid name format", "Plugin does not support asynchronous operations"];
     let unknown_operation = message.starts_with("operation ID ") && message.ends_with(" is invalid");

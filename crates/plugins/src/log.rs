@@ -92,7 +92,7 @@ impl PluginLog {
 
 /// The backups that a process works for.
 #[derive(Debug, Default)]
-pub struct Listeners(Mutex<Vec<Listener>>);
+pub(crate) struct Listeners(Mutex<Vec<Listener>>);
 
 #[derive(Debug)]
 struct Listener {
@@ -102,7 +102,7 @@ struct Listener {
 
 impl Listeners {
     /// A call begins; it lasts until what this returns is dropped.
-    pub fn begin(&self, log: &PluginLog) -> Listening<'_> {
+    pub(crate) fn begin(&self, log: &PluginLog) -> Listening<'_> {
         let mut all = lock(&self.0);
         let of = Arc::downgrade(&log.0);
         all.retain(|one| one.calls > 0 || one.log.ptr_eq(&of));
@@ -114,7 +114,7 @@ impl Listeners {
     }
 
     /// A line was written. Whether anybody listens.
-    pub fn tell(&self, said: &LogLine) -> bool {
+    pub(crate) fn tell(&self, said: &LogLine) -> bool {
         let logs: Vec<_> = lock(&self.0).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
         for log in &logs {
             log.add(said.clone());
@@ -124,7 +124,7 @@ impl Listeners {
 }
 
 #[derive(Debug)]
-pub struct Listening<'a> {
+pub(crate) struct Listening<'a> {
     listeners: &'a Listeners,
     log: Weak<Heard>,
 }

@@ -48,7 +48,7 @@ pub struct Setup {
 
 /// A process that answers. Ends when this is dropped.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     connection: Arc<Connection>,
     ended: watch::Receiver<Option<String>>,
     useful: AtomicBool,
@@ -63,7 +63,7 @@ impl Process {
     ///
     /// # Errors
     /// A sentence that says how far it came, with its last words.
-    pub async fn start(
+    pub(crate) async fn start(
         program: &Path,
         setup: &Setup,
         heard: impl Fn(LogLine) + Send + 'static,
@@ -140,7 +140,12 @@ impl Process {
         })
     }
 
-    pub async fn ask<Q, A>(&self, method: &'static str, question: Q, limit: Duration) -> Result<A, Failure>
+    pub(crate) async fn ask<Q, A>(
+        &self,
+        method: &'static str,
+        question: Q,
+        limit: Duration,
+    ) -> Result<A, Failure>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -152,12 +157,12 @@ impl Process {
     }
 
     /// For calls with streams. A failure of theirs has to be [`explained`](Self::explained).
-    pub fn connection(&self) -> &Connection {
+    pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// FlushRequests what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
-    pub async fn explained(&self, failure: Failure) -> Failure {
+    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Late if healthy(&self.connection).await.is_err() => {
                 self.kill.cancel();
@@ -175,25 +180,25 @@ impl Process {
     }
 
     /// It has done what it is there for.
-    pub fn was_useful(&self) {
+    pub(crate) fn was_useful(&self) {
         self.useful.store(true, Ordering::Relaxed);
     }
 
-    pub fn has_been_useful(&self) -> bool {
+    pub(crate) fn has_been_useful(&self) -> bool {
         self.useful.load(Ordering::Relaxed)
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
 
     /// Waits for its end, and says how it came.
-    pub async fn ended(&self) -> String {
+    pub(crate) async fn ended(&self) -> String {
         end(&mut self.ended.clone()).await
     }
 
     /// Asks it to end, and ends it if it does not.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         let _ = self.connection.ask::<(), ()>(method::SHUTDOWN, (), END).await;
         if tokio::time::timeout(END, self.ended()).await.is_err() {
             self.kill.cancel();

@@ -58,7 +58,7 @@ pub struct From<'a> {
 
 /// One that a plugin binary offers, with the settings of a location.
 #[derive(Debug)]
-pub struct Snapshotter {
+pub(crate) struct Snapshotter {
     plugin: Arc<Configured>,
     limit: Duration,
     log: Option<PluginLog>,
@@ -66,7 +66,7 @@ pub struct Snapshotter {
 
 impl Snapshotter {
     /// A plugin that knows its settings, how long it may take for an answer, and where what it says meanwhile goes.
-    pub fn new(plugin: Arc<Configured>, limit: Duration, log: Option<PluginLog>) -> Self {
+    pub(crate) fn new(plugin: Arc<Configured>, limit: Duration, log: Option<PluginLog>) -> Self {
         Self { plugin, limit, log }
     }
 

@@ -16,14 +16,14 @@ use crate::connection::{Connection, Failure, failure};
 
 /// How long the other side may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     pub message: Duration,
     /// To answer once it has all of them.
     pub answer: Duration,
 }
 
 #[derive(Debug)]
-pub enum Unsent<E> {
+pub(crate) enum Unsent<E> {
     /// What was to be sent ended in an error. The other side knows that it has not got all of it.
     Ours(E),
     Theirs(Failure),
@@ -34,7 +34,7 @@ type Turn = Option<(Instant, Duration)>;
 
 impl Connection {
     /// Sends messages, and waits for the one answer. No more of them are taken than the other side reads.
-    pub async fn send<Q, A, E>(
+    pub(crate) async fn send<Q, A, E>(
         &self,
         method: &'static str,
         messages: BoxStream<'static, Result<Q, E>>,
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Asks, and gives messages as they come. Ends with an error, or when all are there.
-    pub async fn receive<Q, A>(
+    pub(crate) async fn receive<Q, A>(
         &self,
         method: &'static str,
         question: Q,

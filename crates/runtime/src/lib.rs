@@ -1,5 +1,6 @@
 //! What controllers stand on: leadership, watches, the work queue, retries, events, health. It knows a client and a
 //! namespace, and nothing of what a controller does.
+#![warn(unreachable_pub)]
 
 pub mod backoff;
 pub mod clock;

@@ -8,6 +8,7 @@
 //!
 //! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a backup or
 //! restore are ours.
+#![warn(unreachable_pub)]
 
 mod backup;
 pub mod crash;

@@ -127,7 +127,7 @@ fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
 }
 
 impl StoredFile {
-    pub fn in_memory(bytes: Bytes) -> Self {
+    pub(crate) fn in_memory(bytes: Bytes) -> Self {
         Self {
             size: Some(bytes.len() as u64),
             version: Some(short_sha256(&bytes, 12)),

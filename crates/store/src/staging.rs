@@ -53,7 +53,7 @@ struct Digests {
 
 impl Staged {
     /// Its size (bytes).
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
             Self::Upload(parts) => parts.bytes,
@@ -61,7 +61,7 @@ impl Staged {
     }
 
     /// Digests of its pieces of [`PART_SIZE`].
-    pub fn digests(&self) -> Vec<String> {
+    pub(crate) fn digests(&self) -> Vec<String> {
         match self {
             Self::Inline(bytes) => bytes.chunks(PART_SIZE).map(sha256).collect(),
             Self::Upload(parts) => parts.parts.iter().map(|part| part.sha256.clone()).collect(),

@@ -19,7 +19,7 @@ pub(crate) use writer::{Writer, now};
 pub const FORMAT_VERSION: &str = "1.1.0";
 
 /// Items larger than this are refused, when writing and when reading (bytes). etcd's own limit is about 1.5 MiB.
-pub const MAX_ITEM: u64 = 64 * 1024 * 1024;
+pub(crate) const MAX_ITEM: u64 = 64 * 1024 * 1024;
 
 /// Tarballs that unpack to more than this are refused (bytes). Velero's own cap.
-pub const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
+pub(crate) const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;

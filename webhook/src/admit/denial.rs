@@ -176,7 +176,7 @@ pub fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
 }
 
 /// The object does not say what it is about.
-pub fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
+pub(crate) fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
     let (field, kind) = match &profile.scope {
         ScopeRule::Field { backup, restore } => match key.kind {
             ObjectKind::Restore => (restore.as_str(), profile.restore.kind.as_str()),
@@ -192,7 +192,7 @@ pub fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
 }
 
 /// An annotation that says what to do on a conflict says something else.
-pub fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) -> Status {
+pub(crate) fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) -> Status {
     let known = if can_queue { "deny, queue or wait" } else { "deny or wait" };
     let message =
         format!("the annotation {ON_CONFLICT_ANNOTATION} of {key} is {found:?}; it can be {known} here");
@@ -201,7 +201,7 @@ pub fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) 
 }
 
 /// Someone asks to be admitted whoever is in the way, and may not.
-pub fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status {
+pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status {
     let message = format!(
         "{key} carries the annotation {BREAK_GLASS_ANNOTATION}, which {user:?} may not use in namespace {}: that needs \
          the verb break-glass on locks.velero.io (ClusterRole backup-break-glass). Take the annotation off, or ask \
@@ -240,7 +240,7 @@ fn invalid_field(field: &str, message: &str) -> StatusCause {
 }
 
 /// What has ended can't begin again.
-pub fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
+pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
     let kind = key.kind;
     let message = format!(
         "{key} has ended ({old}) and can't become {new} again; create a new {kind} under another name instead"
@@ -250,7 +250,7 @@ pub fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
 }
 
 /// A kind that this webhook should never be asked about.
-pub fn not_guarded(kind: &GroupVersionKind) -> Status {
+pub(crate) fn not_guarded(kind: &GroupVersionKind) -> Status {
     malformed(&format!(
         "backup-webhook does not guard {} of {:?}; check the rules of the ValidatingWebhookConfiguration and --guard",
         kind.kind, kind.group

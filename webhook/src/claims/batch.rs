@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_mins(5);
 /// Seconds after which a client may come again while a ledger is rebuilt.
 pub(super) const REBUILD_SECONDS: u32 = 10;
 
-pub struct Task {
+pub(crate) struct Task {
     scope: String,
     protected: ProtectedProfile,
     metrics: Arc<Metrics>,
@@ -49,13 +49,13 @@ struct Remembered {
 }
 
 impl Task {
-    pub fn new(scope: &str, protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(scope: &str, protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
         let collector = protected.collector();
         Self { scope: scope.to_owned(), protected, metrics, collector, remembered: None }
     }
 
     /// Works until nobody has sent anything for a while. What came at the last moment is worked off.
-    pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut burst = false;
         loop {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Verdict, batch::REBUILD_SECONDS};
 use crate::admit::denial::Blocker;
 
-pub struct Decided {
+pub(crate) struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
     pub ledger: Ledger,
     /// A verdict for each request, in their order. A grant holds only once the ledger is written.
@@ -28,7 +28,7 @@ pub struct Decided {
 type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
 
 /// An object that was read beside the ledger: it is stored and runs. Anything else has to be read after the ledger.
-pub async fn look(
+pub(crate) async fn look(
     protected: &ProtectedProfile,
     scope: &str,
     claim: Claim,
@@ -38,7 +38,7 @@ pub async fn look(
 }
 
 /// Decides; see [`backup_lock::admission`]. `looked_at` is an object that was read already, since the requests came.
-pub async fn decide(
+pub(crate) async fn decide(
     protected: &ProtectedProfile,
     scope: &str,
     collector: &mut Collector,

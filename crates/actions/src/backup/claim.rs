@@ -15,7 +15,7 @@ use crate::{
 const VELERO: &str = "velero.io/";
 
 /// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`, v1.18).
-pub struct ClaimAction(AppliesTo);
+pub(crate) struct ClaimAction(AppliesTo);
 
 impl Default for ClaimAction {
     fn default() -> Self {

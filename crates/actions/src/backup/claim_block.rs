@@ -20,7 +20,7 @@ const CLAIMS: &str = "persistentvolumeclaims";
 type Mounts = BTreeMap<String, Vec<String>>;
 
 /// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`, v1.18).
-pub struct ClaimBlock {
+pub(crate) struct ClaimBlock {
     applies_to: AppliesTo,
     client: Client,
     /// Claims come namespace by namespace, so one is remembered.
@@ -28,7 +28,7 @@ pub struct ClaimBlock {
 }
 
 impl ClaimBlock {
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let applies_to = AppliesTo::resource(CLAIMS);
         Self { applies_to, client, mounts: Mutex::default() }
     }

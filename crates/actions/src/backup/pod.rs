@@ -12,7 +12,7 @@ use crate::{
 
 /// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go`, v1.18). Here, claims of ephemeral volumes come
 /// along, too: they are named after pod and volume.
-pub struct PodAction(AppliesTo);
+pub(crate) struct PodAction(AppliesTo);
 
 impl Default for PodAction {
     fn default() -> Self {
@@ -43,7 +43,7 @@ impl BackupItemAction for PodAction {
 }
 
 /// `velero.io/pod`, on Pods (Velero `pkg/itemblock/actions/pod_action.go`, v1.18).
-pub struct PodBlock(AppliesTo);
+pub(crate) struct PodBlock(AppliesTo);
 
 impl Default for PodBlock {
     fn default() -> Self {

@@ -32,14 +32,14 @@ struct Bound {
 
 /// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18). Bindings
 /// are listed once for a backup, when the first service account comes by.
-pub struct ServiceAccountAction {
+pub(crate) struct ServiceAccountAction {
     applies_to: AppliesTo,
     client: Client,
     bindings: OnceCell<Result<Bindings, String>>,
 }
 
 impl ServiceAccountAction {
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let applies_to = AppliesTo::resource("serviceaccounts");
         Self { applies_to, client, bindings: OnceCell::new() }
     }

@@ -30,12 +30,12 @@ const BUDGET: Duration = Duration::from_secs(30);
 
 /// VolumeSnapshots, as `plural.group`.
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
-pub const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
-pub const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
+pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
+pub(crate) const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SnapshotStatus {
+pub(crate) struct SnapshotStatus {
     pub bound_volume_snapshot_content_name: Option<String>,
     pub creation_time: Option<String>,
     /// Whether a volume can be made of it.
@@ -45,7 +45,7 @@ pub struct SnapshotStatus {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ContentStatus {
+pub(crate) struct ContentStatus {
     /// What the storage system calls the snapshot.
     pub snapshot_handle: Option<String>,
     /// Whether a volume can be made of it.
@@ -57,7 +57,7 @@ pub struct ContentStatus {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct SnapshotError {
+pub(crate) struct SnapshotError {
     pub message: Option<String>,
 }
 
@@ -69,19 +69,19 @@ impl fmt::Display for SnapshotError {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ContentSpec {
+pub(crate) struct ContentSpec {
     /// `Delete` or `Retain`: what becomes of the snapshot when the content is deleted.
     pub deletion_policy: String,
     pub driver: String,
 }
 
 /// The `status` of an object; the default if there is none, or one that does not fit.
-pub fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
+pub(crate) fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
     part(object, "status")
 }
 
 /// The `spec` of an object, likewise.
-pub fn spec<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
+pub(crate) fn spec<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
     part(object, "spec")
 }
 
@@ -245,7 +245,7 @@ impl SnapshotApi {
     }
 
     /// Merges into a content; none if it is not there.
-    pub async fn patch_content(
+    pub(crate) async fn patch_content(
         &self,
         name: &str,
         patch: &Value,
@@ -286,7 +286,7 @@ impl SnapshotApi {
     }
 
     /// Deletes a content, and with it what it stands for if its policy says so.
-    pub async fn delete_content(&self, content: &DynamicObject) -> Result<(), kube::Error> {
+    pub(crate) async fn delete_content(&self, content: &DynamicObject) -> Result<(), kube::Error> {
         self.delete(&self.contents(), content).await
     }
 
@@ -307,7 +307,7 @@ pub(crate) fn is_finalizing(backup: &Backup) -> bool {
 }
 
 /// An error of the API server as one of an action.
-pub fn failed(action: &str, doing: &str, error: &kube::Error) -> ActionError {
+pub(crate) fn failed(action: &str, doing: &str, error: &kube::Error) -> ActionError {
     let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
         && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
     let hint = if not_served {

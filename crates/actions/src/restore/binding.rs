@@ -13,7 +13,7 @@ const USER: &str = "system:serviceaccount:";
 const GROUP: &str = "system:serviceaccounts:";
 
 /// Maps the namespace of every subject, also inside the names of users and groups.
-pub fn rewrite(item: &mut Object, rules: &RestoreRules) {
+pub(crate) fn rewrite(item: &mut Object, rules: &RestoreRules) {
     if rules.namespaces.is_empty() {
         return;
     }

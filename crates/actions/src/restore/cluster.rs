@@ -11,7 +11,7 @@ use super::{
 const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// API services that the API server registers for definitions and itself.
-pub fn skip_api_service(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_api_service(item: &Object) -> Option<&'static str> {
     matches!(
         walk::text(item, &["metadata", "labels"], "kube-aggregator.kubernetes.io/automanaged"),
         Some("true" | "onstart")
@@ -20,13 +20,13 @@ pub fn skip_api_service(item: &Object) -> Option<&'static str> {
 }
 
 /// The CA that the controller manager publishes into every namespace: the one in the backup may be of another cluster.
-pub fn skip_config_map(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_config_map(item: &Object) -> Option<&'static str> {
     (walk::text(item, &["metadata"], "name") == Some("kube-root-ca.crt"))
         .then_some("the cluster publishes its CA into every namespace")
 }
 
 /// Follows the namespace mapping.
-pub fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
+pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
     let Some(name) = walk::text(item, &["metadata"], "name").map(|n| rules.target(n).to_owned()) else {
         return;
     };
@@ -37,7 +37,7 @@ pub fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
 }
 
 /// `preserveUnknownFields: true` can not be created any more; it becomes its successor in every schema.
-pub fn rewrite_definition(item: &mut Object) {
+pub(crate) fn rewrite_definition(item: &mut Object) {
     if !walk::is_true(item, &["spec"], "preserveUnknownFields") {
         return;
     }

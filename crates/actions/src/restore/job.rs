@@ -6,12 +6,12 @@ use super::json::{self, Object};
 const GENERATED: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
 /// A Job that was done would run again.
-pub fn skip_reason(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_reason(item: &Object) -> Option<&'static str> {
     json::text(item, &["status"], "completionTime").map(|_| "the job had completed")
 }
 
 /// Removes the generated selector and labels, unless the selector was chosen by a person.
-pub fn rewrite(item: &mut Object) {
+pub(crate) fn rewrite(item: &mut Object) {
     if json::is_true(item, &["spec"], "manualSelector") {
         return;
     }

@@ -16,7 +16,7 @@ pub fn object<'a>(from: &'a Object, path: &[&str]) -> Option<&'a Object> {
 }
 
 /// As [`object`], for changing.
-pub fn object_mut<'a>(from: &'a mut Object, path: &[&str]) -> Option<&'a mut Object> {
+pub(crate) fn object_mut<'a>(from: &'a mut Object, path: &[&str]) -> Option<&'a mut Object> {
     let mut here = from;
     for step in path {
         here = here.get_mut(*step)?.as_object_mut()?;
@@ -39,7 +39,7 @@ pub fn set(into: &mut Object, path: &[&str], key: &str, value: Value) {
 }
 
 /// The list `key` of the object at `path`, for changing.
-pub fn list_mut<'a>(from: &'a mut Object, path: &[&str], key: &str) -> Option<&'a mut Vec<Value>> {
+pub(crate) fn list_mut<'a>(from: &'a mut Object, path: &[&str], key: &str) -> Option<&'a mut Vec<Value>> {
     object_mut(from, path)?.get_mut(key)?.as_array_mut()
 }
 
@@ -49,7 +49,7 @@ pub fn text<'a>(from: &'a Object, path: &[&str], key: &str) -> Option<&'a str> {
 }
 
 /// Whether `key` of the object at `path` is the boolean true.
-pub fn is_true(from: &Object, path: &[&str], key: &str) -> bool {
+pub(crate) fn is_true(from: &Object, path: &[&str], key: &str) -> bool {
     object(from, path).and_then(|o| o.get(key)).and_then(Value::as_bool) == Some(true)
 }
 

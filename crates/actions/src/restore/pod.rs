@@ -8,7 +8,7 @@ use super::json::{self, Object};
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Mirror pods come from the node's own files; a pod that has ended would run again.
-pub fn skip_reason(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_reason(item: &Object) -> Option<&'static str> {
     if json::object(item, &["metadata", "annotations"]).is_some_and(|a| a.contains_key(MIRROR)) {
         return Some("it mirrors a static pod");
     }
@@ -19,7 +19,7 @@ pub fn skip_reason(item: &Object) -> Option<&'static str> {
 }
 
 /// Clears the node, the resolved priority, debug containers (refused at creation) and injected token volumes.
-pub fn rewrite(item: &mut Object) {
+pub(crate) fn rewrite(item: &mut Object) {
     let account = json::text(item, &["spec"], "serviceAccountName")
         .filter(|a| !a.is_empty())
         .unwrap_or("default")

@@ -11,7 +11,7 @@ fn is_token(item: &Object) -> bool {
 }
 
 /// A token that the cluster made by itself is made again when its account is restored.
-pub fn skip_reason(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_reason(item: &Object) -> Option<&'static str> {
     let account = json::text(item, &["metadata", "annotations"], ACCOUNT)?;
     let name = json::text(item, &["metadata"], "name")?;
     let generated = name
@@ -22,7 +22,7 @@ pub fn skip_reason(item: &Object) -> Option<&'static str> {
 }
 
 /// A token Secret that a person asked for comes back empty; the token controller fills it for the new account.
-pub fn rewrite(item: &mut Object) {
+pub(crate) fn rewrite(item: &mut Object) {
     if is_token(item) {
         json::remove(item, &["metadata", "annotations"], &["kubernetes.io/service-account.uid"]);
         json::remove(item, &["data"], &["token", "ca.crt", "namespace"]);

@@ -7,7 +7,7 @@ use super::json::{self, Object};
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Clears cluster IPs (but `None`) and chosen node ports. `from` is the service as it was: it tells who chose.
-pub fn rewrite(item: &mut Object, from: &Object, preserve_node_ports: bool) {
+pub(crate) fn rewrite(item: &mut Object, from: &Object, preserve_node_ports: bool) {
     let headless = json::text(item, &["spec"], "clusterIP") == Some("None");
     let ports = (!preserve_node_ports).then(|| Explicit::of(from));
     let Some(spec) = json::object_mut(item, &["spec"]) else { return };

@@ -28,7 +28,7 @@ pub fn volume_of_claim(claim: &Object) -> Option<&str> {
 }
 
 /// A volume that is deleted with its claim has no data to come back to; the data of one with a CSI snapshot come from that.
-pub fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> {
+pub(crate) fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> {
     let name = json::text(item, &["metadata"], "name").unwrap_or_default();
     (!rules.kept_volumes.contains(name)).then_some(
         "its claim is provisioned anew: its reclaim policy is not Retain, or there is a CSI snapshot of it",
@@ -36,7 +36,7 @@ pub fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> 
 }
 
 /// Frees the volume from the old claim's uid, and follows the namespace mapping.
-pub fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
+pub(crate) fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
     let Some(claim) = json::object_mut(item, &["spec", "claimRef"]) else { return };
     claim.remove("uid");
@@ -48,7 +48,7 @@ pub fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
 }
 
 /// Unbinds the claim; keeps its volume only when that is restored as it is.
-pub fn rewrite_claim(item: &mut Object, rules: &RestoreRules) {
+pub(crate) fn rewrite_claim(item: &mut Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
     json::remove(item, &["metadata", "annotations"], &PROVISIONING);
     if volume_of_claim(item).is_none_or(|name| !rules.kept_volumes.contains(name)) {

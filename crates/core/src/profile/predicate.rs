@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::path;
 
 /// How deep predicates may be nested in a file: `in`, `condition` and `set` count one, each `all`, `any`, `not` one more.
-pub const MAX_DEPTH: usize = 8;
+pub(crate) const MAX_DEPTH: usize = 8;
 
 /// A yes-or-no question about an object. Paths are dotted names of fields; a dot within a name is written `\.`.
 ///

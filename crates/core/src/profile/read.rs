@@ -43,7 +43,7 @@ impl ProfileError {
 
 impl Profile {
     /// Reads a profile from one YAML document and checks it.
-    pub fn from_yaml(text: &str) -> Result<Self, ProfileError> {
+    pub(crate) fn from_yaml(text: &str) -> Result<Self, ProfileError> {
         let options = serde_saphyr::options! {
             // A profile is a page of text. What is deeper or longer is none, and must not cost much to refuse.
             budget: serde_saphyr::budget! { max_depth: 64, max_nodes: 10_000 },

@@ -9,7 +9,7 @@ use crate::quantity;
 
 /// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, v1.18:
 /// those of PersistentVolumes and pods).
-pub const TYPES: &[&str] = &[
+pub(crate) const TYPES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
     "azureFile",

@@ -13,7 +13,7 @@ pub(super) struct Lists<'a> {
 
 impl Lists<'_> {
     /// Checks a pair whose excludes can not be `*`: everything excluded is nothing selected.
-    pub fn check(&self, findings: &mut Vec<Finding>) {
+    pub(crate) fn check(&self, findings: &mut Vec<Finding>) {
         self.check_common(findings);
         if self.excluded.1.iter().any(|item| item == "*") {
             findings.push(finding(self.excluded.0, "\"*\" would leave nothing; name what is to be excluded"));
@@ -21,7 +21,7 @@ impl Lists<'_> {
     }
 
     /// Checks a pair for one scope, where everything may be excluded.
-    pub fn check_scoped(&self, findings: &mut Vec<Finding>) {
+    pub(crate) fn check_scoped(&self, findings: &mut Vec<Finding>) {
         self.check_common(findings);
         star_alone(self.excluded, findings);
         if !self.included.1.is_empty() && self.excluded.1.iter().any(|item| item == "*") {
@@ -31,7 +31,7 @@ impl Lists<'_> {
     }
 
     /// Checks a pair of namespace lists: each item must be a name or a glob of one.
-    pub fn check_namespaces(&self, findings: &mut Vec<Finding>) {
+    pub(crate) fn check_namespaces(&self, findings: &mut Vec<Finding>) {
         self.check(findings);
         for (field, items) in [self.included, self.excluded] {
             for item in items {

@@ -22,14 +22,14 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
+pub(crate) struct Owner<'a> {
     pub scope: &'a str,
     pub profile: &'a str,
     pub rules: Rules,
 }
 
 /// Reads the ledger out of its Lease. An edit by hand is seen by the sum, and a copy under another uid too.
-pub fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
+pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
     let name = lease_name(owner.scope);
     if lease.metadata.deletion_timestamp.is_some() {
         return Err(LedgerError::BeingDeleted { lease: name });
@@ -71,7 +71,7 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
 }
 
 /// The Lease that holds this ledger: the annotations are the truth, the rest is for people.
-pub fn lease_of(
+pub(crate) fn lease_of(
     owner: Owner<'_>,
     over: Option<&Lease>,
     ledger: &Ledger,
@@ -122,7 +122,7 @@ pub fn lease_of(
     Ok((lease, serial))
 }
 
-pub fn labels(profile: &str, old: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
+pub(crate) fn labels(profile: &str, old: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut labels = old.unwrap_or_default();
     // A restored old ledger would bring dead claims back.
     labels.insert(EXCLUDE_FROM_BACKUP.to_owned(), "true".to_owned());

@@ -81,7 +81,7 @@ fn is_open(status: &Status) -> bool {
 
 impl Ledger {
     /// The compact text of this ledger.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let footprints = self.footprints();
         let entry = |entry: &Entry| {
             let footprint = footprints.binary_search(&&entry.footprint).unwrap_or_default();

@@ -34,7 +34,7 @@ pub fn reference(profile: &Profile, key: &ObjectKey, uid: &str) -> Option<Object
 }
 
 /// The kinds whose objects run, with their resources.
-pub fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
+pub(crate) fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
     let mut kinds = vec![ObjectKind::Restore, ObjectKind::Backup];
     if matches!(profile.scope, ScopeRule::Cluster) {
         kinds.push(ObjectKind::DeleteBackupRequest);
@@ -43,13 +43,13 @@ pub fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
 }
 
 /// Namespace and name of the database cluster that a scope is.
-pub fn cluster_of(scope: &str) -> Option<(&str, &str)> {
+pub(crate) fn cluster_of(scope: &str) -> Option<(&str, &str)> {
     let mut parts = scope.splitn(3, '/').skip(1);
     Some((parts.next()?, parts.next()?))
 }
 
 /// The resource of a release rule's target.
-pub fn target(target: &Target) -> ApiResource {
+pub(crate) fn target(target: &Target) -> ApiResource {
     resource_of(&target.group, &target.version, &target.kind, &target.plural)
 }
 

@@ -37,7 +37,7 @@ const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duratio
 /// Where the backup does not say (it always does once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
-pub struct ClaimAction {
+pub(crate) struct ClaimAction {
     applies: AppliesTo,
     api: SnapshotApi,
     volumes: Arc<BackupVolumes>,
@@ -45,7 +45,7 @@ pub struct ClaimAction {
 
 impl ClaimAction {
     /// Tells `volumes` what became of each claim.
-    pub fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
+    pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
         Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, volumes }
     }
 

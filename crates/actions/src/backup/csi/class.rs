@@ -15,7 +15,7 @@ type Annotations = BTreeMap<String, String>;
 ///
 /// # Errors
 /// A sentence that says what is missing and what to do.
-pub fn choose<'a>(
+pub(crate) fn choose<'a>(
     driver: &str,
     claim: &Annotations,
     backup: &Annotations,

@@ -15,18 +15,18 @@ use crate::{
     json::entries,
 };
 
-pub struct SecretAction {
+pub(crate) struct SecretAction {
     name: &'static str,
     applies: AppliesTo,
     keys: [&'static str; 2],
 }
 
 impl SecretAction {
-    pub fn of_contents() -> Self {
+    pub(crate) fn of_contents() -> Self {
         Self::new("velero.io/csi-volumesnapshotcontent-backupper", CONTENTS, csi::DELETE_SECRET)
     }
 
-    pub fn of_classes() -> Self {
+    pub(crate) fn of_classes() -> Self {
         Self::new("velero.io/csi-volumesnapshotclass-backupper", CLASSES, csi::LIST_SECRET)
     }
 

@@ -32,7 +32,7 @@ use crate::{
 
 const NAME: &str = "velero.io/csi-volumesnapshot-backupper";
 
-pub struct SnapshotAction {
+pub(crate) struct SnapshotAction {
     applies: AppliesTo,
     api: SnapshotApi,
     volumes: Arc<BackupVolumes>,
@@ -40,7 +40,7 @@ pub struct SnapshotAction {
 
 impl SnapshotAction {
     /// Tells `volumes` what is known of each snapshot.
-    pub fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
+    pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
         Self { applies: AppliesTo::resource(SNAPSHOTS), api, volumes }
     }
 

@@ -24,7 +24,7 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
 
-pub struct ClaimAction {
+pub(crate) struct ClaimAction {
     applies: AppliesTo,
     api: SnapshotApi,
     rules: Arc<RestoreRules>,
@@ -37,7 +37,7 @@ pub fn snapshot_of(claim: &Object) -> Option<&str> {
 }
 
 impl ClaimAction {
-    pub fn new(api: SnapshotApi, rules: Arc<RestoreRules>, restored: RestoredVolumes) -> Self {
+    pub(crate) fn new(api: SnapshotApi, rules: Arc<RestoreRules>, restored: RestoredVolumes) -> Self {
         Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, rules, restored }
     }
 

@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotclass-restorer";
 
-pub struct ClassAction(AppliesTo);
+pub(crate) struct ClassAction(AppliesTo);
 
 impl ClassAction {
     pub(super) fn new() -> Self {

@@ -20,14 +20,14 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotcontent-restorer";
 
-pub struct ContentAction {
+pub(crate) struct ContentAction {
     applies: AppliesTo,
     api: SnapshotApi,
     rules: Arc<RestoreRules>,
 }
 
 impl ContentAction {
-    pub fn new(api: SnapshotApi, rules: Arc<RestoreRules>) -> Self {
+    pub(crate) fn new(api: SnapshotApi, rules: Arc<RestoreRules>) -> Self {
         Self { applies: AppliesTo::resource(CONTENTS), api, rules }
     }
 

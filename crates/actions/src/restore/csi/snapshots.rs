@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshot-restorer";
 
-pub struct SnapshotAction(AppliesTo);
+pub(crate) struct SnapshotAction(AppliesTo);
 
 impl SnapshotAction {
     pub(super) fn new() -> Self {
