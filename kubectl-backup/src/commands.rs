@@ -14,6 +14,7 @@ mod locks;
 mod logs;
 mod operations;
 mod poll;
+mod prelude;
 mod profiles;
 mod restore;
 mod schedules;
@@ -23,14 +24,9 @@ mod verify;
 mod version;
 mod wait;
 
-use backup_core::api::{Backup, Restore};
-
-use crate::{
-    Terminal,
-    cli::{
-        Command, GetArgs, LocationsCommand, LocksCommand, RestoreCommand, SchedulesCommand, global_options,
-    },
-    error::{CommandResult, Exit, Problem},
+use self::prelude::*;
+use crate::cli::{
+    Command, GetArgs, LocationsCommand, LocksCommand, RestoreCommand, SchedulesCommand, global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {

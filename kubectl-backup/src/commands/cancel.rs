@@ -1,16 +1,9 @@
 //! `cancel` and `restore cancel`: ask for an early end, by the annotation that the controller looks for.
 
 use backup_core::labels::CANCEL_ANNOTATION;
-use serde_json::json;
 
-use super::{selection, wait::until_ended};
-use crate::{
-    Terminal,
-    cli::CancelArgs,
-    client::Session,
-    error::{CommandResult, Exit, Problem},
-    view::{Workload, full_name},
-};
+use super::{prelude::*, selection, wait::until_ended};
+use crate::cli::CancelArgs;
 
 pub(super) async fn run<W: Workload>(args: CancelArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;

@@ -1,26 +1,15 @@
 //! `create`, and what creating a backup and a restore have in common. With `--retry-for` a creation that is refused because
 //! something else is in the way is tried again, at the pace that the refusal names.
 
-use std::time::Duration;
-
-use backup_core::{
-    api::{Backup, GoDuration, Schedule},
-    labels, names,
-    validate::Finding,
-};
-use kube::api::PostParams;
-use serde_json::Value;
+use backup_core::{labels, names, validate::Finding};
 use tokio::time::{Instant, sleep};
 
-use super::{spec, wait};
+use super::{prelude::*, spec, wait};
 use crate::{
-    Terminal,
     backoff::backoff,
     cli::{CreateArgs, CreationArgs, DryRun, Output},
-    client::{FIELD_MANAGER, Session, installation_namespace},
-    error::{About, CommandResult, Exit, Problem, ProblemKind},
-    print::json::{self, Manifest},
-    view::{TableKind, Workload, full_name},
+    client::installation_namespace,
+    print::json::Manifest,
 };
 
 /// Tries of a creation whose answer did not come.

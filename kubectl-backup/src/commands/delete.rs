@@ -1,29 +1,17 @@
 //! `delete` and `restore delete`.
 
 use backup_core::{
-    api::{
-        Backup, DeleteBackupRequest, DeleteBackupRequestPhase, delete_backup_request::DeleteBackupRequestSpec,
-    },
+    api::{DeleteBackupRequest, DeleteBackupRequestPhase, delete_backup_request::DeleteBackupRequestSpec},
     labels,
 };
-use kube::{
-    ResourceExt as _,
-    api::{PostParams, Preconditions},
-    core::PartialObjectMeta,
-};
+use kube::{api::Preconditions, core::PartialObjectMeta};
 
 use super::{
     poll::{Look, Polled, poll},
+    prelude::*,
     selection::delete_each,
 };
-use crate::{
-    Terminal,
-    cli::DeleteArgs,
-    client::{FIELD_MANAGER, Session},
-    error::{CommandResult, Exit, Problem, ProblemKind, optional},
-    print::plain,
-    view::{TableKind, full_name},
-};
+use crate::cli::DeleteArgs;
 
 /// Looks at a backup whose request is gone before it is said that nothing happened.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;

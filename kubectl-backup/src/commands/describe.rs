@@ -3,44 +3,36 @@
 use std::fmt::Write as _;
 
 use backup_core::{
-    api::{Backup, BackupStorageLocation, DeleteBackupRequest, download_request::DownloadTargetKind},
+    api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
     results::Results,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::join;
-use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
-use kube::{
-    ResourceExt,
-    api::{ListParams, ObjectMeta},
-};
 use serde::de::DeserializeOwned;
 
 use super::{
     poll::{LONGEST, Look, poll},
+    prelude::*,
     schedules,
     wait::{Waited, until_ended},
 };
 use crate::{
-    Terminal,
     cli::DescribeArgs,
-    client::Session,
-    error::{About, CommandResult, Exit, Problem, optional},
-    fetched::{Fetched, fetched},
-    print::{describe::text, json},
+    print::describe::text,
     stored::{StoredFile, document},
     view::{
         Contents, DeletionView, Description, LocationSummary, Messages, ResourceList, RunView, Stored,
-        Workload, WorkloadFacts,
+        WorkloadFacts,
         progress::{Share, bar, share},
-        related::{self},
+        related,
         stored::{
             operations,
             volumes::{Entry, VolumeView},
         },
-        workload::{self},
+        workload,
     },
 };
 

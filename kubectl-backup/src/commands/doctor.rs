@@ -4,20 +4,17 @@ mod cluster;
 mod installation;
 mod webhook;
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use futures::future::{BoxFuture, join_all};
 
 use super::{
     known_profiles::known_profiles,
     locks::{fetch::Within, unclaimed},
+    prelude::*,
 };
 use crate::{
-    Terminal,
     cli::{self, DocumentArgs},
-    client::Session,
-    error::{CommandResult, Exit, Problem, ProblemKind},
-    print::{json, plain},
     view::{
         doctor::{Finding, Report},
         locks::named,

@@ -5,13 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use backup_core::api::{Backup, download_request::DownloadTargetKind};
+use backup_core::api::download_request::DownloadTargetKind;
 
+use super::prelude::*;
 use crate::{
-    Terminal,
     cli::DownloadArgs,
-    client::Session,
-    error::{CommandResult, Exit, Problem},
     stored::{StoredFile, read},
 };
 

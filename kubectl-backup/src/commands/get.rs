@@ -3,22 +3,9 @@
 mod follow;
 mod lines;
 
-use std::time::Duration;
-
-use backup_core::api::BackupStorageLocation;
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, ListParams},
-};
-
 use self::lines::Lines;
-use crate::{
-    Terminal,
-    cli::GetArgs,
-    client::{PAGE, Session},
-    error::{CommandResult, Exit, Problem},
-    view::{KindTable, TableKind},
-};
+use super::prelude::*;
+use crate::{cli::GetArgs, client::PAGE, view::KindTable};
 
 const HINT: Duration = Duration::from_secs(2);
 

@@ -3,7 +3,6 @@
 pub(crate) mod kinds;
 
 use backup_lock::observe::Observed;
-use kube::{Api, api::DynamicObject};
 use serde::Deserialize as _;
 
 use self::kinds::Served;
@@ -11,14 +10,11 @@ use super::{
     get::{check, list},
     known_profiles::{KnownProfiles, known_profiles},
     locks::fetch::{Ledgers, Within},
+    prelude::*,
 };
 use crate::{
-    Terminal,
     cli::{DescribeBackupArgs, GetBackupsArgs},
-    client::Session,
-    error::{CommandResult, Exit, GUARDED, Problem},
-    fetched::{Fetched, fetched},
-    print::json,
+    error::GUARDED,
     view::{Columns, KindTable, guarded as view, locks::FoundLedger},
 };
 

@@ -10,13 +10,8 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PodSpec},
 };
 
-use crate::{
-    client::Session,
-    error::{Problem, optional},
-    fetched::{Fetched, fetched},
-    print::plain,
-    view::profiles::values,
-};
+use super::prelude::*;
+use crate::view::profiles::values;
 
 /// The Deployment whose flags say which profiles there are, and go over what they say.
 const WEBHOOK: &str = "backup-webhook";

@@ -2,31 +2,22 @@
 //! with the cluster, and asks for a comparison by annotation.
 
 use backup_core::{
-    api::{BackupStorageLocation, VolumeSnapshotLocation},
+    api::VolumeSnapshotLocation,
     labels::SYNC_REQUEST_ANNOTATION,
     sync::{Request, Summary},
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::ListParams,
-    core::{ApiResource, DeserializeGuard},
-};
 use serde::Deserialize as _;
-use serde_json::json;
 
 use super::{
     get,
     poll::{Look, Polled, poll},
+    prelude::*,
 };
 use crate::{
-    Terminal,
     cli::{DescribeOneArgs, Form, GetArgs, LocationsCommand, Output, SyncArgs},
-    client::Session,
-    error::{About, CommandResult, Exit, Problem},
     jsonpath,
-    print::json,
     view::{
-        KindTable, TableKind as _, full_name,
+        KindTable,
         location::describe,
         sync::{self as view, SyncedLocation},
         unreadable_warning,

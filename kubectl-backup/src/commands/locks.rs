@@ -9,21 +9,16 @@ use std::collections::BTreeSet;
 
 use backup_lock::{VELERO_SCOPE, observe::Observed};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::{Api, api::PostParams};
-use serde_json::json;
 
 use self::fetch::{Ledgers, UnendedObjects, Within};
 use super::{
     known_profiles::{KnownProfiles, known_profiles},
     poll::{LONGEST, Look, poll},
+    prelude::*,
 };
 use crate::{
-    Terminal,
     cli::{Form, ListArgs, Output},
-    client::Session,
-    error::{About, CommandResult, Exit, Problem},
     jsonpath,
-    print::{json, plain},
     view::locks::{
         self as view, LockList, UnendedObject,
         changes::{LockChange, changes, lines},

@@ -2,20 +2,19 @@
 
 mod tail;
 
-use std::{io::Write as _, time::Duration};
+use std::io::Write as _;
 
 use backup_core::phase::Stage;
 use flate2::write::MultiGzDecoder;
 use tokio::time::Instant;
 
-use super::poll::{LONGEST, Look, poll};
+use super::{
+    poll::{LONGEST, Look, poll},
+    prelude::*,
+};
 use crate::{
-    Terminal,
     cli::LogsArgs,
-    client::Session,
-    error::{CommandResult, Exit, Problem, ProblemKind},
     stored::{StoredFile, read},
-    view::Workload,
 };
 use tail::{Piece, Tail};
 

@@ -2,18 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::poll::{LONGEST, Look, poll};
+use super::{
+    poll::{LONGEST, Look, poll},
+    prelude::*,
+};
 use crate::{
-    Terminal,
     cli::{Form, OperationsArgs, Output},
-    client::Session,
-    error::{CommandResult, Exit, Problem},
-    print::json,
     stored::{StoredFile, document},
-    view::{
-        Workload,
-        stored::operations::{OperationList, OperationView, lines, views},
-    },
+    view::stored::operations::{OperationList, OperationView, lines, views},
 };
 
 /// Shows them, or with `-w` each change until the end.

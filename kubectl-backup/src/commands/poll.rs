@@ -3,16 +3,10 @@
 //! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs alike, where a watch
 //! needs a fallback for each.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use crate::{
-    Terminal,
-    backoff::backoff,
-    client::Session,
-    error::{Exit, Problem},
-};
+use super::prelude::*;
+use crate::backoff::backoff;
 
 /// The longest pause between two looks.
 const SLOWEST: Duration = Duration::from_secs(2);

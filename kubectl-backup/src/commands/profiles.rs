@@ -3,14 +3,10 @@
 use super::{
     guarded::kinds,
     known_profiles::{KnownProfiles, known_profiles},
+    prelude::*,
 };
 use crate::{
-    Terminal,
     cli::{Form, Output, ProfilesArgs},
-    client::Session,
-    error::{CommandResult, Exit, Problem},
-    fetched::fetched,
-    print::json,
     view::profiles as view,
 };
 

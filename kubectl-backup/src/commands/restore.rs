@@ -1,23 +1,20 @@
 //! `restore create`, also without the word `create`.
 
 use backup_core::{
-    api::{Backup, Restore, RestoreSpec, restore::RestoreStatusSpec},
+    api::{RestoreSpec, restore::RestoreStatusSpec},
     labels::{SCHEDULE_NAME, valid_value},
     names,
     phase::Stage,
 };
-use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
 use super::{
     create::{Connection, finish},
+    prelude::*,
     spec::{self, config_map, over, select, set},
 };
 use crate::{
-    Terminal,
     cli::{DryRun, FileArgs, RestoreCreateArgs},
-    client::Session,
-    error::{About, CommandResult, Problem},
-    view::{Workload as _, verdict},
+    view::verdict,
 };
 
 pub(crate) async fn run(

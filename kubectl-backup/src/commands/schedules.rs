@@ -1,30 +1,24 @@
 //! `schedules`: backups at times.
 
 use backup_core::{
-    api::{Backup, GoDuration, Schedule},
     cron::{Cron, Dialect},
     labels::{SCHEDULE_NAME, valid_value},
     validate::Finding,
 };
 use jiff::tz::TimeZone;
-use kube::api::ListParams;
-use serde_json::{Value, json};
 
 use super::{
     create::{self, Connection, Made},
-    delete, get, selection, spec,
+    delete, get,
+    prelude::*,
+    selection, spec,
 };
 use crate::{
-    Terminal,
     cli::{
         CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleDeleteArgs,
         SchedulesCommand, SelectionArgs, TriggerArgs,
     },
-    client::Session,
-    error::{CommandResult, Exit, Problem},
-    fetched::{Fetched, fetched},
-    print::json,
-    view::{full_name, schedule as view},
+    view::schedule as view,
 };
 
 /// Backups read at most: a screen shows a few.

@@ -1,14 +1,7 @@
 //! Commands that are about several objects: by their names, their labels, or all.
 
-use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
-
-use crate::{
-    Terminal,
-    cli::SelectionArgs,
-    client::Session,
-    error::{About, CommandResult, Exit, Problem},
-    view::TableKind,
-};
+use super::prelude::*;
+use crate::cli::SelectionArgs;
 
 /// Names in a question.
 const NAMED: usize = 20;

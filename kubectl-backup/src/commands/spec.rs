@@ -8,16 +8,11 @@ use backup_core::api::{
     common::LocalReference,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{Resource, core::ObjectMeta};
+use kube::Resource;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use crate::{
-    Terminal,
-    cli::{Alternatives, BackupSpecArgs, FileArgs, ItemArgs, ObjectArgs},
-    error::Problem,
-    print::plain,
-};
+use super::prelude::*;
+use crate::cli::{Alternatives, BackupSpecArgs, FileArgs, ItemArgs, ObjectArgs};
 
 /// A manifest is small; more than this is none.
 const LARGEST: u64 = 4 << 20;

@@ -3,24 +3,19 @@
 use std::io::Write as _;
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupStorageLocation, download_request::DownloadTargetKind as Kind},
+    api::{BackupPhase, download_request::DownloadTargetKind as Kind},
     operation::BackupOperation,
     results::Results,
 };
 use flate2::write::MultiGzDecoder;
-use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use super::prelude::*;
 use crate::{
-    Terminal,
     cli::VerifyArgs,
-    client::Session,
-    error::{CommandResult, Exit, Problem, ProblemKind},
-    print::{json, plain},
     stored::{StoredFile, piped, read, sized},
     view::{
-        LocationSummary, ResourceList, Workload as _,
+        LocationSummary, ResourceList,
         stored::volumes::{Entry, VolumeView},
         verify::{FileFinding, FileView, PUT_BACK, Verification, counts, tarball},
     },

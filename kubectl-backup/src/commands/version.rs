@@ -1,27 +1,18 @@
 //! `version`: of this program, of the controller (asked by a ServerStatusRequest, as velero's own command does), of the API
 //! server. Each within its time, and none keeps the others from being shown.
 
-use std::time::Duration;
-
 use backup_core::api::{
     ServerStatusRequest,
     server_status_request::{ServerStatusRequestPhase, ServerStatusRequestSpec},
 };
 use futures::join;
-use kube::{
-    ResourceExt as _,
-    api::{ObjectMeta, PostParams},
-};
 use tokio::time::sleep;
 
+use super::prelude::*;
 use crate::{
-    Terminal,
     backoff::backoff,
     cli::VersionArgs,
-    client::Session,
-    error::{About, CommandResult, Exit, Problem},
-    fetched::{Fetched, within},
-    print::{json, plain},
+    fetched::within,
     view::{
         API_VERSION,
         version::{ControllerView, VersionView},

@@ -1,11 +1,7 @@
 //! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
 //! don't know is shown, and is no end.
 
-use std::time::Duration;
-
-use backup_core::api::{Backup, GoDuration};
 use backup_lock::{claim::Claim, ledger::Status};
-use kube::core::ObjectMeta;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -14,17 +10,14 @@ use super::{
         problem::{self, LockRole},
     },
     poll::{Look, Polled, STARTING, poll},
+    prelude::*,
     selection,
 };
 use crate::{
-    Terminal,
     backoff::backoff,
     cli::{Until, UntilArgs, WaitForArgs},
-    client::Session,
-    error::{CommandResult, Exit, Problem, optional},
-    print::plain,
     view::{
-        Count, WorkStatus, Workload,
+        Count, WorkStatus,
         locks::{few, named, touches},
         verdict,
     },

@@ -2,20 +2,14 @@
 
 use backup_core::api::{BackupPhase, restore::RestorePhase};
 use futures::future::try_join_all;
-use jiff::{Timestamp, fmt::rfc2822};
+use jiff::fmt::rfc2822;
 use k8s_openapi::{
     api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, api::PostParams, client::Body};
-use serde_json::Value;
+use kube::client::Body;
 
-use crate::{
-    client::Session,
-    error::{About, Problem, optional},
-    print::{human, plain},
-    view::doctor::Finding,
-};
+use crate::{commands::prelude::*, print::human, view::doctor::Finding};
 
 /// Seconds that clocks may be apart: leases and signatures allow for as much.
 const APART: i64 = 10;

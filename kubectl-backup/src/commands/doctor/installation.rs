@@ -1,16 +1,9 @@
 //! Whether a controller does the work, and whether there is a place to store backups in.
 
-use backup_core::api::{BackupStorageLocation, backup_storage_location::LocationPhase};
-use jiff::Timestamp;
+use backup_core::api::backup_storage_location::LocationPhase;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt as _, api::ListParams, core::DeserializeGuard};
 
-use crate::{
-    client::Session,
-    error::{About, Problem, optional},
-    print::{ago, plain},
-    view::doctor::Finding,
-};
+use crate::{commands::prelude::*, print::ago, view::doctor::Finding};
 
 const LEASE: &str = "backup-controller";
 /// Renewed every few seconds: this long without is no pause any more.

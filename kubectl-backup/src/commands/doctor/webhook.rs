@@ -1,21 +1,11 @@
 //! Whether creations pass our webhook: its registration, its certificate's end, and a creation that it has to refuse.
 
-use std::time::Duration;
-
-use backup_core::api::Backup;
-use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, PostParams},
-};
-use serde_json::json;
 use x509_parser::pem::Pem;
 
 use crate::{
-    client::{FIELD_MANAGER, Session},
-    error::{About, Problem, ProblemKind, optional},
-    print::{plain, seconds, until},
+    commands::prelude::*,
+    print::{seconds, until},
     view::doctor::Finding,
 };
 

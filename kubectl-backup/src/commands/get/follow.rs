@@ -3,21 +3,13 @@
 use std::{collections::HashMap, pin::pin};
 
 use futures::StreamExt as _;
-use kube::{
-    Api, ResourceExt as _,
-    api::DynamicObject,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
+use kube::runtime::{
+    WatchStreamExt as _,
+    watcher::{self, Event, watcher},
 };
 
 use super::lines::Lines;
-use crate::{
-    Terminal,
-    client::{PAGE, Session},
-    error::{CommandResult, Exit, Problem, ProblemKind},
-};
+use crate::{client::PAGE, commands::prelude::*};
 
 /// Follows a kind. An API server that goes away is waited for; what has changed meanwhile is shown then.
 pub(crate) async fn run(

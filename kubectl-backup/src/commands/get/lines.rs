@@ -2,21 +2,14 @@
 
 use std::cmp::Ordering;
 
-use jiff::Timestamp;
-use kube::{ResourceExt as _, api::DynamicObject, core::TypeMeta};
-use serde_json::Value;
+use kube::core::TypeMeta;
 
 use crate::{
-    Terminal,
     cli::{Form, GetArgs, Output},
-    error::Problem,
+    commands::prelude::*,
     jsonpath,
-    print::{Style, Tone, json, plain, table},
-    view::{
-        KindTable,
-        table_kind::{self},
-        unreadable_warning,
-    },
+    print::{Style, Tone, table},
+    view::{KindTable, table_kind, unreadable_warning},
 };
 
 /// What is to be printed, in the form that was asked for.

@@ -2,13 +2,8 @@
 
 use backup_core::profile::Profile;
 use backup_lock::{ObjectKind, observe::resource};
-use kube::core::ApiResource;
 
-use crate::{
-    client::Session,
-    commands::known_profiles::KnownProfiles,
-    error::{About, Problem, ProblemKind},
-};
+use crate::commands::{known_profiles::KnownProfiles, prelude::*};
 
 /// A kind of a profile that the cluster serves.
 #[derive(Clone, Debug)]

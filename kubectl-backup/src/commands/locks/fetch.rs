@@ -15,16 +15,11 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{coordination::v1::Lease, core::v1::ConfigMap},
 };
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{DynamicObject, ListParams},
-};
+use kube::Resource;
 
 use super::problem::{LockRole, damage, lost};
 use crate::{
-    client::Session,
-    commands::known_profiles::KnownProfiles,
-    error::{About, Problem, ProblemKind},
+    commands::{known_profiles::KnownProfiles, prelude::*},
     view::locks::{FoundLedger, is_claimed, profile_of},
 };
 

@@ -1,7 +1,5 @@
 //! `locks hold`: a person keeps others out of a scope, with their own credentials.
 
-use std::time::Duration;
-
 use backup_core::profile::ScopeRule;
 use backup_lock::{
     Footprint, Ledger, LedgerStore, ObjectKey, ObjectKind, State, claim::Entry, ledger::Grant,
@@ -14,15 +12,13 @@ use super::{
     user_name,
 };
 use crate::{
-    Terminal,
     cli::HoldArgs,
-    client::Session,
     commands::{
         known_profiles::known_profiles,
         poll::{Look, Polled, poll},
+        prelude::*,
     },
-    error::{CommandResult, Exit, Problem},
-    print::{plain, since},
+    print::since,
     view::locks::{few, named, profile_of, touches},
 };
 

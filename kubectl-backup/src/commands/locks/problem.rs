@@ -2,11 +2,7 @@
 
 use backup_lock::{LedgerError, lease::UpdateError, ledger::FormatError, observe::ObserveError};
 
-use crate::{
-    client::Session,
-    error::{About, Problem, ProblemKind, slow},
-    view::locks::Damage,
-};
+use crate::{commands::prelude::*, error::slow, view::locks::Damage};
 
 /// What was to be done, for the role that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,14 @@
 //! `locks release`: takes an entry out of its ledger, whatever its state, with the person's own credentials.
 
-use std::time::Duration;
-
 use backup_lock::{
     Ledger, ObjectKey, ObjectKind, State,
     admission::REFUSAL_MEMORY,
     claim::{Claim, Entry},
     observe::{Observed, reference},
 };
-use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::MicroTime,
-};
-use kube::{
-    Api,
-    api::{ObjectMeta, PostParams},
 };
 use tokio::time::Instant;
 
@@ -24,12 +17,9 @@ use super::{
     problem, user_name,
 };
 use crate::{
-    Terminal,
     cli::{ReleaseArgs, Target},
-    client::{FIELD_MANAGER, Session},
-    commands::{known_profiles::known_profiles, selection::no_terminal},
-    error::{About, CommandResult, Exit, Problem},
-    print::{plain, since},
+    commands::{known_profiles::known_profiles, prelude::*, selection::no_terminal},
+    print::since,
     view::locks::{few, named, touches},
 };
 

@@ -1,0 +1,21 @@
+//! What nearly every command needs: the person's terminal, the session with the cluster, and how things go wrong.
+
+pub(crate) use std::time::Duration;
+
+pub(crate) use backup_core::api::{Backup, BackupStorageLocation, GoDuration, Restore, Schedule};
+pub(crate) use jiff::Timestamp;
+pub(crate) use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams},
+    core::DeserializeGuard,
+};
+pub(crate) use serde_json::{Value, json};
+
+pub(crate) use crate::{
+    Terminal,
+    client::{FIELD_MANAGER, Session},
+    error::{About, CommandResult, Exit, Problem, ProblemKind, optional},
+    fetched::{Fetched, fetched},
+    print::{json, plain},
+    view::{TableKind, Workload, full_name},
+};
