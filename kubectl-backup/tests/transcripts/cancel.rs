@@ -9,21 +9,21 @@ fn backup(name: &str, phase: &str) -> Value {
 #[tokio::test]
 async fn cancelling_a_backup_marks_it_once() {
     let api = FakeApi::start().await;
-    api.has("backups", backup("nightly", "InProgress"));
+    api.has(backup("nightly", "InProgress"));
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup cancel nightly");
+    transcript!(person, "cancel nightly");
     let stored = api.stored("backups", "nightly").unwrap();
     assert!(stored["metadata"]["annotations"][CANCEL_ANNOTATION].is_string(), "{stored}");
-    transcript!(person, "kubectl backup cancel nightly");
+    transcript!(person, "cancel nightly");
     assert_eq!(api.stored("backups", "nightly"), Some(stored));
 }
 
 #[tokio::test]
 async fn what_has_ended_or_is_being_stored_is_not_cancelled() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("done")).has("backups", backup("late", "Finalizing"));
-    api.has("backups", backup("running", "WaitingForPluginOperations"));
-    transcript!(Person::at(&api), "kubectl backup cancel done late missing running");
+    api.has(completed_backup("done")).has(backup("late", "Finalizing"));
+    api.has(backup("running", "WaitingForPluginOperations"));
+    transcript!(Person::at(&api), "cancel done late missing running");
     assert!(
         api.stored("backups", "running").unwrap()["metadata"]["annotations"][CANCEL_ANNOTATION].is_string()
     );
@@ -32,13 +32,13 @@ async fn what_has_ended_or_is_being_stored_is_not_cancelled() {
 #[tokio::test]
 async fn waiting_for_a_cancelled_backup_ends_well_at_any_end() {
     let api = FakeApi::start().await;
-    api.has("backups", backup("nightly", "InProgress"));
+    api.has(backup("nightly", "InProgress"));
     let over =
         json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "now" } }, "status": { "errors": 1 } });
     let ended = with(backup("nightly", "PartiallyFailed"), &over);
-    api.next(Method::GET, "/backups/nightly", Fault::Becomes(backup("nightly", "InProgress")));
-    api.next(Method::GET, "/backups/nightly", Fault::Becomes(ended));
-    transcript!(Person::at(&api), "kubectl backup cancel nightly --wait");
+    api.on_get("/backups/nightly", Fault::Becomes(backup("nightly", "InProgress")));
+    api.on_get("/backups/nightly", Fault::Becomes(ended));
+    transcript!(Person::at(&api), "cancel nightly --wait");
 }
 
 #[tokio::test]
@@ -46,12 +46,12 @@ async fn cancelling_restores_marks_those_that_are_not_over() {
     let api = FakeApi::start().await;
     let phase = |phase: &str| json!({ "status": { "phase": phase } });
     for (name, at) in [("running", "InProgress"), ("late", "FinalizingPartiallyFailed")] {
-        api.has("restores", with(completed_restore(name, "nightly"), &phase(at)));
+        api.has(with(completed_restore(name, "nightly"), &phase(at)));
     }
-    api.has("restores", completed_restore("done", "nightly"));
+    api.has(completed_restore("done", "nightly"));
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup restore cancel done late running");
+    transcript!(person, "restore cancel done late running");
     let stored = api.stored("restores", "running").unwrap();
     assert!(stored["metadata"]["annotations"][CANCEL_ANNOTATION].is_string(), "{stored}");
-    transcript!(person, "kubectl backup restore describe running");
+    transcript!(person, "restore describe running");
 }

@@ -14,11 +14,11 @@ async fn completes(person: &Person, words: &str) -> String {
 #[tokio::test]
 async fn names_and_commands_are_completed_as_kubectl_asks_for_it() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly-20261102030000"))
-        .has("backups", completed_backup("nightly-20261103030000"))
-        .has("backups", completed_backup("before-upgrade"))
-        .has("restores", completed_restore("back-again", "before-upgrade"))
-        .has("backupstoragelocations", location("Available", ""));
+    api.has(completed_backup("nightly-20261102030000"))
+        .has(completed_backup("nightly-20261103030000"))
+        .has(completed_backup("before-upgrade"))
+        .has(completed_restore("back-again", "before-upgrade"))
+        .has(location("Available", ""));
     let person = Person::at(&api);
     let mut all = String::new();
     for words in [
@@ -42,7 +42,7 @@ async fn names_and_commands_are_completed_as_kubectl_asks_for_it() {
 #[tokio::test]
 async fn completion_does_not_wait_for_a_silent_cluster() {
     let api = FakeApi::start().await;
-    api.next(Method::GET, "/backups", Fault::Hang);
+    api.on_get("/backups", Fault::Hang);
     let start = Instant::now();
     assert_eq!(completes(&Person::at(&api), "describe ").await, ":4\n--- exit 0\n");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
@@ -58,7 +58,7 @@ async fn every_shell_has_its_script() {
         ("fish", "complete -c kubectl-backup"),
         ("kubectl", "exec kubectl-backup __complete \"$@\""),
     ] {
-        let seen = person.types(&format!("kubectl backup completion {shell}")).await;
+        let seen = person.types(&format!("completion {shell}")).await;
         assert!(seen.contains(part) && seen.ends_with("--- exit 0\n"), "{seen}");
     }
 }
@@ -95,7 +95,7 @@ async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
 
 async fn two_backups() -> FakeApi {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly")).has("backups", completed_backup("before-upgrade"));
+    api.has(completed_backup("nightly")).has(completed_backup("before-upgrade"));
     api
 }
 

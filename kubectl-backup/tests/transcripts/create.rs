@@ -4,9 +4,9 @@ use crate::prelude::*;
 async fn a_backup_is_created_from_flags() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup create");
+    transcript!(person, "create");
     assert!(api.stored("backups", "backup-20261103051412").is_some());
-    let line = "kubectl backup create shop --include-namespaces=shop,db --exclude-namespaces=db-test --include-resources=pods,deployments.apps \
+    let line = "create shop --include-namespaces=shop,db --exclude-namespaces=db-test --include-resources=pods,deployments.apps \
                 --exclude-resources=secrets --include-cluster-resources=false -l app=shop,tier!=cache --storage-location=default --ttl=168h --labels=team=shop,env=prod -o name";
     assert_snapshot!(person.types(line).await.lines().skip(1).collect::<Vec<_>>().join("\n"));
     let stored = api.stored("backups", "shop").unwrap();
@@ -23,20 +23,18 @@ async fn a_manifest_for_git_needs_no_cluster_and_has_no_status() {
     let person = Person::without_cluster();
     transcript!(
         person,
-        "kubectl backup create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml"
+        [
+            "create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml",
+            "restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml",
+            "create shop --dry-run=client"
+        ]
     );
-    transcript!(
-        person,
-        "kubectl backup restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml"
-    );
-    transcript!(person, "kubectl backup create shop --dry-run=client");
 }
 
 #[tokio::test]
 async fn a_server_dry_run_stores_nothing() {
     let api = FakeApi::start().await;
-    transcript!(Person::at(&api), "kubectl backup create shop --dry-run=server");
-    transcript!(Person::at(&api), "kubectl backup create shop --dry-run=server -o yaml");
+    transcript!(Person::at(&api), ["create shop --dry-run=server", "create shop --dry-run=server -o yaml"]);
     assert!(api.stored("backups", "shop").is_none());
     assert!(api.seen()[0].contains("dryRun=All"), "{:?}", api.seen());
 }
@@ -44,12 +42,12 @@ async fn a_server_dry_run_stores_nothing() {
 #[tokio::test]
 async fn a_schedule_gives_its_template_and_flags_go_over_it() {
     let api = FakeApi::start().await;
-    api.has("schedules", json!({
+    api.has(json!({
         "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": {"name": "nightly", "namespace": "velero", "labels": {"team": "ops"}},
         "spec": {"schedule": "0 3 * * *", "template": {"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "720h0m0s", "fieldOfANewerServer": 1}},
     }));
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup create --from-schedule=nightly --ttl=24h");
+    transcript!(person, "create --from-schedule=nightly --ttl=24h");
     let stored = api.stored("backups", "nightly-20261103051412").unwrap();
     assert_eq!(stored["metadata"]["labels"], json!({"tier": "gold", "velero.io/schedule-name": "nightly"}));
     assert_eq!(
@@ -61,7 +59,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
 #[tokio::test]
 async fn a_spec_that_cannot_be_right_is_not_sent() {
     let api = FakeApi::start().await;
-    let line = "kubectl backup create wrong --include-namespaces=a --exclude-namespaces=a --include-resources=pods --include-cluster-scoped-resources=nodes";
+    let line = "create wrong --include-namespaces=a --exclude-namespaces=a --include-resources=pods --include-cluster-scoped-resources=nodes";
     let seen = Person::at(&api).types(line).await;
     assert!(
         seen.contains("error: backup \"wrong\" is not valid:\n  spec") && seen.ends_with("--- exit 1\n"),
@@ -77,8 +75,8 @@ async fn a_refusal_is_shown_in_its_own_words() {
     let message =
         format!("admission webhook \"claims.backup-webhook.velero.io\" denied the request: {words}");
     let details = json!({"name": "shop", "group": "velero.io", "kind": "backups", "retryAfterSeconds": 30, "causes": [{"reason": "Conflict", "message": "…"}]});
-    api.next(Method::POST, "/backups", Fault::refused_with(403, "Forbidden", &message, details));
-    transcript!(Person::at(&api), "kubectl backup create shop");
+    api.on_post("/backups", Fault::refused_with(403, "Forbidden", &message, details));
+    transcript!(Person::at(&api), "create shop");
     assert_eq!(api.seen().len(), 1, "a refusal is not retried");
 }
 
@@ -86,16 +84,12 @@ async fn a_refusal_is_shown_in_its_own_words() {
 async fn a_creation_whose_answer_was_lost_makes_one_object() {
     let api = FakeApi::start().await;
     let message = "Timeout: request did not complete within requested timeout";
-    api.next(Method::POST, "/backups", Fault::refused(504, "Timeout", message).but_done());
+    api.on_post("/backups", Fault::refused(504, "Timeout", message).but_done());
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup create shop --include-namespaces=shop");
+    transcript!(person, "create shop --include-namespaces=shop");
     // The same accident, but the object of that name is another one.
-    api.has("backups", completed_backup("other")).next(
-        Method::POST,
-        "/backups",
-        Fault::refused(504, "Timeout", message),
-    );
-    transcript!(person, "kubectl backup create other --include-namespaces=shop");
+    api.has(completed_backup("other")).on_post("/backups", Fault::refused(504, "Timeout", message));
+    transcript!(person, "create other --include-namespaces=shop");
 }
 
 #[tokio::test]
@@ -106,7 +100,7 @@ async fn an_overloaded_webhook_is_asked_again() {
     let busy = Fault::refused_with(503, "ServiceUnavailable", message, json!({"retryAfterSeconds": 1}));
     api.meets(&Method::POST, "/backups", vec![busy.clone(); 2]);
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup create shop");
+    transcript!(person, "create shop");
     api.meets(&Method::POST, "/backups", vec![busy; 5]);
-    transcript!(person, "kubectl backup create two");
+    transcript!(person, "create two");
 }

@@ -13,74 +13,72 @@ fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
 #[tokio::test]
 async fn deleting_a_backup_twice_makes_one_request() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"));
+    api.has(completed_backup("nightly"));
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup delete nightly --yes");
+    transcript!(person, "delete nightly --yes");
     let stored = api.stored("deletebackuprequests", REQUEST).unwrap();
     assert_eq!(stored["spec"], json!({"backupName": "nightly"}));
     assert_eq!(
         stored["metadata"]["labels"],
         json!({"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"})
     );
-    assert!(person.types("kubectl backup delete nightly --yes").await.ends_with("--- exit 0\n"));
+    assert!(person.types("delete nightly --yes").await.ends_with("--- exit 0\n"));
     assert_eq!(api.stored("deletebackuprequests", REQUEST), Some(stored));
 }
 
 #[tokio::test]
 async fn a_request_that_failed_before_is_made_anew() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"))
-        .has("deletebackuprequests", request("Processed", &["the bucket is away"]));
-    assert!(Person::at(&api).types("kubectl backup delete nightly --yes").await.ends_with("--- exit 0\n"));
+    api.has(completed_backup("nightly")).has(request("Processed", &["the bucket is away"]));
+    assert!(Person::at(&api).types("delete nightly --yes").await.ends_with("--- exit 0\n"));
     assert_ne!(api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"], "old");
 }
 
 #[tokio::test]
 async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"));
-    api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
-    api.next(Method::GET, "/backups/nightly", Fault::Becomes(completed_backup("nightly")));
-    api.next(Method::GET, "/backups/nightly", Fault::Vanishes);
-    transcript!(Person::at(&api), "kubectl backup delete nightly --yes --wait");
+    api.has(completed_backup("nightly"));
+    api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
+    api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
+    api.on_get("/backups/nightly", Fault::Vanishes);
+    transcript!(Person::at(&api), "delete nightly --yes --wait");
 }
 
 #[tokio::test]
 async fn a_deletion_that_fails_is_told_with_its_errors() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"));
-    api.next(
-        Method::GET,
+    api.has(completed_backup("nightly"));
+    api.on_get(
         &format!("/{REQUEST}"),
         Fault::Becomes(request("Processed", &["the bucket refuses:\nobject lock", "and more"])),
     );
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup delete nightly --yes --wait");
+    transcript!(person, "delete nightly --yes --wait");
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"));
+    api.has(completed_backup("nightly"));
     for _ in 0..4 {
-        api.next(Method::GET, &format!("/{REQUEST}"), Fault::Vanishes);
+        api.on_get(&format!("/{REQUEST}"), Fault::Vanishes);
     }
-    transcript!(Person::at(&api), "kubectl backup delete nightly --yes --wait");
+    transcript!(Person::at(&api), "delete nightly --yes --wait");
 }
 
 #[tokio::test]
 async fn nothing_is_deleted_without_a_yes() {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly")).has("restores", completed_restore("r", "nightly"));
-    transcript!(Person::at(&api), "kubectl backup delete nightly");
-    transcript!(Person::at(&api).at_terminal("n\n"), "kubectl backup delete nightly");
-    transcript!(Person::at(&api).at_terminal("\n"), "kubectl backup restore delete r");
+    api.has(completed_backup("nightly")).has(completed_restore("r", "nightly"));
+    transcript!(Person::at(&api), "delete nightly");
+    transcript!(Person::at(&api).at_terminal("n\n"), "delete nightly");
+    transcript!(Person::at(&api).at_terminal("\n"), "restore delete r");
     assert!(api.seen().is_empty(), "{:?}", api.seen());
-    transcript!(Person::at(&api).at_terminal("y\n"), "kubectl backup delete nightly");
+    transcript!(Person::at(&api).at_terminal("y\n"), "delete nightly");
     assert!(api.stored("deletebackuprequests", REQUEST).is_some());
 }
 
 #[tokio::test]
 async fn one_that_is_missing_does_not_keep_the_others() {
     let api = FakeApi::start().await;
-    api.has("restores", completed_restore("a", "nightly")).has("restores", completed_restore("c", "nightly"));
-    transcript!(Person::at(&api), "kubectl backup restore delete a b c --yes --wait");
+    api.has(completed_restore("a", "nightly")).has(completed_restore("c", "nightly"));
+    transcript!(Person::at(&api), "restore delete a b c --yes --wait");
     assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
 }
 
@@ -89,19 +87,19 @@ async fn those_with_a_label_or_all_are_named_before_they_are_deleted() {
     let api = FakeApi::start().await;
     let of = |schedule: &str| json!({ "metadata": { "labels": { "velero.io/schedule-name": schedule } } });
     for (name, schedule) in [("nightly-1", "nightly"), ("nightly-2", "nightly"), ("weekly-1", "weekly")] {
-        api.has("backups", with(completed_backup(name), &of(schedule)));
+        api.has(with(completed_backup(name), &of(schedule)));
     }
     for number in 0..25 {
-        api.has("restores", completed_restore(&format!("r{number:02}"), "nightly-1"));
+        api.has(completed_restore(&format!("r{number:02}"), "nightly-1"));
     }
     let person = Person::at(&api).at_terminal("n\n");
-    let mut all = person.types("kubectl backup delete -l velero.io/schedule-name=nightly").await;
-    all += &person.types("kubectl backup restore delete --all").await;
+    let mut all = person.types("delete -l velero.io/schedule-name=nightly").await;
+    all += &person.types("restore delete --all").await;
     let person = Person::at(&api);
-    all += &person.types("kubectl backup delete -l velero.io/schedule-name=none --yes").await;
-    all += &person.types("kubectl backup delete weekly-1 --all --yes").await;
+    all += &person.types("delete -l velero.io/schedule-name=none --yes").await;
+    all += &person.types("delete weekly-1 --all --yes").await;
     all += &person.types_words(&["delete", "-l", "", "--yes"]).await;
     assert_eq!(api.stored("deletebackuprequests", REQUEST), None);
-    all += &person.types("kubectl backup delete -l velero.io/schedule-name=nightly --yes").await;
+    all += &person.types("delete -l velero.io/schedule-name=nightly --yes").await;
     assert_snapshot!(all);
 }

@@ -5,9 +5,9 @@ use crate::prelude::*;
 async fn describe(backup: Value) -> String {
     let api = FakeApi::start().await;
     let name = backup["metadata"]["name"].as_str().unwrap().to_owned();
-    let line = format!("kubectl backup describe {name}");
+    let line = format!("describe {name}");
     has_files(&api, "Backup", &name);
-    api.has("backups", backup).has("backupstoragelocations", location("Available", ""));
+    api.has(backup).has(location("Available", ""));
     Person::at(&api).types(&line).await
 }
 
@@ -86,11 +86,11 @@ async fn on_a_terminal_a_running_backup_is_redrawn_with_a_bar() {
         )
     };
     has_files(&api, "Backup", "shop");
-    api.has("backups", running(120))
-        .next(Method::GET, "/backups/shop", Fault::Becomes(running(120)))
-        .next(Method::GET, "/backups/shop", Fault::Becomes(running(240)))
-        .next(Method::GET, "/backups/shop", Fault::Becomes(completed_backup("shop")));
-    transcript!(Person::at(&api).at_terminal(""), "kubectl backup describe shop -w --color=never");
+    api.has(running(120))
+        .on_get("/backups/shop", Fault::Becomes(running(120)))
+        .on_get("/backups/shop", Fault::Becomes(running(240)))
+        .on_get("/backups/shop", Fault::Becomes(completed_backup("shop")));
+    transcript!(Person::at(&api).at_terminal(""), "describe shop -w --color=never");
 }
 
 #[tokio::test]
@@ -100,11 +100,11 @@ async fn in_a_pipe_changes_are_told_and_the_end_is_shown() {
         with(completed_backup("shop"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2}}));
     let running = with(new_backup("shop"), &json!({"status": {"phase": "InProgress"}}));
     has_files(&api, "Backup", "shop");
-    api.has("backups", running.clone())
-        .next(Method::GET, "/backups/shop", Fault::Becomes(running.clone()))
-        .next(Method::GET, "/backups/shop", Fault::Becomes(running))
-        .next(Method::GET, "/backups/shop", Fault::Becomes(failed));
-    transcript!(Person::at(&api), "kubectl backup describe shop --watch");
+    api.has(running.clone())
+        .on_get("/backups/shop", Fault::Becomes(running.clone()))
+        .on_get("/backups/shop", Fault::Becomes(running))
+        .on_get("/backups/shop", Fault::Becomes(failed));
+    transcript!(Person::at(&api), "describe shop --watch");
 }
 
 #[tokio::test]
@@ -113,13 +113,12 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
     has_files(&api, "Backup", "nightly");
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
     let damaged = Fault::Bytes(200, Vec::new(), b"not gzip".to_vec());
-    api.has("backups", with(completed_backup("nightly"), &status))
-        .has("backupstoragelocations", location("Available", ""));
+    api.has(with(completed_backup("nightly"), &status)).has(location("Available", ""));
     for _ in 0..2 {
-        api.next(Method::POST, "/downloadrequests", Fault::Hang);
+        api.on_post("/downloadrequests", Fault::Hang);
     }
-    api.next(Method::GET, "files/read-0", damaged.clone()).next(Method::GET, "files/read-1", damaged);
-    let seen = Person::at(&api).types("kubectl backup describe nightly").await;
+    api.on_get("files/read-0", damaged.clone()).on_get("files/read-1", damaged);
+    let seen = Person::at(&api).types("describe nightly").await;
     let missing = seen.lines().filter(|line| line.contains("unavailable: ")).count();
     assert_eq!(missing, 4, "{seen}");
     assert!(seen.contains("no answer within 2s") && seen.contains("cannot be read"), "{seen}");
@@ -137,22 +136,21 @@ async fn a_partially_failed_backup_with_events() {
     let name = "nightly-20261103030000";
     let day_before = json!({"metadata": {"creationTimestamp": "2026-11-02T03:00:00Z"}, "status": {"startTimestamp": "2026-11-02T03:00:00Z", "completionTimestamp": "2026-11-02T03:10:00Z"}});
     has_files(&api, "Backup", name);
-    api.has("backups", with(completed_backup("nightly-20261102030000"), &day_before));
+    api.has(with(completed_backup("nightly-20261102030000"), &day_before));
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17, "hookStatus": {"hooksAttempted": 4, "hooksFailed": 1}, "backupItemOperationsAttempted": 31, "backupItemOperationsCompleted": 29, "backupItemOperationsFailed": 2}});
-    api.has("backups", with(completed_backup(name), &status))
-        .has("backupstoragelocations", location("Available", ""));
+    api.has(with(completed_backup(name), &status)).has(location("Available", ""));
     let failed = "pods/db-0: volume pgdata was not saved";
     for (number, level, reason, message, at) in [
         (1, "Warning", "ItemFailed", failed, "2026-11-03T03:09:00Z"),
         (2, "Warning", "ItemFailed", failed, "2026-11-03T03:10:00Z"),
         (3, "Normal", "Finished", "PartiallyFailed", "2026-11-03T03:14:12Z"),
     ] {
-        api.has("events", event(number, "Backup", name, level, reason, message, at));
+        api.has(event(number, "Backup", name, level, reason, message, at));
     }
     let person = Person::at(&api);
-    transcript!("describe partially failed", person, &format!("kubectl backup describe {name}"));
-    transcript!("describe in full", person, &format!("kubectl backup describe {name} --details"));
-    transcript!("describe json", person, &format!("kubectl backup describe {name} -o json"));
+    transcript!("describe partially failed", person, &format!("describe {name}"));
+    transcript!("describe in full", person, &format!("describe {name} --details"));
+    transcript!("describe json", person, &format!("describe {name} -o json"));
 }
 
 #[tokio::test]
@@ -190,11 +188,9 @@ async fn a_phase_of_a_newer_server_is_shown_and_not_judged() {
 async fn a_completed_backup_in_a_location_that_is_unavailable() {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "nightly");
-    api.has("backups", completed_backup("nightly")).has(
-        "backupstoragelocations",
-        location("Unavailable", "AccessDenied: the key has no right to list\nthe bucket"),
-    );
-    transcript!(Person::at(&api), "kubectl backup describe nightly");
+    api.has(completed_backup("nightly"))
+        .has(location("Unavailable", "AccessDenied: the key has no right to list\nthe bucket"));
+    transcript!(Person::at(&api), "describe nightly");
 }
 
 #[tokio::test]
@@ -204,8 +200,12 @@ async fn a_backup_that_waits_for_a_restore_names_the_holder() {
     let restore = ObjectKey::restore("velero", "back-again");
     ledger.admit(&restore, "r", &Footprint::everything(), "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
     ledger.activate(&restore, "r").unwrap();
-    api.has("backups", with(new_backup("shop"), &json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "Queued", "queuePosition": 1}}))).has("leases", lease(&ledger).await);
-    transcript!(Person::at(&api), "kubectl backup describe shop");
+    api.has(with(
+        new_backup("shop"),
+        &json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "Queued", "queuePosition": 1}}),
+    ))
+    .has(lease(&ledger).await);
+    transcript!(Person::at(&api), "describe shop");
 }
 
 #[tokio::test]
@@ -222,10 +222,10 @@ async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
         ledger.admit(&key, &format!("uid-of-{name}"), &everything, since, &queue).unwrap();
     }
     let waits = json!({"metadata": {"creationTimestamp": "2026-11-03T05:11:12Z"}, "status": null});
-    api.has("restores", with(completed_restore("late", "nightly"), &waits))
-        .has("backups", completed_backup("nightly"))
-        .has("leases", lease(&ledger).await);
-    transcript!(Person::at(&api), "kubectl backup restore describe late");
+    api.has(with(completed_restore("late", "nightly"), &waits))
+        .has(completed_backup("nightly"))
+        .has(lease(&ledger).await);
+    transcript!(Person::at(&api), "restore describe late");
 }
 
 #[tokio::test]
@@ -238,8 +238,8 @@ async fn a_running_backup_shows_its_own_claim() {
         .unwrap();
     ledger.activate(&key, "uid-of-shop").unwrap();
     let over = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress", "errors": 1, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 300, "itemsBackedUp": 120}}});
-    api.has("backups", with(new_backup("shop"), &over)).has("leases", lease(&ledger).await);
-    transcript!(Person::at(&api), "kubectl backup describe shop");
+    api.has(with(new_backup("shop"), &over)).has(lease(&ledger).await);
+    transcript!(Person::at(&api), "describe shop");
 }
 
 #[tokio::test]
@@ -248,20 +248,15 @@ async fn a_part_that_cannot_be_fetched_fails_nothing() {
     has_files(&api, "Backup", "nightly");
     let forbidden =
         |what: &str| Fault::forbidden(&format!("{what} is forbidden: User \"jane\" cannot get it"));
-    api.has("backups", completed_backup("nightly"))
-        .next(Method::GET, "/default", forbidden("backupstoragelocations.velero.io \"default\""))
-        .next(
-            Method::GET,
-            "/backup-lock-velero",
-            forbidden("leases.coordination.k8s.io \"backup-lock-velero\""),
-        )
-        .next(
-            Method::GET,
+    api.has(completed_backup("nightly"))
+        .on_get("/default", forbidden("backupstoragelocations.velero.io \"default\""))
+        .on_get("/backup-lock-velero", forbidden("leases.coordination.k8s.io \"backup-lock-velero\""))
+        .on_get(
             "/deletebackuprequests",
             Fault::refused(500, "InternalError", "etcdserver: request timed out"),
         )
-        .next(Method::GET, "/events", Fault::Hang);
-    transcript!(Person::at(&api), "kubectl backup describe nightly");
+        .on_get("/events", Fault::Hang);
+    transcript!(Person::at(&api), "describe nightly");
 }
 
 #[tokio::test]
@@ -272,10 +267,10 @@ async fn a_backup_whose_deletion_failed_shows_why() {
         "metadata": {"name": "nightly-uid-of-n", "namespace": "velero", "creationTimestamp": "2026-11-03T05:00:12Z", "labels": {"velero.io/backup-name": "nightly"}},
         "spec": {"backupName": "nightly"}, "status": {"phase": "Processed", "errors": ["the bucket refuses: object lock until 3 Dec"]},
     });
-    api.has("backups", with(completed_backup("nightly"), &json!({"status": {"phase": "Deleting"}})))
-        .has("deletebackuprequests", request)
-        .has("backupstoragelocations", location("Available", ""));
-    transcript!(Person::at(&api), "kubectl backup describe nightly");
+    api.has(with(completed_backup("nightly"), &json!({"status": {"phase": "Deleting"}})))
+        .has(request)
+        .has(location("Available", ""));
+    transcript!(Person::at(&api), "describe nightly");
 }
 
 #[tokio::test]
@@ -283,20 +278,21 @@ async fn restores_are_described_with_their_source() {
     let api = FakeApi::start().await;
     has_files(&api, "Restore", "whole");
     has_files(&api, "Restore", "half");
-    api.has("backups", completed_backup("nightly"))
-        .has("backupstoragelocations", location("Available", ""))
-        .has("restores", completed_restore("whole", "nightly"))
-        .has("restores", with(completed_restore("half", "gone"), &json!({"spec": {"namespaceMapping": {"shop": "shop-copy"}, "existingResourcePolicy": "update", "includedNamespaces": ["shop"]}, "status": {"phase": "PartiallyFailed", "errors": 1, "warnings": 1}})))
-        .has("restores", json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "early", "namespace": "velero", "uid": "u", "creationTimestamp": "2026-11-03T05:14:02Z"}, "spec": {"backupName": "gone"}}));
+    api.has(completed_backup("nightly"))
+        .has(location("Available", ""))
+        .has(completed_restore("whole", "nightly"))
+        .has(with(completed_restore("half", "gone"), &json!({"spec": {"namespaceMapping": {"shop": "shop-copy"}, "existingResourcePolicy": "update", "includedNamespaces": ["shop"]}, "status": {"phase": "PartiallyFailed", "errors": 1, "warnings": 1}})))
+        .has(json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "early", "namespace": "velero", "uid": "u", "creationTimestamp": "2026-11-03T05:14:02Z"}, "spec": {"backupName": "gone"}}));
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_all(
-                ["whole", "half", "early"].map(|name| format!("kubectl backup restore describe {name}"))
-            )
-            .await
+    transcript!(
+        person,
+        [
+            "restore describe whole",
+            "restore describe half",
+            "restore describe early",
+            "restore describe whole -o yaml"
+        ]
     );
-    transcript!("restore describe yaml", person, "kubectl backup restore describe whole -o yaml");
 }
 
 #[tokio::test]

@@ -36,14 +36,13 @@ fn leader(renewed: &str) -> Value {
 }
 
 fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
-    api.next(Method::GET, "/version", Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()))
-        .next(Method::GET, "/backups.velero.io", Fault::Answer(200, definition("backups.velero.io", phases)))
-        .next(
-            Method::GET,
+    api.on_get("/version", Fault::Bytes(200, vec![("date", date.to_owned())], b"{}".to_vec()))
+        .on_get("/backups.velero.io", Fault::Answer(200, definition("backups.velero.io", phases)))
+        .on_get(
             "/restores.velero.io",
             Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
         )
-        .next(Method::GET, "configurations/backup-webhook", Fault::Answer(200, registration.clone()));
+        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()));
 }
 
 #[tokio::test]
@@ -52,11 +51,11 @@ async fn where_all_is_well_nothing_is_to_be_done() {
     let phases = json!(BackupPhase::KNOWN);
     asks(&api, "Tue, 03 Nov 2026 05:14:12 GMT", &phases, &registration(&json!({})));
     let words = "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Backup velero/kubectl-backup-doctor is not valid: spec.ttl: \"tomorrow\" is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"";
-    api.next(Method::POST, "/backups", Fault::forbidden(words));
-    api.has("leases", leader("2026-11-03T05:14:10.000000Z"))
-        .has("leases", lease(&Ledger::default()).await)
-        .has("backupstoragelocations", location("Available", ""));
-    transcript!(Person::at(&api), "kubectl backup doctor");
+    api.on_post("/backups", Fault::forbidden(words));
+    api.has(leader("2026-11-03T05:14:10.000000Z"))
+        .has(lease(&Ledger::default()).await)
+        .has(location("Available", ""));
+    transcript!(Person::at(&api), "doctor");
 }
 
 #[tokio::test]
@@ -75,40 +74,40 @@ async fn whatever_is_broken_is_told_with_its_remedy() {
         &json!({"failurePolicy": "Ignore", "clientConfig": {"caBundle": null, "service": {"namespace": "backups"}}, "rules": []}),
     );
     asks(&api, "Tue, 03 Nov 2026 05:19:12 GMT", &old, &weak);
-    api.has("leases", leader("2026-11-03T05:04:12.000000Z"))
-        .has("leases", lease(&Ledger::default()).await)
-        .has("backupstoragelocations", with(location("Unavailable", "403 AccessDenied"), &json!({"spec": {"default": false}})))
-        .has("backupstoragelocations", json!({"apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "bad", "namespace": "velero"}, "spec": 1}))
-        .has("backups", with(new_backup("sneaked"), &json!({"metadata": {"uid": "u"}, "status": {"phase": "InProgress"}})));
+    api.has(leader("2026-11-03T05:04:12.000000Z"))
+        .has(lease(&Ledger::default()).await)
+        .has(with(location("Unavailable", "403 AccessDenied"), &json!({"spec": {"default": false}})))
+        .has(json!({"apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "bad", "namespace": "velero"}, "spec": 1}))
+        .has(with(new_backup("sneaked"), &json!({"metadata": {"uid": "u"}, "status": {"phase": "InProgress"}})));
     api.forbids("downloadrequests").forbids("services");
     let person = Person::at(&api).with_var("PATH", "~/bin:~/more");
     person.writes("bin/kubectl-backup-describe", "");
     person.writes("bin/kubectl-backup", "");
     person.writes("more/kubectl-backup", "");
-    transcript!(person, "kubectl backup doctor");
+    transcript!(person, "doctor");
 }
 
 #[tokio::test]
 async fn what_cannot_be_asked_says_so_in_its_place() {
     let api = FakeApi::start().await;
     let forbidden = Fault::forbidden("… is forbidden: User \"jane\" cannot get resource");
-    api.next(Method::GET, "/version", Fault::Hang)
-        .next(Method::GET, "/backups.velero.io", forbidden.clone())
-        .next(Method::GET, "configurations/backup-webhook", forbidden.clone())
-        .next(Method::GET, "/backupstoragelocations", forbidden.clone())
-        .next(Method::GET, "/leases", forbidden.clone())
-        .next(Method::GET, "/leases/backup-controller", forbidden)
-        .next(Method::POST, "/backups", Fault::refused(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused"));
+    api.on_get("/version", Fault::Hang)
+        .on_get("/backups.velero.io", forbidden.clone())
+        .on_get("configurations/backup-webhook", forbidden.clone())
+        .on_get("/backupstoragelocations", forbidden.clone())
+        .on_get("/leases", forbidden.clone())
+        .on_get("/leases/backup-controller", forbidden)
+        .on_post("/backups", Fault::refused(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused"));
     let start = std::time::Instant::now();
-    transcript!(Person::at(&api), "kubectl backup doctor");
+    transcript!(Person::at(&api), "doctor");
     assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
 async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
     let api = FakeApi::start().await;
-    api.next(Method::POST, "/backups", Fault::Hang);
-    let seen = Person::at(&api).types("kubectl backup doctor").await;
+    api.on_post("/backups", Fault::Hang);
+    let seen = Person::at(&api).types("doctor").await;
     assert!(seen.contains("✗ webhook       a creation was not answered within 1.8s"), "{seen}");
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
 }
@@ -117,8 +116,8 @@ async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
 async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let api = FakeApi::start().await;
     let words = "admission webhook \"validate.kyverno.svc\" denied the request: label team is missing";
-    api.next(Method::POST, "/backups", Fault::forbidden(words));
-    let seen = Person::at(&api).types("kubectl backup doctor").await;
+    api.on_post("/backups", Fault::forbidden(words));
+    let seen = Person::at(&api).types("doctor").await;
     assert!(
         seen.contains(
             "? webhook       not known: another webhook or policy refused the question: label team is missing"

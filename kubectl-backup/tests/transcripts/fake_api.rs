@@ -102,10 +102,11 @@ impl FakeApi {
     }
 
     /// Stores an object.
-    pub fn has(&self, plural: &str, object: Value) -> &Self {
+    pub fn has(&self, object: Value) -> &Self {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str);
-        let name = text("/metadata/name").unwrap().to_owned();
-        self.api.put(&path(plural, text("/metadata/namespace").unwrap_or("velero"), &name), object);
+        let plural = text("/kind").unwrap().to_lowercase() + "s";
+        let (namespace, name) = (text("/metadata/namespace").unwrap_or("velero"), text("/metadata/name"));
+        self.api.put(&path(&plural, namespace, name.unwrap()), object);
         self
     }
 
@@ -131,6 +132,14 @@ impl FakeApi {
     pub fn next(&self, method: Method, path_end: &str, fault: Fault) -> &Self {
         self.inner.lock().unwrap().faults.push_back((method, path_end.to_owned(), fault));
         self
+    }
+
+    pub fn on_get(&self, path_end: &str, fault: Fault) -> &Self {
+        self.next(Method::GET, path_end, fault)
+    }
+
+    pub fn on_post(&self, path_end: &str, fault: Fault) -> &Self {
+        self.next(Method::POST, path_end, fault)
     }
 
     /// The next requests of this method whose path ends so meet these faults.

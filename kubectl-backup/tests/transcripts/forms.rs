@@ -4,20 +4,14 @@ use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
-    api.has(
-        "backups",
-        with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})),
-    )
-    .has("backups", with(completed_backup("beta"), &json!({"status": {"errors": 3}})))
-    .has("backups", with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})))
-    .has("backups", new_backup("gamma"))
-    .has(
-        "backups",
-        with(
+    api.has(with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})))
+        .has(with(completed_backup("beta"), &json!({"status": {"errors": 3}})))
+        .has(with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})))
+        .has(new_backup("gamma"))
+        .has(with(
             new_backup("delta"),
             &json!({"spec": {"ttl": "tomorrow"}, "metadata": {"labels": {"text": "a\u{1b}[2J"}}}),
-        ),
-    );
+        ));
     api
 }
 
@@ -26,16 +20,16 @@ async fn every_form_of_kubectl_is_taken() {
     let person = Person::at(&cluster().await);
     let mut all = String::new();
     for line in [
-        "kubectl backup get -o jsonpath={.items[*].metadata.name}",
-        r#"kubectl backup get -o jsonpath={range.items[*]}{.metadata.name}{"\n"}{end}"#,
-        r#"kubectl backup get -o jsonpath={.items[?(@.status.phase=="PartiallyFailed")].metadata.name}"#,
-        "kubectl backup get alpha -o jsonpath={.status.errors}",
-        "kubectl backup get -o custom-columns=NAME:.metadata.name,ERRORS:.status.errors,TTL:.spec.ttl,LABELS:.metadata.labels.text",
-        "kubectl backup get -o custom-columns=NAME:.metadata.name --no-headers",
-        "kubectl backup get --sort-by=.status.errors",
-        "kubectl backup get --sort-by={.metadata.name} -o name",
-        "kubectl backup get -A --show-labels",
-        "kubectl backup get nobody -o jsonpath={.metadata.name}",
+        "get -o jsonpath={.items[*].metadata.name}",
+        r#"get -o jsonpath={range.items[*]}{.metadata.name}{"\n"}{end}"#,
+        r#"get -o jsonpath={.items[?(@.status.phase=="PartiallyFailed")].metadata.name}"#,
+        "get alpha -o jsonpath={.status.errors}",
+        "get -o custom-columns=NAME:.metadata.name,ERRORS:.status.errors,TTL:.spec.ttl,LABELS:.metadata.labels.text",
+        "get -o custom-columns=NAME:.metadata.name --no-headers",
+        "get --sort-by=.status.errors",
+        "get --sort-by={.metadata.name} -o name",
+        "get -A --show-labels",
+        "get nobody -o jsonpath={.metadata.name}",
     ] {
         all += &person.types(&line.replace("{range.", "{range\u{a0}.")).await.replace('\u{a0}', " ");
         all += "\n";
@@ -46,24 +40,23 @@ async fn every_form_of_kubectl_is_taken() {
 #[tokio::test]
 async fn what_is_printed_of_documents_can_be_chosen_too() {
     let api = FakeApi::start().await;
-    api.has("backupstoragelocations", location("Available", ""));
+    api.has(location("Available", ""));
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced([
-                "kubectl backup sync -o jsonpath={.locations[*].phase}",
-                "kubectl backup sync -o custom-columns=WHERE:.name,HOW:.phase",
-                "kubectl backup sync --no-headers",
-                "kubectl backup locks -o jsonpath={.kind}",
-            ])
-            .await
+    transcript!(
+        person,
+        [
+            "sync -o jsonpath={.locations[*].phase}",
+            "sync -o custom-columns=WHERE:.name,HOW:.phase",
+            "sync --no-headers",
+            "locks -o jsonpath={.kind}",
+        ]
     );
 }
 
 #[tokio::test]
 async fn a_terminal_is_not_steered_by_what_a_template_brings() {
     let person = Person::at(&cluster().await).at_terminal("");
-    let seen = person.types("kubectl backup get delta -o jsonpath={.metadata.labels.text}").await;
+    let seen = person.types("get delta -o jsonpath={.metadata.labels.text}").await;
     assert!(seen.contains("a?[2J") && !seen.contains('␛'), "{seen}");
 }
 
@@ -94,13 +87,11 @@ async fn watching_appends_a_row_for_every_change() {
     // One for each look: a person who has turned away may still ask.
     let cluster = async || {
         let api = FakeApi::start().await;
-        api.has("backups", version("before-the-great-upgrade", "1", &none))
-            .has("backups", version("b", "2", &none));
+        api.has(version("before-the-great-upgrade", "1", &none)).has(version("b", "2", &none));
         api
     };
     let api = cluster().await;
-    api.next(
-        Method::GET,
+    api.on_get(
         "/backups?watch",
         events(&[
             ("MODIFIED", version("b", "3", &running)),
@@ -108,16 +99,13 @@ async fn watching_appends_a_row_for_every_change() {
             ("DELETED", version("c", "5", &none)),
         ]),
     );
-    assert_snapshot!("watch", Person::at(&api).watches("kubectl backup get -w", "Deleted").await);
+    assert_snapshot!("watch", Person::at(&api).watches("get -w", "Deleted").await);
     let api = cluster().await;
-    api.next(Method::GET, "/backups?watch", events(&[("MODIFIED", version("b", "3", &running))]));
+    api.on_get("/backups?watch", events(&[("MODIFIED", version("b", "3", &running))]));
     assert_snapshot!(
         "watch columns",
         Person::at(&api)
-            .watches(
-                "kubectl backup get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase",
-                "InProgress"
-            )
+            .watches("get -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase", "InProgress")
             .await
     );
 }
@@ -125,17 +113,17 @@ async fn watching_appends_a_row_for_every_change() {
 #[tokio::test]
 async fn watching_survives_a_restart_and_shows_only_changes() {
     let api = FakeApi::start().await;
-    api.has("backups", version("a", "1", &json!({}))).has("backups", version("b", "2", &json!({})));
+    api.has(version("a", "1", &json!({}))).has(version("b", "2", &json!({})));
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
     let away = Fault::unavailable("apiserver is shutting down");
     api.meets(&Method::GET, "/backups?watch", [away, events(&[("ERROR", gone)])]);
     // What is listed then.
     let person = Person::at(&api);
-    let (seen, ()) = tokio::join!(person.watches("kubectl backup get -w", "Completed"), async {
+    let (seen, ()) = tokio::join!(person.watches("get -w", "Completed"), async {
         while api.seen().iter().filter(|one| one.contains("watch=")).count() < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        api.has("backups", version("b", "9", &json!({"status": {"phase": "Completed"}})));
+        api.has(version("b", "9", &json!({"status": {"phase": "Completed"}})));
     });
     assert_snapshot!(seen);
 }
@@ -144,8 +132,8 @@ async fn watching_survives_a_restart_and_shows_only_changes() {
 async fn watching_what_cannot_be_listed_ends_with_the_reason() {
     let api = FakeApi::start().await;
     let forbidden = Fault::forbidden("backups.velero.io is forbidden: User \"jane\" cannot list resource");
-    api.next(Method::GET, "/backups", forbidden);
-    let seen = Person::at(&api).types("kubectl backup get -w").await;
+    api.on_get("/backups", forbidden);
+    let seen = Person::at(&api).types("get -w").await;
     assert!(
         seen.contains("cannot watch backups: backups.velero.io is forbidden")
             && seen.ends_with("--- exit 1\n"),

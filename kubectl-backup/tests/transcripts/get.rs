@@ -2,32 +2,35 @@ use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly-20261102030000"))
-        .has("backups", with(completed_backup("nightly-20261103030000"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17}})))
-        .has("backups", with(new_backup("before-upgrade"), &json!({"spec": {"labelSelector": {"matchLabels": {"app": "shop"}}}})))
-        .has("backups", with(new_backup("running"), &json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z", "progress": {"totalItems": 4812, "itemsBackedUp": 120}}})))
-        .has("backups", with(completed_backup("newer-server"), &json!({"status": {"phase": "Compacting"}})))
-        .has("backups", with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow\u{1b}[2J"}})))
-        .has("backups", with(completed_backup("going"), &json!({"metadata": {"deletionTimestamp": "2026-11-03T05:14:00Z"}})));
+    api.has(completed_backup("nightly-20261102030000"))
+        .has(with(completed_backup("nightly-20261103030000"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17}})))
+        .has(with(new_backup("before-upgrade"), &json!({"spec": {"labelSelector": {"matchLabels": {"app": "shop"}}}})))
+        .has(with(new_backup("running"), &json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z", "progress": {"totalItems": 4812, "itemsBackedUp": 120}}})))
+        .has(with(completed_backup("newer-server"), &json!({"status": {"phase": "Compacting"}})))
+        .has(with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow\u{1b}[2J"}})))
+        .has(with(completed_backup("going"), &json!({"metadata": {"deletionTimestamp": "2026-11-03T05:14:00Z"}})));
     api
 }
 
 #[tokio::test]
 async fn backups_are_listed_and_one_bad_object_hides_no_other() {
     let person = Person::at(&cluster().await);
-    transcript!("get", person, "kubectl backup get");
-    transcript!("get wide", person, "kubectl backup get -o wide");
-    transcript!("get name", person, "kubectl backup get -o name -l velero.io/schedule-name=nightly");
-    transcript!("get some", person, "kubectl backup get running gone before-upgrade --no-headers");
+    transcript!("get", person, "get");
+    transcript!(
+        person,
+        [
+            "get -o wide",
+            "get -o name -l velero.io/schedule-name=nightly",
+            "get running gone before-upgrade --no-headers"
+        ]
+    );
 }
 
 #[tokio::test]
 async fn objects_are_printed_as_they_are_stored() {
     let person = Person::at(&cluster().await);
-    transcript!("get yaml", person, "kubectl backup get by-another-hand -o yaml");
-    let seen = person.types("kubectl backup get -o json").await;
-    let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
-    let list: serde_json::Value = serde_json::from_str(json).unwrap();
+    transcript!("get yaml", person, "get by-another-hand -o yaml");
+    let list = person.reads("get -o json").await;
     assert_eq!(list["items"].as_array().unwrap().len(), 7);
     assert_eq!(list["items"][0]["spec"]["labelSelector"]["matchLabels"]["app"], "shop");
     assert_eq!(list["items"][0]["apiVersion"], "velero.io/v1");
@@ -37,7 +40,7 @@ async fn objects_are_printed_as_they_are_stored() {
 async fn a_server_that_is_named_needs_no_kubeconfig() {
     let api = cluster().await;
     let person = Person::without_cluster();
-    let line = format!("kubectl backup get running -o name --server={}", api.url);
+    let line = format!("get running -o name --server={}", api.url);
     assert!(person.types(&line).await.contains("\nbackup.velero.io/running\n--- exit 0"));
     person.writes("empty", "");
     assert!(person.types(&format!("{line} --kubeconfig=~/empty")).await.ends_with("--- exit 0\n"));
@@ -47,9 +50,9 @@ async fn a_server_that_is_named_needs_no_kubeconfig() {
 async fn a_long_list_is_read_in_pages() {
     let api = FakeApi::start().await;
     for n in 0..1201 {
-        api.has("backups", completed_backup(&format!("b-{n:04}")));
+        api.has(completed_backup(&format!("b-{n:04}")));
     }
-    let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
+    let seen = Person::at(&api).types("get --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("b-")).count(), 1201);
     assert_eq!(api.seen().len(), 3, "{:?}", api.seen());
 }
@@ -58,66 +61,62 @@ async fn a_long_list_is_read_in_pages() {
 async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
     let api = FakeApi::start().await;
     for n in 0..601 {
-        api.has("backups", completed_backup(&format!("b-{n:04}")));
+        api.has(completed_backup(&format!("b-{n:04}")));
     }
-    api.has("backups", with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
+    api.has(with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow"}})));
     let expired = Fault::refused(410, "Expired", "The provided continue parameter is too old");
     api.meets(&Method::GET, "/backups", [Fault::None, expired.clone()]);
-    let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
+    let seen = Person::at(&api).types("get --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("b-0")).count(), 601);
     assert_eq!(seen.matches("warning: backup by-another-hand").count(), 1, "{seen}");
     assert_eq!(api.seen().len(), 4, "{:?}", api.seen());
     api.meets(&Method::GET, "/backups", [Fault::None, expired.clone(), Fault::None, expired]);
-    let seen = Person::at(&api).types("kubectl backup get --no-headers").await;
+    let seen = Person::at(&api).types("get --no-headers").await;
     assert!(seen.contains("too old") && seen.ends_with("--- exit 1\n"), "{seen}");
 }
 
 #[tokio::test]
 async fn nothing_found_is_no_error() {
     let person = Person::at(&FakeApi::start().await);
-    transcript!(person, "kubectl backup get");
-    transcript!(person, "kubectl backup restore get -n elsewhere");
+    transcript!(person, ["get", "restore get -n elsewhere"]);
 }
 
 #[tokio::test]
 async fn an_installation_elsewhere_is_hinted_at() {
     let api = FakeApi::start().await;
-    api.has("backupstoragelocations", location("Available", ""));
-    transcript!(Person::at(&api), "kubectl backup get -n backups");
+    api.has(location("Available", ""));
+    transcript!(Person::at(&api), "get -n backups");
 }
 
 #[tokio::test]
 async fn restores_are_listed() {
     let api = FakeApi::start().await;
-    api.has("restores", completed_restore("back-again", "nightly-20261103030000")).has(
-        "restores",
-        with(
-            completed_restore("half", "nightly-20261103030000"),
-            &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
-        ),
-    );
+    api.has(completed_restore("back-again", "nightly-20261103030000")).has(with(
+        completed_restore("half", "nightly-20261103030000"),
+        &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
+    ));
     let person = Person::at(&api);
-    let listed = person.types("kubectl backup restore get").await;
-    for same in ["kubectl backup restores", "kubectl backup restores get"] {
-        assert_eq!(person.types(same).await, listed.replace("kubectl backup restore get", same));
+    let listed = person.types("restore get").await;
+    for same in ["restores", "restores get"] {
+        assert_eq!(person.types(same).await, listed.replace("restore get", same));
     }
     assert_snapshot!("restore get", listed);
-    transcript!("restore get wide", person, "kubectl backup restore get -o wide");
+    transcript!("restore get wide", person, "restore get -o wide");
 }
 
 #[tokio::test]
 async fn a_person_sees_colours_unless_they_do_not_want_them() {
     let api = cluster().await;
-    let plain = Person::at(&api).types("kubectl backup get").await;
-    let coloured = Person::at(&api).at_terminal("").types("kubectl backup get").await;
+    let plain = Person::at(&api).types("get").await;
+    let coloured = Person::at(&api).at_terminal("").types("get").await;
     assert!(coloured.contains("␛[31mPartiallyFailed␛[0m"), "{coloured}");
     for (person, line) in [
-        (Person::at(&api).at_terminal("").with_var("NO_COLOR", "1"), "kubectl backup get"),
-        (Person::at(&api).at_terminal("").with_var("TERM", "dumb"), "kubectl backup get"),
-        (Person::at(&api).at_terminal(""), "kubectl backup get --color=never"),
+        (Person::at(&api).at_terminal("").with_var("NO_COLOR", "1"), "get"),
+        (Person::at(&api).at_terminal("").with_var("TERM", "dumb"), "get"),
+        (Person::at(&api).at_terminal(""), "get --color=never"),
     ] {
         let seen = person.types(line).await;
         assert_eq!(seen.lines().skip(1).collect::<Vec<_>>(), plain.lines().skip(1).collect::<Vec<_>>());
     }
-    assert!(Person::at(&api).types("kubectl backup get --color=always").await.contains("␛[31m"));
+    assert!(Person::at(&api).types("get --color=always").await.contains("␛[31m"));
 }

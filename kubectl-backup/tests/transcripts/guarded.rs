@@ -48,15 +48,15 @@ async fn cluster() -> FakeApi {
     let nameless = with(backup("nameless", ""), &json!({"spec": {"clusterName": ""}, "status": null}));
     let elsewhere = json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});
     api.serves(VERSION, &resources())
-        .has("leases", lease_of(profile, CLUSTER, &ledger).await)
-        .has(BACKUPS, backup("nightly-20261102030000", "Succeeded"))
-        .has(BACKUPS, backup("nightly-20261103030000", "Error"))
-        .has(BACKUPS, backup("beside", "Running"))
-        .has(BACKUPS, backup("newer", "Compact\u{1b}[2Jing"))
-        .has(BACKUPS, with(backup("elsewhere", "Running"), &elsewhere))
-        .has(BACKUPS, nameless)
-        .has(RESTORES, object("PerconaServerMySQLRestore", "back-again", "Starting"))
-        .has(RESTORES, object("PerconaServerMySQLRestore", "later", ""));
+        .has(lease_of(profile, CLUSTER, &ledger).await)
+        .has(backup("nightly-20261102030000", "Succeeded"))
+        .has(backup("nightly-20261103030000", "Error"))
+        .has(backup("beside", "Running"))
+        .has(backup("newer", "Compact\u{1b}[2Jing"))
+        .has(with(backup("elsewhere", "Running"), &elsewhere))
+        .has(nameless)
+        .has(object("PerconaServerMySQLRestore", "back-again", "Starting"))
+        .has(object("PerconaServerMySQLRestore", "later", ""));
     api
 }
 
@@ -64,17 +64,20 @@ async fn cluster() -> FakeApi {
 async fn another_operators_objects_are_listed_with_their_claims() {
     let api = cluster().await;
     let person = Person::at(&api);
-    assert_snapshot!(person.types_spaced([
-        "kubectl backup get --kind=ps-backups",
-        "kubectl backup get --kind=ps-restore -o wide",
-        "kubectl backup get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
-        "kubectl backup get --kind=ps-backup --in=db --sort-by=.status.state",
-        "kubectl backup get --kind=perconaservermysqlrestores.ps.percona.com db/later db/gone",
-        "kubectl backup get --kind=ps-backup beside --in=db",
-        "kubectl backup get --kind=ps-backup -o name",
-        "kubectl backup get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
-        "kubectl backup get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination",
-    ]).await);
+    transcript!(
+        person,
+        [
+            "get --kind=ps-backups",
+            "get --kind=ps-restore -o wide",
+            "get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
+            "get --kind=ps-backup --in=db --sort-by=.status.state",
+            "get --kind=perconaservermysqlrestores.ps.percona.com db/later db/gone",
+            "get --kind=ps-backup beside --in=db",
+            "get --kind=ps-backup -o name",
+            "get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
+            "get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination",
+        ]
+    );
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
 }
 
@@ -83,17 +86,17 @@ async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
     let api = cluster().await;
     let person = Person::at(&api);
     let mut all = person
-        .types_spaced([
-            "kubectl backup get --kind=pods",
-            "kubectl backup get --kind=ps-backup nightly",
-            "kubectl backup get --kind=ps-backup -A --in=db",
-            "kubectl backup get --in=db",
-            "kubectl backup describe --kind=ps-backup nightly",
-            "kubectl backup describe --kind=ps-backup db/nightly -w",
-            "kubectl backup describe --kind=ps-backup db/gone",
+        .types_all([
+            "get --kind=pods",
+            "get --kind=ps-backup nightly",
+            "get --kind=ps-backup -A --in=db",
+            "get --in=db",
+            "describe --kind=ps-backup nightly",
+            "describe --kind=ps-backup db/nightly -w",
+            "describe --kind=ps-backup db/gone",
         ])
         .await;
-    all += &Person::at(&FakeApi::start().await).types("kubectl backup get --kind=ps-backup").await;
+    all += &Person::at(&FakeApi::start().await).types("get --kind=ps-backup").await;
     assert_snapshot!(all);
 }
 
@@ -101,17 +104,16 @@ async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
 async fn another_operators_object_is_described_from_its_fields() {
     let api = cluster().await;
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced([
-                "kubectl backup describe --kind=ps-backup db/beside",
-                "kubectl backup describe --kind=ps-restore later --in=db",
-                "kubectl backup describe --kind=ps-backup db/nightly-20261102030000",
-                "kubectl backup describe --kind=ps-backup db/nameless",
-                "kubectl backup describe --kind=ps-backup db/newer",
-                "kubectl backup describe --kind=ps-backup db/beside -o yaml",
-            ])
-            .await
+    transcript!(
+        person,
+        [
+            "describe --kind=ps-backup db/beside",
+            "describe --kind=ps-restore later --in=db",
+            "describe --kind=ps-backup db/nightly-20261102030000",
+            "describe --kind=ps-backup db/nameless",
+            "describe --kind=ps-backup db/newer",
+            "describe --kind=ps-backup db/beside -o yaml",
+        ]
     );
 }
 
@@ -119,9 +121,9 @@ async fn another_operators_object_is_described_from_its_fields() {
 async fn a_velero_servers_objects_are_shown_by_the_same_code() {
     let api = FakeApi::start().await;
     let kind = json!([{"name": "backups", "singularName": "backup", "kind": "Backup", "namespaced": true, "verbs": ["list"]}]);
-    api.serves("velero.io/v1", &kind).has("backups", completed_backup("nightly"));
-    let mut all = Person::at(&api).types("kubectl backup get --kind=backups").await;
-    all += &Person::at(&api).types("kubectl backup describe --kind=backups velero/nightly").await;
+    api.serves("velero.io/v1", &kind).has(completed_backup("nightly"));
+    let mut all = Person::at(&api).types("get --kind=backups").await;
+    all += &Person::at(&api).types("describe --kind=backups velero/nightly").await;
     assert_snapshot!(all);
 }
 
@@ -129,32 +131,25 @@ async fn a_velero_servers_objects_are_shown_by_the_same_code() {
 async fn claims_that_cannot_be_read_hide_no_object() {
     let api = cluster().await;
     let mut all = String::new();
-    for line in [
-        "kubectl backup get --kind=ps-backup db/beside",
-        "kubectl backup describe --kind=ps-backup db/beside",
-    ] {
+    for line in ["get --kind=ps-backup db/beside", "describe --kind=ps-backup db/beside"] {
         let no = Fault::forbidden("leases is forbidden: User \"jane\" cannot list resource");
-        api.next(Method::GET, "/leases", no);
+        api.on_get("/leases", no);
         all += &Person::at(&api).types(line).await;
     }
     let mut lease = api.all("leases").remove(0);
     lease["metadata"]["annotations"]["backup-lock/sum"] = json!("0123456789abcdef");
-    api.has("leases", lease);
-    all += &Person::at(&api).types("kubectl backup get --kind=ps-backup db/beside").await;
+    api.has(lease);
+    all += &Person::at(&api).types("get --kind=ps-backup db/beside").await;
     assert_snapshot!(all);
 }
 
 #[tokio::test]
 async fn following_another_operators_objects_shows_no_old_claims() {
     let api = FakeApi::start().await;
-    api.serves(VERSION, &resources()).has(BACKUPS, backup("nightly", "Starting"));
+    api.serves(VERSION, &resources()).has(backup("nightly", "Starting"));
     let event = json!({"type": "MODIFIED", "object": with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}))});
     let bytes = format!("{event}\n").into_bytes();
-    api.next(
-        Method::GET,
-        "?watch",
-        Fault::Bytes(200, vec![("content-type", "application/json".to_owned())], bytes),
-    );
-    let seen = Person::at(&api).watches("kubectl backup get --kind=ps-backup -w", "Running").await;
+    api.on_get("?watch", Fault::Bytes(200, vec![("content-type", "application/json".to_owned())], bytes));
+    let seen = Person::at(&api).watches("get --kind=ps-backup -w", "Running").await;
     assert_snapshot!(seen);
 }

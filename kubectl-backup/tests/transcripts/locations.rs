@@ -4,26 +4,29 @@ async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let facts = json!({"versions": "Enabled", "lock": {"enabled": true, "mode": "COMPLIANCE", "days": 30}})
         .to_string();
-    api.has("backupstoragelocations", with(location("Available", ""), &json!({"metadata": {"annotations": {"backup-controller/bucket": facts}}})))
-        .has(
-            "backupstoragelocations",
-            with(
+    api.has(with(location("Available", ""), &json!({"metadata": {"annotations": {"backup-controller/bucket": facts}}})))
+        .has(with(
                 location("Unavailable", "the store refused to list s3://other: 403\u{1b}[2J AccessDenied"),
                 &json!({"metadata": {"name": "other"}, "spec": {"default": false, "accessMode": "ReadOnly", "objectStorage": {"bucket": "other", "prefix": ""}}}),
             ),
         )
-        .has("backupstoragelocations", with(location("", ""), &json!({"metadata": {"name": "new"}, "spec": {"default": false}, "status": null})));
+        .has(with(location("", ""), &json!({"metadata": {"name": "new"}, "spec": {"default": false}, "status": null})));
     api
 }
 
 #[tokio::test]
 async fn locations_are_listed_and_described() {
     let person = Person::at(&cluster().await);
-    transcript!("locations", person, "kubectl backup locations");
-    transcript!("locations wide", person, "kubectl backup locations get -o wide");
-    transcript!("location", person, "kubectl backup locations describe default");
-    transcript!("location unavailable", person, "kubectl backup locations describe other");
-    transcript!("location yaml", person, "kubectl backup locations describe default -o yaml");
+    transcript!(
+        person,
+        [
+            "locations",
+            "locations get -o wide",
+            "locations describe default",
+            "locations describe other",
+            "locations describe default -o yaml"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -33,16 +36,17 @@ async fn one_bad_location_of_snapshots_hides_no_other() {
         json!({"apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation", "spec": spec,
             "metadata": {"name": name, "namespace": "velero", "uid": name, "creationTimestamp": "2026-11-01T03:00:00Z"}})
     };
-    api.has("volumesnapshotlocations", of("east", json!({"provider": "acme/disks", "config": {"region": "e1\u{1b}[2J", "pool": "a"}, "credential": {"name": "cloud", "key": "acme"}})))
-        .has("volumesnapshotlocations", of("west", json!({"provider": "acme/disks"})))
-        .has("volumesnapshotlocations", of("worse", json!({"provider": 7})));
+    api.has(of("east", json!({"provider": "acme/disks", "config": {"region": "e1\u{1b}[2J", "pool": "a"}, "credential": {"name": "cloud", "key": "acme"}})))
+        .has(of("west", json!({"provider": "acme/disks"})))
+        .has(of("worse", json!({"provider": 7})));
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced(
-                ["snapshots", "snapshots -o wide", "snapshots west -o name", "snapshots none"]
-                    .map(|line| format!("kubectl backup locations {line}"))
-            )
-            .await
+    transcript!(
+        person,
+        [
+            "locations snapshots",
+            "locations snapshots -o wide",
+            "locations snapshots west -o name",
+            "locations snapshots none"
+        ]
     );
 }

@@ -45,11 +45,11 @@ fn running(name: &str) -> Value {
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let restoring = json!({"spec": {"includedNamespaces": ["shop"]}, "status": {"phase": "InProgress"}});
-    api.has("leases", lease(&busy()).await)
-        .has("leases", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "backup-controller", "namespace": "velero"}}))
-        .has("restores", with(completed_restore("back-again", "nightly"), &restoring))
-        .has("backups", running("urgent"))
-        .has("backups", completed_backup("nightly"));
+    api.has(lease(&busy()).await)
+        .has(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "backup-controller", "namespace": "velero"}}))
+        .has(with(completed_restore("back-again", "nightly"), &restoring))
+        .has(running("urgent"))
+        .has(completed_backup("nightly"));
     api
 }
 
@@ -61,24 +61,22 @@ async fn two_scopes() -> FakeApi {
     let key = ObjectKey::backup("db", "nightly");
     ledger.admit(&key, "one", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
     ledger.admit(&key, "two", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
-    api.has("leases", lease_of(percona.clone(), CLUSTER, &ledger).await);
+    api.has(lease_of(percona.clone(), CLUSTER, &ledger).await);
     let ledger = Ledger::default();
-    api.has("leases", lease_of(percona, "percona-ps/db/idle", &ledger).await);
+    api.has(lease_of(percona, "percona-ps/db/idle", &ledger).await);
     api
 }
 
 #[tokio::test]
 async fn locks_are_listed_in_the_order_of_the_queue() {
     let api = two_scopes().await;
-    api.has("backups", running("stray"));
+    api.has(running("stray"));
     let person = Person::at(&api);
-    transcript!("locks", person, "kubectl backup locks");
-    transcript!("locks wide", person, "kubectl backup locks -o wide");
-    transcript!("locks name", person, "kubectl backup locks -o name");
-    transcript!("locks yaml", person, &format!("kubectl backup locks {CLUSTER} -o yaml"));
-    let seen = person.types("kubectl backup locks -o json").await;
-    let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
-    let list: Value = serde_json::from_str(json).unwrap();
+    transcript!("locks", person, "locks");
+    transcript!("locks wide", person, "locks -o wide");
+    transcript!("locks name", person, "locks -o name");
+    transcript!("locks yaml", person, &format!("locks {CLUSTER} -o yaml"));
+    let list = person.reads("locks -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
     assert_eq!(list["scopes"][0]["unclaimed"][0]["name"], "stray");
     assert_eq!(
@@ -91,11 +89,11 @@ async fn locks_are_listed_in_the_order_of_the_queue() {
 #[tokio::test]
 async fn where_nobody_is_nothing_holds_or_waits() {
     let api = FakeApi::start().await;
-    let mut all = Person::at(&api).types("kubectl backup locks").await;
-    all += &Person::at(&api).types("kubectl backup locks percona-ps/db/other").await;
-    api.has("leases", lease(&Ledger::default()).await);
-    all += &Person::at(&api).types("kubectl backup locks").await;
-    all += &Person::at(&api).types("kubectl backup locks -o name").await;
+    let mut all = Person::at(&api).types("locks").await;
+    all += &Person::at(&api).types("locks percona-ps/db/other").await;
+    api.has(lease(&Ledger::default()).await);
+    all += &Person::at(&api).types("locks").await;
+    all += &Person::at(&api).types("locks -o name").await;
     assert_snapshot!(all);
 }
 
@@ -115,14 +113,14 @@ async fn a_ledger_that_cannot_be_read_hides_no_other() {
         ("backup-lock/scope", "an\u{1b}[2Jother"),
     ] {
         let fresh = api.stored("leases", LEASE).unwrap();
-        api.has("leases", edited(annotation, text));
-        all += &Person::at(&api).types("kubectl backup locks").await;
-        api.has("leases", fresh);
+        api.has(edited(annotation, text));
+        all += &Person::at(&api).types("locks").await;
+        api.has(fresh);
     }
-    let line = "kubectl backup locks release restore/back-again --reason=stuck --yes";
-    api.has("leases", edited("backup-lock/sum", "0"));
+    let line = "locks release restore/back-again --reason=stuck --yes";
+    api.has(edited("backup-lock/sum", "0"));
     all += &Person::at(&api).types(line).await;
-    all += &Person::at(&api).types("kubectl backup locks hold disks --reason=moving").await;
+    all += &Person::at(&api).types("locks hold disks --reason=moving").await;
     assert_snapshot!(all);
 }
 
@@ -136,20 +134,20 @@ async fn a_lost_ledger_is_found_among_however_many_markers() {
     let api = FakeApi::start().await;
     for n in 0..500 {
         let name = format!("a-{n}");
-        api.has("configmaps", with(marker(), &json!({"metadata": {"name": name}, "data": {"scope": name}})));
+        api.has(with(marker(), &json!({"metadata": {"name": name}, "data": {"scope": name}})));
     }
-    let seen = Person::at(api.has("configmaps", marker())).types("kubectl backup locks").await;
+    let seen = Person::at(api.has(marker())).types("locks").await;
     assert!(seen.contains("velero.io   Lost"), "{seen}");
 }
 
 #[tokio::test]
 async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
     let api = FakeApi::start().await;
-    api.has("configmaps", marker());
-    let mut all = Person::at(&api).types("kubectl backup locks").await;
-    api.has("leases", lease(&Ledger { status: Status::Rebuilding, epoch: 8, ..Ledger::default() }).await);
-    all += &Person::at(&api).types("kubectl backup locks").await;
-    all += &Person::at(&api).types("kubectl backup locks hold disks --reason=moving").await;
+    api.has(marker());
+    let mut all = Person::at(&api).types("locks").await;
+    api.has(lease(&Ledger { status: Status::Rebuilding, epoch: 8, ..Ledger::default() }).await);
+    all += &Person::at(&api).types("locks").await;
+    all += &Person::at(&api).types("locks hold disks --reason=moving").await;
     assert_snapshot!(all);
 }
 
@@ -157,22 +155,21 @@ async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
 async fn who_may_not_is_told_which_role_it_takes() {
     let api = cluster().await;
     let mut all = String::new();
-    api.next(Method::GET, "/leases", Fault::forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
-    all += &Person::at(&api).types("kubectl backup locks").await;
+    api.on_get("/leases", Fault::forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
+    all += &Person::at(&api).types("locks").await;
     let update = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: User \"jane\" cannot update resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\"";
     api.next(Method::PUT, LEASE, Fault::forbidden(update));
-    all +=
-        &Person::at(&api).types("kubectl backup locks release restore/back-again --reason=stuck --yes").await;
+    all += &Person::at(&api).types("locks release restore/back-again --reason=stuck --yes").await;
     api.next(Method::PUT, LEASE, Fault::forbidden(update));
-    all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    all += &Person::at(&api).types("locks hold upgrade --reason=moving").await;
     let policy = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: ValidatingAdmissionPolicy 'backup-lock-writers' with binding 'backup-lock-writers' denied request: backup-lock-velero belongs to the lock";
     api.next(Method::PUT, LEASE, Fault::forbidden(policy));
-    all += &Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    all += &Person::at(&api).types("locks hold upgrade --reason=moving").await;
     // The lists of all namespaces, then those of one.
     for list in ["/v1/restores", "/v1/backups", "/velero/restores"] {
-        api.next(Method::GET, list, Fault::forbidden("User \"jane\" cannot list it"));
+        api.on_get(list, Fault::forbidden("User \"jane\" cannot list it"));
     }
-    all += &Person::at(&api).types("kubectl backup locks").await;
+    all += &Person::at(&api).types("locks").await;
     assert!(api.all("events").is_empty());
     assert_snapshot!(all);
 }
@@ -180,7 +177,7 @@ async fn who_may_not_is_told_which_role_it_takes() {
 #[tokio::test]
 async fn nothing_is_released_without_a_yes() {
     let api = cluster().await;
-    let line = "kubectl backup locks release restore/back-again --reason=stuck";
+    let line = "locks release restore/back-again --reason=stuck";
     let mut all = Person::at(&api).types(line).await;
     all += &Person::at(&api).at_terminal("n\n").types(line).await;
     all += &Person::at(&api).at_terminal("y\n").types(line).await;
@@ -194,10 +191,10 @@ async fn a_release_says_what_it_does_and_leaves_an_event() {
     for what in
         ["backup/urgent", "restore/velero/back-again", "hold/disks", "backup/lost", "restore/back-again"]
     {
-        let line = format!("kubectl backup locks release {what} --reason=stuck --yes");
+        let line = format!("locks release {what} --reason=stuck --yes");
         all += &Person::at(&api).types(&line).await;
     }
-    all += &Person::at(&api).types("kubectl backup locks").await;
+    all += &Person::at(&api).types("locks").await;
     assert_snapshot!(all);
     let events = api.all("events");
     assert_eq!(events.len(), 4, "{events:?}");
@@ -219,7 +216,7 @@ async fn a_name_that_may_mean_several_is_asked_about() {
             &Ask::default(),
         )
         .unwrap();
-    api.has("leases", lease(&ledger).await);
+    api.has(lease(&ledger).await);
     let mut all = String::new();
     for what in [
         "backup/nightly",
@@ -228,7 +225,7 @@ async fn a_name_that_may_mean_several_is_asked_about() {
         "backup/nightly --scope=velero.io",
         "backup/elsewhere/nightly",
     ] {
-        let line = format!("kubectl backup locks release {what} --reason=stuck --yes");
+        let line = format!("locks release {what} --reason=stuck --yes");
         all += &Person::at(&api).types(&line).await;
     }
     assert_snapshot!(all);
@@ -243,45 +240,46 @@ async fn a_release_that_somebody_else_was_faster_with_decides_again() {
     let mut newer = lease(&other).await;
     newer["metadata"]["resourceVersion"] = json!("77");
     api.next(Method::PUT, LEASE, Fault::Becomes(newer));
-    let line = "kubectl backup locks release backup/urgent --reason=stuck --yes";
+    let line = "locks release backup/urgent --reason=stuck --yes";
     transcript!(Person::at(&api), line);
     // A person was asked about something else.
     let api = cluster().await;
     let mut other = busy();
     other.activate(&ObjectKey::backup("velero", "urgent"), "uid-of-urgent").unwrap();
-    api.next(Method::GET, LEASE, Fault::Becomes(lease(&other).await));
-    let line = "kubectl backup locks release backup/urgent --reason=stuck";
+    api.on_get(LEASE, Fault::Becomes(lease(&other).await));
+    let line = "locks release backup/urgent --reason=stuck";
     transcript!(Person::at(&api).at_terminal("y\n"), line);
     // Written, but the answer was lost: the try after it finds its own work done.
     api.next(Method::PUT, LEASE, Fault::unavailable("the server is starting").but_done());
-    let line = "kubectl backup locks release backup/lost --reason=stuck --yes";
+    let line = "locks release backup/lost --reason=stuck --yes";
     transcript!(Person::at(&api), line);
 }
 
 #[tokio::test]
 async fn a_hold_keeps_others_out_and_its_name_is_taken() {
     let api = FakeApi::start().await;
-    api.has("leases", lease(&Ledger::default()).await);
-    assert_snapshot!(Person::at(&api).types_all([
-        "kubectl backup locks hold upgrade --namespaces=shop,db --reason=maintenance",
-        "kubectl backup locks hold upgrade --reason=again",
-        "kubectl backup locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
-        "kubectl backup locks hold other --scope=shop --reason=maintenance",
-        "kubectl backup locks hold other --scope=acme/db/cluster1 --reason=maintenance",
-        "kubectl backup locks",
-        "kubectl backup locks release hold/upgrade --reason=done --yes",
-        "kubectl backup locks",
-    ]).await);
+    api.has(lease(&Ledger::default()).await);
+    transcript!(
+        Person::at(&api),
+        [
+            "locks hold upgrade --namespaces=shop,db --reason=maintenance",
+            "locks hold upgrade --reason=again",
+            "locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
+            "locks hold other --scope=shop --reason=maintenance",
+            "locks hold other --scope=acme/db/cluster1 --reason=maintenance",
+            "locks",
+            "locks release hold/upgrade --reason=done --yes",
+            "locks",
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_hold_waits_for_those_who_are_there() {
     let api = cluster().await;
-    let mut all =
-        Person::at(&api).types("kubectl backup locks hold upgrade --namespaces=shop --reason=moving").await;
-    all += &Person::at(&api)
-        .types("kubectl backup locks hold upgrade2 --namespaces=shop --reason=moving --wait=300ms")
-        .await;
+    let mut all = Person::at(&api).types("locks hold upgrade --namespaces=shop --reason=moving").await;
+    all +=
+        &Person::at(&api).types("locks hold upgrade2 --namespaces=shop --reason=moving --wait=300ms").await;
     assert_snapshot!(all);
 }
 
@@ -290,10 +288,10 @@ async fn a_person_who_may_write_ledgers_needs_no_markers() {
     let api = FakeApi::start().await;
     let mut ledger = Ledger { epoch: 900, bound: 1000, ..Ledger::default() };
     ledger.rules = backup_lock::conflict::Rules::default();
-    api.has("leases", lease(&ledger).await);
-    api.next(Method::GET, "/configmaps", Fault::forbidden("no"));
-    api.next(Method::GET, &format!("/configmaps/{LEASE}"), Fault::forbidden("configmaps is forbidden"));
-    let seen = Person::at(&api).types("kubectl backup locks hold upgrade --reason=moving").await;
+    api.has(lease(&ledger).await);
+    api.on_get("/configmaps", Fault::forbidden("no"));
+    api.on_get(&format!("/configmaps/{LEASE}"), Fault::forbidden("configmaps is forbidden"));
+    let seen = Person::at(&api).types("locks hold upgrade --reason=moving").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
 }
 
@@ -302,27 +300,25 @@ async fn locks_of_all_installations_are_listed_and_sorted() {
     let api = cluster().await;
     let percona = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
     let elsewhere = json!({"metadata": {"namespace": "elsewhere"}});
-    api.has("leases", with(lease_of(percona, CLUSTER, &Ledger::default()).await, &elsewhere));
+    api.has(with(lease_of(percona, CLUSTER, &Ledger::default()).await, &elsewhere));
     // One has a claim in its own installation's ledger; the other has none anywhere.
     for name in ["urgent", "stray"] {
         let uid = format!("uid-of-{name}");
-        api.has(
-            "backups",
-            with(new_backup(name), &json!({"metadata": {"uid": uid}, "status": {"phase": "InProgress"}})),
-        );
+        api.has(with(
+            new_backup(name),
+            &json!({"metadata": {"uid": uid}, "status": {"phase": "InProgress"}}),
+        ));
     }
     let person = Person::at(&api);
     let mut all = person
-        .types_spaced(
+        .types_all(
             ["-A", "-A percona-ps/db/cluster1 -o name", "--sort-by=.name --no-headers", "-w --sort-by=.name"]
-                .map(|line| format!("kubectl backup locks {line}")),
+                .map(|line| format!("locks {line}")),
         )
         .await;
-    all += &Person::at(&FakeApi::start().await).types("kubectl backup locks -A").await;
+    all += &Person::at(&FakeApi::start().await).types("locks -A").await;
     assert_snapshot!(all);
-    let seen = person.types("kubectl backup locks -A -o json").await;
-    let json = seen.split_once('\n').unwrap().1.split("--- ").next().unwrap();
-    let list: Value = serde_json::from_str(json).unwrap();
+    let list = person.reads("locks -A -o json").await;
     let places: Vec<&Value> =
         list["scopes"].as_array().unwrap().iter().map(|scope| &scope["namespace"]).collect();
     assert_eq!(places, ["elsewhere", "velero"]);
@@ -339,19 +335,23 @@ async fn following_locks_appends_a_line_for_each_change() {
         }
     };
     let person = Person::at(&api);
-    let (seen, ()) = tokio::join!(person.watches("kubectl backup locks -w", "Settling"), async {
+    let (seen, ()) = tokio::join!(person.watches("locks -w", "Settling"), async {
         seen_twice().await;
         let mut ledger = busy();
         ledger.release(&ObjectKey::backup("velero", "lost"), "uid-of-lost");
-        api.has("leases", lease(&ledger).await);
+        api.has(lease(&ledger).await);
         seen_twice().await;
         ledger.settle(&ObjectKey::restore("velero", "back-again"), "uid-of-back-again");
-        api.has("leases", lease(&ledger).await);
+        api.has(lease(&ledger).await);
     });
     assert_snapshot!(seen);
-    let seen =
-        person.watches("kubectl backup locks -w -o custom-columns=LEDGER:.ledger.status,NAME:.entry.name,STATE:.entry.state", "urgent").await;
+    let seen = person
+        .watches(
+            "locks -w -o custom-columns=LEDGER:.ledger.status,NAME:.entry.name,STATE:.entry.state",
+            "urgent",
+        )
+        .await;
     assert_snapshot!(seen);
-    let seen = person.watches("kubectl backup locks -w -o json", "urgent").await;
+    let seen = person.watches("locks -w -o json", "urgent").await;
     assert!(seen.contains("\"kind\": \"LockChange\"") && seen.contains("\"gone\": false"), "{seen}");
 }

@@ -12,22 +12,21 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
          spec: {includedNamespaces: [shop], ttl: 24h, hooks: {resources: [{name: sync, pre: [{exec: {command: [sync]}}]}]}, fieldOfANewerServer: 1}\n\
          status: {phase: Completed}\n",
     );
-    let seen = person.types("kubectl backup create -f ~/shop.yaml --ttl=48h --labels=env=prod").await;
+    let seen = person.types("create -f ~/shop.yaml --ttl=48h --labels=env=prod").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("backups", "shop").unwrap();
     assert_snapshot!(serde_json::to_string_pretty(&json!({"labels": stored["metadata"]["labels"], "namespace": stored["metadata"]["namespace"], "spec": stored["spec"], "status": stored["status"]})).unwrap());
     person.writes("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: shop}\n");
     person.writes("text", "a: [\n");
-    assert_snapshot!(
-        person
-            .types_spaced([
-                "kubectl backup create -f ~/pod.yaml",
-                "kubectl backup create -f ~/text",
-                "kubectl backup create -f ~/missing.yaml",
-                "kubectl backup restore -f ~/shop.yaml",
-                "kubectl backup create -f ~/shop.yaml --from-schedule=nightly",
-            ])
-            .await
+    transcript!(
+        person,
+        [
+            "create -f ~/pod.yaml",
+            "create -f ~/text",
+            "create -f ~/missing.yaml",
+            "restore -f ~/shop.yaml",
+            "create -f ~/shop.yaml --from-schedule=nightly",
+        ]
     );
 }
 
@@ -38,7 +37,7 @@ async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     person.writes("hooks.yaml", manifest);
-    let seen = person.types("kubectl backup create db-now -f ~/hooks.yaml --include-namespaces=db").await;
+    let seen = person.types("create db-now -f ~/hooks.yaml --include-namespaces=db").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     assert_snapshot!(
         serde_json::to_string_pretty(&api.stored("backups", "db-now").unwrap()["spec"]).unwrap()
@@ -48,18 +47,15 @@ async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
 #[tokio::test]
 async fn every_field_of_a_restore_has_its_flag() {
     let api = FakeApi::start().await;
-    api.has(
-        "backups",
-        with(completed_backup("nightly-1"), &json!({"status": {"startTimestamp": "2026-11-01T03:00:00Z"}})),
-    )
-    .has(
-        "backups",
-        with(
-            completed_backup("nightly-2"),
-            &json!({"status": {"phase": "PartiallyFailed", "startTimestamp": "2026-11-02T03:00:00Z"}}),
-        ),
-    );
-    let line = "kubectl backup restore create again --from-schedule=nightly --allow-partially-failed --include-namespaces=shop --namespace-mappings=shop:copy \
+    api.has(with(
+        completed_backup("nightly-1"),
+        &json!({"status": {"startTimestamp": "2026-11-01T03:00:00Z"}}),
+    ))
+    .has(with(
+        completed_backup("nightly-2"),
+        &json!({"status": {"phase": "PartiallyFailed", "startTimestamp": "2026-11-02T03:00:00Z"}}),
+    ));
+    let line = "restore create again --from-schedule=nightly --allow-partially-failed --include-namespaces=shop --namespace-mappings=shop:copy \
                 --restore-volumes=false --preserve-nodeports --existing-resource-policy=update --status-include-resources=deployments \
                 --item-operation-timeout=1h --resource-modifier-configmap=changes --resource-policies-configmap=policies \
                 --skip-default-resource-modifier --write-sparse-files --parallel-files-download=8 --labels=a=b --annotations=c=d";

@@ -11,24 +11,20 @@ async fn operations_are_shown_with_progress_failed_ones_first() {
     has_files(&api, "Backup", "nightly");
     has_files(&api, "Restore", "back-again");
     let attempted = json!({"status": {"restoreItemOperationsAttempted": 4}});
-    api.has("backups", waiting(1))
-        .has("backups", completed_backup("small"))
-        .has("restores", with(completed_restore("back-again", "nightly"), &attempted));
-    assert_snapshot!(
-        Person::at(&api)
-            .types_all(
-                [
-                    "operations nightly",
-                    "operations nightly -o wide --no-headers",
-                    "restore operations back-again",
-                    "operations small",
-                    "operations gone",
-                ]
-                .map(|line| format!("kubectl backup {line}"))
-            )
-            .await
+    api.has(waiting(1))
+        .has(completed_backup("small"))
+        .has(with(completed_restore("back-again", "nightly"), &attempted));
+    transcript!(
+        Person::at(&api),
+        [
+            "operations nightly",
+            "operations nightly -o wide --no-headers",
+            "restore operations back-again",
+            "operations small",
+            "operations gone",
+        ]
     );
-    transcript!("operations json", Person::at(&api), "kubectl backup operations nightly -o json");
+    transcript!("operations json", Person::at(&api), "operations nightly -o json");
 }
 
 #[tokio::test]
@@ -43,12 +39,12 @@ async fn each_change_of_an_operation_is_a_line() {
             "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "db", "Name": "pgdata" } },
             "status": { "phase": phase, "created": "2026-11-03T05:14:00Z" } }])
     };
-    api.has_file("BackupItemOperations", "nightly", &operation("New")).has("backups", begun.clone());
+    api.has_file("BackupItemOperations", "nightly", &operation("New")).has(begun.clone());
     for now in [begun, waiting(0), waiting(0), ended] {
-        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+        api.on_get("/backups/nightly", Fault::Becomes(now));
     }
     let person = Person::at(&api);
-    let watching = person.types("kubectl backup operations nightly --watch");
+    let watching = person.types("operations nightly --watch");
     let further = async {
         while api.all("downloadrequests").len() < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;

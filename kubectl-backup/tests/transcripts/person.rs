@@ -91,24 +91,16 @@ impl Person {
         self
     }
 
-    /// Types a line and sees what comes: stdout, stderr, exit code. A space that breaks no word is U+00A0. Ports and temporary folders are made neutral.
+    /// Types a line behind `kubectl backup`: stdout, stderr, exit code. A space that breaks no word is U+00A0. Ports and temporary
+    /// folders are made neutral.
     pub async fn types(&self, line: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs(line, &out, &err).await;
         self.seen(line, &out, &err, &format!("exit {exit}"))
     }
 
-    /// Types one line after the other.
+    /// Types one line after the other, with an empty line behind each.
     pub async fn types_all(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-        let mut all = String::new();
-        for line in lines {
-            all += &self.types(line.as_ref()).await;
-        }
-        all
-    }
-
-    /// The same, with an empty line after each.
-    pub async fn types_spaced(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
         let mut all = String::new();
         for line in lines {
             all += &self.types(line.as_ref()).await;
@@ -117,11 +109,18 @@ impl Person {
         all
     }
 
+    /// Types a line that prints JSON, and reads that.
+    pub async fn reads(&self, line: &str) -> serde_json::Value {
+        let (out, err) = (Buffer::default(), Buffer::default());
+        assert_eq!(self.runs(line, &out, &err).await, 0, "{}", err.text());
+        serde_json::from_str(&out.text()).unwrap()
+    }
+
     /// Runs the program with these words, as a shell's completion does: sees stdout, stderr, exit code.
     pub async fn types_words(&self, words: &[&str]) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs_words(words.iter().map(|word| (*word).to_owned()), &out, &err).await;
-        self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ \n".len())
+        self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ kubectl backup\n".len())
     }
 
     /// Types a line and looks on until this was shown, and then turns away. Fails if it is not shown in time.
@@ -143,11 +142,7 @@ impl Person {
 
     async fn runs(&self, line: &str, out: &Buffer, err: &Buffer) -> u8 {
         let home = self.home.path().display().to_string();
-        let words = line
-            .strip_prefix("kubectl backup")
-            .unwrap()
-            .split_ascii_whitespace()
-            .map(|word| word.replace('~', &home).replace('\u{a0}', " "));
+        let words = line.split_ascii_whitespace().map(|word| word.replace('~', &home).replace('\u{a0}', " "));
         self.runs_words(words, out, err).await
     }
 
@@ -172,7 +167,7 @@ impl Person {
 
     fn seen(&self, line: &str, out: &Buffer, err: &Buffer, end: &str) -> String {
         let home = self.home.path().display().to_string();
-        let mut seen = format!("$ {line}\n{}", out.text());
+        let mut seen = format!("{}\n{}", format!("$ kubectl backup {line}").trim_end(), out.text());
         if !err.text().is_empty() {
             seen = seen + "--- stderr\n" + &err.text();
         }

@@ -10,8 +10,11 @@ pub use crate::{
     samples::*,
 };
 
-/// What a person sees who types a line is as it is in the snapshot.
+/// What a person sees who types a line, or several, is as it is in the snapshot.
 macro_rules! transcript {
+    ($person:expr, [$($line:expr),+ $(,)?]) => {
+        insta::assert_snapshot!($person.types_all([$($line),+]).await)
+    };
     ($person:expr, $line:expr) => {
         insta::assert_snapshot!($person.types($line).await)
     };

@@ -14,14 +14,14 @@ fn webhook(args: &[&str]) -> Value {
 
 async fn cluster(args: &[&str]) -> FakeApi {
     let api = FakeApi::start().await;
-    api.serves("velero.io/v1", &kinds(["backups", "restores"])).has("deployments", webhook(args));
+    api.serves("velero.io/v1", &kinds(["backups", "restores"])).has(webhook(args));
     api
 }
 
 #[tokio::test]
 async fn profiles_are_listed_with_the_policy_in_force() {
     let api = cluster(&["--listen=0.0.0.0:9443"]).await;
-    let mut all = Person::at(&api).types("kubectl backup profiles").await;
+    let mut all = Person::at(&api).types("profiles").await;
     let api = cluster(&[
         "--guard=percona-ps",
         "--mode",
@@ -34,14 +34,14 @@ async fn profiles_are_listed_with_the_policy_in_force() {
     api.serves("ps.percona.com/v1", &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]));
     let person = Person::at(&api);
     all += &person
-        .types_spaced([
-            "kubectl backup profiles",
-            "kubectl backup profiles -o wide --no-headers",
-            "kubectl backup profiles -o name",
-            "kubectl backup profiles percona-ps",
-            "kubectl backup profiles -o jsonpath={.profiles[*].policyFrom}",
-            "kubectl backup profiles -o custom-columns=NAME:.name,INTENT:.policy.intentSeconds",
-            "kubectl backup profiles acme",
+        .types_all([
+            "profiles",
+            "profiles -o wide --no-headers",
+            "profiles -o name",
+            "profiles percona-ps",
+            "profiles -o jsonpath={.profiles[*].policyFrom}",
+            "profiles -o custom-columns=NAME:.name,INTENT:.policy.intentSeconds",
+            "profiles acme",
         ])
         .await;
     assert_snapshot!(all);
@@ -54,8 +54,8 @@ async fn with_own_profiles(files: &Value) -> FakeApi {
     pod["containers"][0]["volumeMounts"] = json!([{"name": "profiles", "mountPath": "/etc/backup-profiles"}]);
     pod["volumes"] = json!([{"name": "profiles", "configMap": {"name": "backup-profiles"}}]);
     let api = FakeApi::start().await;
-    let map = json!({"metadata": {"name": "backup-profiles", "namespace": "velero"}, "data": files});
-    api.has("deployments", webhook).has("configmaps", map);
+    let map = json!({"kind": "ConfigMap", "metadata": {"name": "backup-profiles", "namespace": "velero"}, "data": files});
+    api.has(webhook).has(map);
     api.serves("velero.io/v1", &kinds(["backups", "restores"]));
     api.serves("acme.example/v1", &kinds(["dumps", "loads"]));
     api
@@ -75,29 +75,17 @@ restore: { kind: Load, plural: loads, statusSubresource: true, phase: status.pha
 async fn profiles_of_the_webhooks_config_map_are_known() {
     let api = with_own_profiles(&json!({"acme.yaml": ACME, "notes.txt": "not: a profile"})).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
-    api.has("dumps", dump);
-    assert_snapshot!(
-        Person::at(&api)
-            .types_spaced(
-                ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"]
-                    .map(|line| format!("kubectl backup {line}"))
-            )
-            .await
-    );
+    api.has(dump);
+    transcript!(Person::at(&api), ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"]);
 }
 
 #[tokio::test]
 async fn profiles_that_cannot_be_read_are_named() {
     let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
-    let mut all = Person::at(&api)
-        .types_spaced(
-            ["profiles -o name", "get --kind=dump", "profiles acme"]
-                .map(|line| format!("kubectl backup {line}")),
-        )
-        .await;
+    let mut all = Person::at(&api).types_all(["profiles -o name", "get --kind=dump", "profiles acme"]).await;
     let no = "configmaps \"backup-profiles\" is forbidden: User \"jane\" cannot get resource";
-    api.next(Method::GET, "/configmaps/backup-profiles", Fault::forbidden(no));
-    all += &Person::at(&api).types("kubectl backup profiles -o name").await;
+    api.on_get("/configmaps/backup-profiles", Fault::forbidden(no));
+    all += &Person::at(&api).types("profiles -o name").await;
     assert_snapshot!(all);
 }
 
@@ -105,11 +93,11 @@ async fn profiles_that_cannot_be_read_are_named() {
 async fn what_of_a_policy_cannot_be_known_says_so() {
     let api = FakeApi::start().await;
     let no = "deployments.apps \"backup-webhook\" is forbidden: User \"jane\" cannot get resource";
-    api.next(Method::GET, "/deployments/backup-webhook", Fault::forbidden(no));
-    let mut all = Person::at(&api).types("kubectl backup profiles").await;
-    all += &Person::at(&api).types("kubectl backup profiles").await;
+    api.on_get("/deployments/backup-webhook", Fault::forbidden(no));
+    let mut all = Person::at(&api).types("profiles").await;
+    all += &Person::at(&api).types("profiles").await;
     let hidden = "forbidden: User \"jane\" cannot get path";
-    api.next(Method::GET, "/apis/ps.percona.com/v1", Fault::forbidden(hidden));
-    all += &Person::at(&api).types("kubectl backup profiles percona-ps -o yaml").await;
+    api.on_get("/apis/ps.percona.com/v1", Fault::forbidden(hidden));
+    all += &Person::at(&api).types("profiles percona-ps -o yaml").await;
     assert_snapshot!(all);
 }

@@ -16,14 +16,12 @@ async fn cluster() -> FakeApi {
         "status": {"lastSkipped": "2026-11-02T03:00:00Z"},
     });
     let broken = json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.schedule: \"every night\" is no cron expression: expected 5 fields"]}});
-    api.has("schedules", with(schedule("nightly", "0 3 * * *"), &skipped))
-        .has("schedules", with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
-        .has("schedules", with(schedule("broken", "every night"), &broken))
-        .has("schedules", schedule("either", "0 0 13 * 5"))
-        .has("backups", completed_backup("nightly-20261102030000"))
-        .has(
-            "backups",
-            with(
+    api.has(with(schedule("nightly", "0 3 * * *"), &skipped))
+        .has(with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
+        .has(with(schedule("broken", "every night"), &broken))
+        .has(schedule("either", "0 0 13 * 5"))
+        .has(completed_backup("nightly-20261102030000"))
+        .has(with(
                 completed_backup("nightly-20261103030000"),
                 &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "startTimestamp": "2026-11-03T03:00:05Z"}}),
             ),
@@ -34,27 +32,26 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn schedules_are_listed_with_their_next_runs() {
     let person = Person::at(&cluster().await);
-    transcript!("schedules", person, "kubectl backup schedules");
-    transcript!("schedules wide", person, "kubectl backup schedules get -o wide");
+    transcript!(person, ["schedules", "schedules get -o wide"]);
 }
 
 #[tokio::test]
 async fn a_schedule_is_described_with_what_came_of_it() {
     let api = cluster().await;
     let person = Person::at(&api);
-    transcript!("schedule", person, "kubectl backup schedules describe nightly");
-    transcript!("schedule broken", person, "kubectl backup schedules describe broken");
-    transcript!("schedule either", person, "kubectl backup schedules describe either");
-    api.next(Method::GET, "/backups", Fault::Hang);
-    transcript!("schedule yaml", person, "kubectl backup schedules describe paused -o yaml");
-    transcript!("schedule gone", person, "kubectl backup schedules describe gone");
+    transcript!(
+        person,
+        ["schedules describe nightly", "schedules describe broken", "schedules describe either"]
+    );
+    api.on_get("/backups", Fault::Hang);
+    transcript!(person, ["schedules describe paused -o yaml", "schedules describe gone"]);
 }
 
 #[tokio::test]
 async fn a_schedule_is_created_with_every_field_of_its_template() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
-    let line = "kubectl backup schedules create nightly --schedule=0\u{a0}3\u{a0}*\u{a0}*\u{a0}* --include-namespaces=shop,db --exclude-resources=events \
+    let line = "schedules create nightly --schedule=0\u{a0}3\u{a0}*\u{a0}*\u{a0}* --include-namespaces=shop,db --exclude-resources=events \
                 -l app=shop --ttl=720h --storage-location=default --snapshot-volumes=false --volume-snapshot-locations=ebs --snapshot-move-data \
                 --data-mover=velero --default-volumes-to-fs-backup --parallel-files-upload=4 --csi-snapshot-timeout=5m --item-operation-timeout=2h \
                 --ordered-resources=pods=shop/a,shop/b;persistentvolumes=pv1 --resource-policies-configmap=volumes --backup-type=Full \
@@ -67,24 +64,28 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
     let stored = api.stored("schedules", "nightly").unwrap();
     let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
     assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
-    transcript!(person, "kubectl backup schedules create weekly --schedule=@weekly --dry-run=client -o yaml");
-    transcript!(person, "kubectl backup schedules create wrong --schedule=sometimes");
+    transcript!(
+        person,
+        [
+            "schedules create weekly --schedule=@weekly --dry-run=client -o yaml",
+            "schedules create wrong --schedule=sometimes"
+        ]
+    );
 }
 
 #[tokio::test]
 async fn schedules_are_paused_triggered_and_deleted() {
     let api = cluster().await;
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced([
-                "kubectl backup schedules pause nightly gone",
-                "kubectl backup schedules unpause paused --skip-immediately",
-                "kubectl backup schedules trigger nightly",
-                "kubectl backup schedules delete either",
-                "kubectl backup schedules delete either --yes",
-            ])
-            .await
+    transcript!(
+        person,
+        [
+            "schedules pause nightly gone",
+            "schedules unpause paused --skip-immediately",
+            "schedules trigger nightly",
+            "schedules delete either",
+            "schedules delete either --yes",
+        ]
     );
     assert_eq!(api.stored("schedules", "nightly").unwrap()["spec"]["paused"], true);
     let unpaused = api.stored("schedules", "paused").unwrap();
@@ -99,7 +100,7 @@ async fn schedules_are_paused_triggered_and_deleted() {
     assert!(api.stored("schedules", "either").is_none());
     let forbidden = "schedules.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
     api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
-    assert!(person.types("kubectl backup schedules pause nightly").await.ends_with("--- exit 1\n"));
+    assert!(person.types("schedules pause nightly").await.ends_with("--- exit 1\n"));
 }
 
 #[tokio::test]
@@ -107,7 +108,7 @@ async fn a_schedule_created_again_is_not_deleted() {
     let api = cluster().await;
     let other = with(api.stored("schedules", "either").unwrap(), &json!({"metadata": {"uid": "another"}}));
     api.next(Method::DELETE, "/either", Fault::Becomes(other));
-    let seen = Person::at(&api).types("kubectl backup schedules delete either --yes").await;
+    let seen = Person::at(&api).types("schedules delete either --yes").await;
     assert!(seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"), "{seen}");
     assert_eq!(api.stored("schedules", "either").unwrap()["metadata"]["uid"], "another");
 }

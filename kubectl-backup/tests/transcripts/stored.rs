@@ -5,8 +5,7 @@ const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:f
 /// A cluster with a backup and a restore, whose controller answers the next request so.
 async fn cluster(number: usize, status: Value) -> FakeApi {
     let api = FakeApi::start().await;
-    api.has("backups", completed_backup("nightly"))
-        .has("restores", completed_restore("back-again", "nightly"));
+    api.has(completed_backup("nightly")).has(completed_restore("back-again", "nightly"));
     answers(&api, number, &status);
     api
 }
@@ -15,7 +14,7 @@ fn answers(api: &FakeApi, number: usize, status: &Value) {
     let name = format!("read-{number}");
     let answered = json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name },
         "spec": { "target": { "kind": "BackupLog", "name": "nightly" } }, "status": status });
-    api.next(Method::GET, &format!("downloadrequests/{name}"), Fault::Becomes(answered));
+    api.on_get(&format!("downloadrequests/{name}"), Fault::Becomes(answered));
 }
 
 fn granted(number: usize) -> Value {
@@ -37,21 +36,16 @@ async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
     let (log, files) = (log(), format!("{PATH}read-0"));
     let (head, tail) = log.split_at(10);
     let version = ("etag", "\"v\"".to_owned());
-    api.next(
-        Method::GET,
-        &files,
-        refusal(503, "16 files are being read at the moment: try again in a moment"),
-    );
-    api.next(Method::GET, &files, Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
-    api.next(Method::GET, &files, refusal(403, "this is not a key of a request that stands"));
+    api.on_get(&files, refusal(503, "16 files are being read at the moment: try again in a moment"));
+    api.on_get(&files, Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
+    api.on_get(&files, refusal(403, "this is not a key of a request that stands"));
     answers(&api, 1, &granted(1));
     let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
-    api.next(
-        Method::GET,
+    api.on_get(
         &format!("{PATH}read-1"),
         Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
     );
-    transcript!(Person::at(&api), "kubectl backup logs nightly");
+    transcript!(Person::at(&api), "logs nightly");
     let asked = api.stored("downloadrequests", "read-0").unwrap();
     assert_eq!(asked["spec"]["target"], json!({ "kind": "BackupLog", "name": "nightly" }));
 }
@@ -62,32 +56,27 @@ async fn a_url_of_a_velero_server_is_followed_without_the_key() {
     let api = cluster(0, json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/nightly-logs.gz?signature=s", bucket.url) })).await;
     let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
     let (head, tail) = log.split_at(10);
-    bucket.next(
-        Method::GET,
-        "/nightly-logs.gz",
-        Fault::Broken(vec![version.clone()], head.to_vec(), log.len()),
-    );
+    bucket.on_get("/nightly-logs.gz", Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
     let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
-    bucket.next(
-        Method::GET,
+    bucket.on_get(
         "/nightly-logs.gz",
         Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
     );
     let person = Person::at(&api);
-    transcript!(person, "kubectl backup logs nightly");
+    transcript!(person, "logs nightly");
     assert_eq!(bucket.seen(), ["GET /bucket/nightly-logs.gz?signature=s"; 2]);
     assert!(!bucket.headers().contains("x-backup-read-key"), "{}", bucket.headers());
     // Velero gives a URL also where there is no file.
     answers(&api, 1, &json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/none", bucket.url) }));
-    bucket.next(Method::GET, "/none", Fault::Answer(404, json!({})));
-    transcript!(person, "kubectl backup logs nightly");
+    bucket.on_get("/none", Fault::Answer(404, json!({})));
+    transcript!(person, "logs nightly");
 }
 
 #[tokio::test]
 async fn of_a_log_errors_alone_can_be_shown() {
     let api = cluster(0, granted(0)).await;
-    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
-    transcript!(Person::at(&api), "kubectl backup logs nightly --errors");
+    api.on_get(&format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
+    transcript!(Person::at(&api), "logs nightly --errors");
 }
 
 #[tokio::test]
@@ -97,27 +86,23 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
     let so_far = "level=info msg=\"a\"\n";
     for (number, text) in [(1, so_far.to_owned()), (2, so_far.to_owned() + "level=error msg=\"b\"\n")] {
         answers(&api, number, &granted(number));
-        api.next(
-            Method::GET,
-            &format!("{PATH}read-{number}"),
-            Fault::Bytes(200, Vec::new(), packed(text.as_bytes())),
-        );
+        api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
     let becomes = |phase: &str| {
         let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
-        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+        api.on_get("/backups/nightly", Fault::Becomes(now));
     };
     becomes("InProgress");
     becomes("WaitingForPluginOperations");
-    api.next(Method::GET, "/backups/nightly", Fault::unavailable("the server is not ready"));
+    api.on_get("/backups/nightly", Fault::unavailable("the server is not ready"));
     becomes("WaitingForPluginOperations");
     becomes("PartiallyFailed");
-    let mut all = Person::at(&api).types("kubectl backup logs nightly -f").await;
+    let mut all = Person::at(&api).types("logs nightly -f").await;
     // What has ended already is shown, and that is all.
-    api.has("backups", completed_backup("nightly"));
+    api.has(completed_backup("nightly"));
     answers(&api, 3, &granted(3));
-    api.next(Method::GET, &format!("{PATH}read-3"), Fault::Bytes(200, Vec::new(), log()));
-    all += &Person::at(&api).types("kubectl backup logs nightly --follow --errors").await;
+    api.on_get(&format!("{PATH}read-3"), Fault::Bytes(200, Vec::new(), log()));
+    all += &Person::at(&api).types("logs nightly --follow --errors").await;
     assert_snapshot!(all);
 }
 
@@ -136,24 +121,20 @@ async fn a_log_that_grows_is_followed_and_begins_again_with_the_work() {
     ];
     for (number, text) in texts.iter().enumerate() {
         answers(&api, number, &granted(number));
-        api.next(
-            Method::GET,
-            &format!("{PATH}read-{number}"),
-            Fault::Bytes(200, Vec::new(), packed(text.as_bytes())),
-        );
+        api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
     for phase in ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"] {
         let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
-        api.next(Method::GET, "/backups/nightly", Fault::Becomes(now));
+        api.on_get("/backups/nightly", Fault::Becomes(now));
     }
-    transcript!(Person::at(&api), "kubectl backup logs nightly -f");
+    transcript!(Person::at(&api), "logs nightly -f");
 }
 
 #[tokio::test]
 async fn on_a_terminal_a_log_moves_no_cursor() {
     let api = cluster(0, granted(0)).await;
-    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
-    transcript!(Person::at(&api).at_terminal(""), "kubectl backup restore logs back-again");
+    api.on_get(&format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()));
+    transcript!(Person::at(&api).at_terminal(""), "restore logs back-again");
 }
 
 #[tokio::test]
@@ -171,14 +152,14 @@ async fn what_cannot_be_read_is_told_with_its_remedy() {
     ] {
         let api = cluster(0, status).await;
         if let Some(fault) = answer {
-            api.next(Method::GET, &format!("{PATH}read-0"), fault);
+            api.on_get(&format!("{PATH}read-0"), fault);
         }
-        all += &Person::at(&api).types("kubectl backup logs nightly").await;
+        all += &Person::at(&api).types("logs nightly").await;
         all += "\n";
     }
     let api = cluster(0, granted(0)).await;
-    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()[..20].to_vec()));
-    all += &Person::at(&api).types("kubectl backup logs nightly").await;
+    api.on_get(&format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), log()[..20].to_vec()));
+    all += &Person::at(&api).types("logs nightly").await;
     assert_snapshot!(all);
 }
 
@@ -186,16 +167,16 @@ async fn what_cannot_be_read_is_told_with_its_remedy() {
 async fn a_tarball_is_written_whole_or_not_at_all() {
     let api = cluster(0, granted(0)).await;
     let person = Person::at(&api);
-    api.next(Method::GET, &format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), b"tarball".to_vec()));
-    let mut all = person.types("kubectl backup download nightly -o ~/n.tar.gz").await;
+    api.on_get(&format!("{PATH}read-0"), Fault::Bytes(200, Vec::new(), b"tarball".to_vec()));
+    let mut all = person.types("download nightly -o ~/n.tar.gz").await;
     assert_eq!(std::fs::read(person.home.path().join("n.tar.gz")).unwrap(), b"tarball");
-    all += &person.types("kubectl backup download nightly -o ~/n.tar.gz").await;
+    all += &person.types("download nightly -o ~/n.tar.gz").await;
     answers(&api, 1, &json!({ "phase": "Failed", "message": "no" }));
-    all += &person.types("kubectl backup download nightly -o ~/n.tar.gz --force").await;
+    all += &person.types("download nightly -o ~/n.tar.gz --force").await;
     assert_eq!(std::fs::read(person.home.path().join("n.tar.gz")).unwrap(), b"tarball");
-    all += &person.types("kubectl backup download nightly -o ~/no/n.tar.gz").await;
+    all += &person.types("download nightly -o ~/no/n.tar.gz").await;
     let left = std::fs::read_dir(person.home.path()).unwrap().count();
     assert_eq!(left, 2, "something is left beside .kube and n.tar.gz");
-    all += &person.at_terminal("").types("kubectl backup download nightly -o -").await;
+    all += &person.at_terminal("").types("download nightly -o -").await;
     assert_snapshot!(all);
 }

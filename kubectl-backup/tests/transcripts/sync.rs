@@ -62,10 +62,10 @@ async fn cluster() -> FakeApi {
     let of = |location: Value, facts: &Facts| {
         with(location, &json!({ "metadata": { "annotations": { BUCKET_ANNOTATION: facts.annotation() } } }))
     };
-    api.has("backupstoragelocations", of(named("default", Some(&mixed())), &locked))
-        .has("backupstoragelocations", named("fresh", None))
-        .has("backupstoragelocations", of(named("other", Some(&refused())), &closed))
-        .has("backupstoragelocations", named("second", Some(&failed)));
+    api.has(of(named("default", Some(&mixed())), &locked))
+        .has(named("fresh", None))
+        .has(of(named("other", Some(&refused())), &closed))
+        .has(named("second", Some(&failed)));
     api
 }
 
@@ -73,18 +73,20 @@ async fn cluster() -> FakeApi {
 async fn what_came_of_the_last_comparisons_is_shown() {
     let api = cluster().await;
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced(
-                ["", " default", " fresh", " other", " second", " -o name", " default -o yaml", " gone"]
-                    .map(|line| format!("kubectl backup sync{line}"))
-            )
-            .await
+    transcript!(
+        person,
+        [
+            "sync",
+            "sync default",
+            "sync fresh",
+            "sync other",
+            "sync second",
+            "sync -o name",
+            "sync default -o yaml",
+            "sync gone"
+        ]
     );
-    let seen = person.types("kubectl backup sync -o json").await;
-    let json = seen.split_once('\n').unwrap().1.rsplit_once("--- exit 0").unwrap().0;
-    let json = json.split("--- stderr").next().unwrap();
-    let list: Value = serde_json::from_str(json).unwrap();
+    let list = person.reads("sync -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
     assert_eq!(list["locations"][2]["lastPass"]["refused"], 40);
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
@@ -94,17 +96,17 @@ async fn what_came_of_the_last_comparisons_is_shown() {
 async fn a_location_that_cannot_be_read_hides_no_other() {
     let api = cluster().await;
     let broken = with(named("broken", None), &json!({ "spec": { "backupSyncPeriod": "soon" } }));
-    api.has("backupstoragelocations", broken);
-    transcript!(Person::at(&api), "kubectl backup sync");
+    api.has(broken);
+    transcript!(Person::at(&api), "sync");
 }
 
 #[tokio::test]
 async fn every_location_is_read_however_many_there_are() {
     let api = FakeApi::start().await;
     for n in 0..501 {
-        api.has("backupstoragelocations", named(&format!("l-{n:03}"), None));
+        api.has(named(&format!("l-{n:03}"), None));
     }
-    let seen = Person::at(&api).types("kubectl backup sync --no-headers").await;
+    let seen = Person::at(&api).types("sync --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("l-")).count(), 501);
     assert_eq!(api.seen().len(), 2, "{:?}", api.seen());
 }
@@ -118,14 +120,14 @@ async fn a_comparison_is_asked_for_and_waited_for() {
     for pass in [mixed(), refused()] {
         // The first look is the one before the question.
         let get = "backupstoragelocations/default";
-        api.has("backupstoragelocations", named("default", Some(&mixed())));
-        api.next(Method::GET, get, Fault::Becomes(named("default", Some(&mixed()))));
-        api.next(Method::GET, get, Fault::unavailable("starting"));
-        api.next(Method::GET, get, Fault::Becomes(answered(pass)));
-        all += &person.types("kubectl backup sync default --now").await;
+        api.has(named("default", Some(&mixed())));
+        api.on_get(get, Fault::Becomes(named("default", Some(&mixed()))));
+        api.on_get(get, Fault::unavailable("starting"));
+        api.on_get(get, Fault::Becomes(answered(pass)));
+        all += &person.types("sync default --now").await;
         all += "\n";
     }
-    all += &person.types("kubectl backup sync fresh --now --timeout=100ms").await;
+    all += &person.types("sync fresh --now --timeout=100ms").await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "fresh").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
@@ -136,9 +138,9 @@ async fn a_comparison_is_asked_for_and_waited_for() {
 async fn force_agrees_to_what_was_shown_and_to_no_more() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = person.types("kubectl backup sync default --force").await;
+    let mut all = person.types("sync default --force").await;
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
-    all += &person.types("kubectl backup sync other --force --timeout=100ms").await;
+    all += &person.types("sync other --force --timeout=100ms").await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "other").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
@@ -149,22 +151,18 @@ async fn force_agrees_to_what_was_shown_and_to_no_more() {
 async fn comparisons_are_listed_in_the_ways_of_every_list() {
     let api = cluster().await;
     let elsewhere = json!({ "metadata": { "namespace": "backups" } });
-    api.has("backupstoragelocations", with(named("elsewhere", Some(&mixed())), &elsewhere));
+    api.has(with(named("elsewhere", Some(&mixed())), &elsewhere));
     let person = Person::at(&api);
-    assert_snapshot!(
-        person
-            .types_spaced(
-                [
-                    "-A",
-                    "-A -o custom-columns=WHERE:.namespace,NAME:.name",
-                    "--sort-by=.lastPass.refused --no-headers",
-                    "--sort-by=.name -w",
-                    "-A default",
-                    "default --now -w",
-                ]
-                .map(|line| format!("kubectl backup sync {line}"))
-            )
-            .await
+    transcript!(
+        person,
+        [
+            "sync -A",
+            "sync -A -o custom-columns=WHERE:.namespace,NAME:.name",
+            "sync --sort-by=.lastPass.refused --no-headers",
+            "sync --sort-by=.name -w",
+            "sync -A default",
+            "sync default --now -w"
+        ]
     );
 }
 
@@ -179,10 +177,10 @@ async fn following_comparisons_appends_a_row_for_each_change() {
         " -o jsonpath={.lastPass.refused}{'.'}",
     ] {
         let api = FakeApi::start().await;
-        api.has("backupstoragelocations", named("default", None));
+        api.has(named("default", None));
         let changes = events(&[("MODIFIED", at(&mixed())), ("MODIFIED", at(&refused()))]);
-        api.next(Method::GET, "?watch", changes);
-        let seen = Person::at(&api).watches(&format!("kubectl backup sync -w{form}"), "40").await;
+        api.on_get("?watch", changes);
+        let seen = Person::at(&api).watches(&format!("sync -w{form}"), "40").await;
         assert_snapshot!(seen);
     }
 }

@@ -25,7 +25,7 @@ async fn stored(status: Value) -> FakeApi {
     let counted = json!({ "status": { "progress": { "totalItems": 2, "itemsBackedUp": 2 }, "warnings": 1,
         "backupItemOperationsAttempted": 1, "backupItemOperationsCompleted": 1, "csiVolumeSnapshotsAttempted": 1, "csiVolumeSnapshotsCompleted": 1 } });
     let backup = with(completed_backup("nightly"), &counted);
-    api.has("backups", with(backup, &json!({ "status": status })))
+    api.has(with(backup, &json!({ "status": status })))
         .has_file("BackupResourceList", "nightly", &json!({ "v1/ConfigMap": ["shop/a", "shop/b"] }))
         .has_file(
             "BackupResults",
@@ -48,14 +48,14 @@ async fn stored(status: Value) -> FakeApi {
 }
 
 async fn verify(api: &FakeApi) -> String {
-    Person::at(api).types("kubectl backup verify nightly").await
+    Person::at(api).types("verify nightly").await
 }
 
 #[tokio::test]
 async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
     let api = stored(json!({})).await;
     assert_snapshot!(verify(&api).await);
-    transcript!("verify json", Person::at(&api), "kubectl backup verify nightly -o json");
+    transcript!("verify json", Person::at(&api), "verify nightly -o json");
 }
 
 #[tokio::test]
@@ -85,13 +85,12 @@ async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
     let refused = "the store refused to list s3://backups: 403 AccessDenied";
     let details = json!({ "kind": "storedfiles" });
     let refused = Fault::refused_with(424, "FailedDependency", refused, details);
-    api.next(Method::GET, "proxy/files/read-1", refused);
+    api.on_get("proxy/files/read-1", refused);
     let mut all = verify(&api).await;
     // There is nothing in a bucket that is not there; by a URL of it that is all that is seen.
     let api = FakeApi::start().await;
     let backup = with(completed_backup("nightly"), &json!({ "spec": { "storageLocation": "default" } }));
-    api.has("backups", backup)
-        .has("backupstoragelocations", location("Unavailable", "the bucket does not exist"));
+    api.has(backup).has(location("Unavailable", "the bucket does not exist"));
     all += &verify(&api).await;
     assert_snapshot!(all);
 }
@@ -101,9 +100,9 @@ async fn a_backup_that_has_not_ended_well_is_not_verified() {
     let api = FakeApi::start().await;
     let mut all = String::new();
     for phase in ["InProgress", "Failed", "Deleting"] {
-        api.has("backups", with(new_backup("nightly"), &json!({ "status": { "phase": phase } })));
+        api.has(with(new_backup("nightly"), &json!({ "status": { "phase": phase } })));
         all += &verify(&api).await;
     }
-    all += &Person::at(&api).types("kubectl backup verify gone").await;
+    all += &Person::at(&api).types("verify gone").await;
     assert_snapshot!(all);
 }

@@ -13,8 +13,8 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
         [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
     {
         let api = FakeApi::start().await;
-        api.next(Method::GET, "/b", b(&json!({"phase": phase, "errors": 1})));
-        let seen = Person::at(&api).types("kubectl backup create b --wait --timeout=1m").await;
+        api.on_get("/b", b(&json!({"phase": phase, "errors": 1})));
+        let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
     }
 }
@@ -32,9 +32,9 @@ async fn every_change_is_a_line_and_an_unknown_phase_is_no_end() {
         json!({"phase": "Compacting"}),
         json!({"phase": "PartiallyFailed", "errors": 2, "failureReason": "the node went away"}),
     ] {
-        api.next(Method::GET, "/b", b(&status));
+        api.on_get("/b", b(&status));
     }
-    transcript!(Person::at(&api), "kubectl backup create b --wait");
+    transcript!(Person::at(&api), "create b --wait");
 }
 
 #[tokio::test]
@@ -52,32 +52,32 @@ async fn waiting_survives_an_api_server_that_restarts() {
             b(&json!({"phase": "Completed"})),
         ],
     );
-    transcript!(Person::at(&api), "kubectl backup create b --wait");
+    transcript!(Person::at(&api), "create b --wait");
 }
 
 #[tokio::test]
 async fn time_that_runs_out_is_told_with_exit_code_124() {
     let api = FakeApi::start().await;
-    transcript!(Person::at(&api), "kubectl backup create b --wait --timeout=300ms");
+    transcript!(Person::at(&api), "create b --wait --timeout=300ms");
     // Also where the API server takes the request and never answers.
-    api.next(Method::GET, "/c", Fault::Hang);
-    transcript!(Person::at(&api), "kubectl backup create c --wait --timeout=300ms");
+    api.on_get("/c", Fault::Hang);
+    transcript!(Person::at(&api), "create c --wait --timeout=300ms");
 }
 
 #[tokio::test]
 async fn waiting_ends_when_the_object_is_deleted_or_replaced() {
     let api = FakeApi::start().await;
-    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"}))).next(Method::GET, "/b", Fault::Vanishes);
-    transcript!(Person::at(&api), "kubectl backup create b --wait");
-    api.next(Method::GET, "/c", Fault::Becomes(completed_backup("c")));
-    transcript!(Person::at(&api), "kubectl backup create c --wait");
+    api.on_get("/b", b(&json!({"phase": "InProgress"}))).on_get("/b", Fault::Vanishes);
+    transcript!(Person::at(&api), "create b --wait");
+    api.on_get("/c", Fault::Becomes(completed_backup("c")));
+    transcript!(Person::at(&api), "create c --wait");
 }
 
 #[tokio::test]
 async fn a_waited_for_object_is_printed_as_it_ended() {
     let api = FakeApi::start().await;
-    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
-    transcript!(Person::at(&api), "kubectl backup create b --wait -o yaml");
+    api.on_get("/b", b(&json!({"phase": "Completed"})));
+    transcript!(Person::at(&api), "create b --wait -o yaml");
 }
 
 #[tokio::test]
@@ -86,8 +86,8 @@ async fn on_a_terminal_one_line_is_written_over() {
     let items =
         |done: i64| json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}});
     for status in [items(10), items(20), json!({"phase": "Completed"})] {
-        api.next(Method::GET, "/b", b(&status));
+        api.on_get("/b", b(&status));
     }
-    let seen = Person::at(&api).at_terminal("").types("kubectl backup create b --wait").await;
+    let seen = Person::at(&api).at_terminal("").types("create b --wait").await;
     assert_snapshot!(seen.replace('\r', "␍"));
 }

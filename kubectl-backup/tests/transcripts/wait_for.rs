@@ -14,13 +14,13 @@ async fn every_outcome_has_its_code() {
         [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
     {
         let api = FakeApi::start().await;
-        api.has("backups", with(completed_backup("b"), &json!({"status": {"phase": phase}})));
-        api.has("restores", with(completed_restore("r", "b"), &json!({"status": {"phase": phase}})));
+        api.has(with(completed_backup("b"), &json!({"status": {"phase": phase}})));
+        api.has(with(completed_restore("r", "b"), &json!({"status": {"phase": phase}})));
         let person = Person::at(&api);
-        let seen = person.types("kubectl backup wait b").await;
+        let seen = person.types("wait b").await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
         if phase != "Deleting" {
-            let seen = person.types("kubectl backup restore wait r").await;
+            let seen = person.types("restore wait r").await;
             assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
         }
     }
@@ -32,28 +32,28 @@ async fn waiting_begins_also_while_the_api_server_is_away() {
     let away = Fault::unavailable("apiserver is shutting down");
     let (new, running) = (b(&json!({})), b(&json!({"phase": "InProgress"})));
     let completed = b(&json!({"phase": "Completed"}));
-    api.has("backups", new_backup("b"));
+    api.has(new_backup("b"));
     api.meets(&Method::GET, "/b", [away.clone(), new, running, away, completed]);
-    transcript!(Person::at(&api), "kubectl backup wait b --timeout=1m");
+    transcript!(Person::at(&api), "wait b --timeout=1m");
 }
 
 #[tokio::test]
 async fn a_phase_may_be_waited_for_and_another_end_is_told() {
     let api = FakeApi::start().await;
-    api.has("backups", new_backup("b"));
+    api.has(new_backup("b"));
     for status in [json!({}), json!({"phase": "Queued"}), json!({"phase": "InProgress"})] {
-        api.next(Method::GET, "/b", b(&status));
+        api.on_get("/b", b(&status));
     }
     let person = Person::at(&api);
-    let mut all = person.types("kubectl backup wait b --for=phase=InProgress").await;
-    api.next(Method::GET, "/b", b(&json!({"phase": "InProgress"})));
-    api.next(Method::GET, "/b", b(&json!({"phase": "Completed"})));
-    all += &person.types("kubectl backup wait b --for=Failed").await;
-    api.has("backups", new_backup("b"));
-    all += &person.types("kubectl backup wait b --for=phase=InProgress --timeout=200ms").await;
-    all += &person.types("kubectl backup wait gone").await;
-    all += &person.types("kubectl backup wait").await;
-    all += &person.types("kubectl backup wait b --for=free").await;
+    let mut all = person.types("wait b --for=phase=InProgress").await;
+    api.on_get("/b", b(&json!({"phase": "InProgress"})));
+    api.on_get("/b", b(&json!({"phase": "Completed"})));
+    all += &person.types("wait b --for=Failed").await;
+    api.has(new_backup("b"));
+    all += &person.types("wait b --for=phase=InProgress --timeout=200ms").await;
+    all += &person.types("wait gone").await;
+    all += &person.types("wait").await;
+    all += &person.types("wait b --for=free").await;
     assert_snapshot!(all);
 }
 
@@ -64,17 +64,13 @@ async fn a_scope_is_waited_for_until_nobody_holds_it() {
     let key = ObjectKey::restore("velero", "back-again");
     ledger.adopt(&key, "uid-1", &Footprint::namespaces(["shop"]), State::Reserved, "2026-11-03T05:00:00Z");
     let held = lease(&ledger).await;
-    api.has("leases", held.clone());
+    api.has(held.clone());
     let person = Person::at(&api);
-    let mut all = person.types("kubectl backup wait --for=free --namespaces=shop --timeout=200ms").await;
-    all += &person.types("kubectl backup wait --for=free --namespaces=db").await;
+    let mut all = person.types("wait --for=free --namespaces=shop --timeout=200ms").await;
+    all += &person.types("wait --for=free --namespaces=db").await;
     let name = held["metadata"]["name"].as_str().unwrap().to_owned();
-    api.next(Method::GET, &name, Fault::Becomes(held)).next(
-        Method::GET,
-        &name,
-        Fault::Becomes(lease(&Ledger::default()).await),
-    );
-    all += &person.types("kubectl backup wait --for=free --timeout=10s").await;
+    api.on_get(&name, Fault::Becomes(held)).on_get(&name, Fault::Becomes(lease(&Ledger::default()).await));
+    all += &person.types("wait --for=free --timeout=10s").await;
     assert_snapshot!(all);
 }
 
@@ -91,9 +87,9 @@ fn refused(seconds: u32) -> Fault {
 #[tokio::test]
 async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
     let api = FakeApi::start().await;
-    api.next(Method::POST, "/backups", refused(1));
+    api.on_post("/backups", refused(1));
     let start = std::time::Instant::now();
-    let seen = Person::at(&api).types("kubectl backup create shop --retry-for=10s").await;
+    let seen = Person::at(&api).types("create shop --retry-for=10s").await;
     assert!(start.elapsed() >= std::time::Duration::from_secs(1), "{:?}", start.elapsed());
     assert!(seen.contains("trying again in 1s\n") && seen.ends_with("--- exit 0\n"), "{seen}");
     assert!(api.stored("backups", "shop").is_some());
@@ -103,11 +99,10 @@ async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
 async fn the_last_refusal_in_time_ends_with_exit_code_124() {
     let api = FakeApi::start().await;
     for _ in 0..9 {
-        api.next(Method::POST, "/restores", refused(30));
+        api.on_post("/restores", refused(30));
     }
-    api.has("backups", completed_backup("b"));
-    let seen =
-        Person::at(&api).types("kubectl backup restore --from-backup=b --name=again --retry-for=300ms").await;
+    api.has(completed_backup("b"));
+    let seen = Person::at(&api).types("restore --from-backup=b --name=again --retry-for=300ms").await;
     assert_snapshot!(seen);
     assert_eq!(api.seen().iter().filter(|one| one.starts_with("POST")).count(), 2, "at once, and at the end");
 }
@@ -115,7 +110,7 @@ async fn the_last_refusal_in_time_ends_with_exit_code_124() {
 #[tokio::test]
 async fn what_will_not_pass_is_not_tried_again() {
     let api = FakeApi::start().await;
-    api.next(Method::POST, "/backups", refused(0));
-    let seen = Person::at(&api).types("kubectl backup create shop --retry-for=10s").await;
+    api.on_post("/backups", refused(0));
+    let seen = Person::at(&api).types("create shop --retry-for=10s").await;
     assert!(!seen.contains("trying again") && seen.ends_with("--- exit 1\n"), "{seen}");
 }
