@@ -1,7 +1,30 @@
-//! What Backups and Restores have in common on their way from admission to their end.
+//! The life of a Backup or a Restore, once for both: what differs is in [`lifecycle::Lifecycle`].
+//!
+//! 1. `dispatcher` follows the watch. It gives an object that needs one a job: a turn of the queue, a worker, or a refusal of
+//!    what cannot be decoded. Only objects that have not ended are kept; which may start follows from their phases.
+//! 2. `worker` reads the object, asks `decide`, does one step, and reads again. A crash between two steps loses nothing: the
+//!    next worker reads the same object and the same store.
+//! 3. The claim is taken in the ledger before the first write, with a finalizer on the object, so that a deletion cannot free
+//!    the claim of work that goes on.
+//! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it begin again; what must not
+//!    happen twice (commands in pods, actions of plugins) is in the `action_journal`.
+//! 5. Operations that actions have started are polled (`operations`); each state is stored before it is published.
+//! 6. `pending_end`: one record holds every byte of the end. Any process that finds it publishes the same bytes.
+//! 7. The terminal patch: phase, times and counts as they are stored; it takes the finalizer of the work off.
+//! 8. The claim is released. A crash before that is mended by the collector of claims.
+//!
+//! What is in the way is reported on the object (`worker/blocked`), and tried again for as long as it takes.
 
 pub(crate) mod action_journal;
 pub(crate) mod cancellation;
+pub(crate) mod decide;
+pub(crate) mod dispatcher;
+pub(crate) mod finalizers;
 pub(crate) mod journal;
+pub(crate) mod lifecycle;
 pub(crate) mod log_upload;
 pub(crate) mod operations;
+pub(crate) mod pending_end;
+pub(crate) mod report;
+pub(crate) mod undecodable;
+pub(crate) mod worker;

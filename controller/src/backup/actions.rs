@@ -6,11 +6,16 @@ use backup_actions::{
     ActionSet, ItemId,
     backup::{self, BackupActionOutput, BackupItemAction, BackupVolumes, ItemBlockAction},
 };
-use backup_core::{api::Backup, operation::BackupOperation};
+use backup_core::{
+    api::Backup,
+    operation::{BackupOperation, BackupOperationSpec, OperationStatus},
+    time::whole_seconds,
+};
 use backup_plugins::PluginLog;
 use backup_store::StoreError;
 use futures::future::{BoxFuture, ready};
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::{
@@ -109,7 +114,28 @@ pub(crate) fn started_operations(
         PriorAttempt::Unknown => None,
         PriorAttempt::Started(done) => StartedOperation::new(execution, *done),
     });
-    Ok(records::begun(backup, &started.collect::<Vec<_>>()))
+    Ok(begun(backup, &started.collect::<Vec<_>>()))
+}
+
+/// Operations as they are begun.
+pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperation> {
+    let one = |started: &StartedOperation| BackupOperation {
+        spec: BackupOperationSpec {
+            backup_name: backup.name_any(),
+            backup_uid: backup.uid().unwrap_or_default(),
+            backup_item_action: started.action.clone(),
+            resource_identifier: records::identifier(&started.item),
+            operation_id: started.operation.clone(),
+            post_operation_items: started.after.iter().map(records::identifier).collect(),
+            ..BackupOperationSpec::default()
+        },
+        status: OperationStatus {
+            created: Some(whole_seconds(started.created)),
+            ..OperationStatus::default()
+        },
+        ..BackupOperation::default()
+    };
+    started.iter().map(one).collect()
 }
 
 /// Makes nothing durable: for items that are collected when no operation may be started any more.
@@ -147,7 +173,7 @@ mod tests {
             json!({ "action": "x/a", "item": item })
         };
         let executed = json!({ "additional": [], "operation": "id\u{0}", "afterOperation": [] });
-        let at = "2026-01-01T00:00:00Z";
+        let at = "2026-01-01T00:00:00.9Z";
         let entries = [
             json!({ "actionBegun": of("unknown") }),
             json!({ "actionBegun": of("started") }),
@@ -157,6 +183,6 @@ mod tests {
         let [operation] = started_operations(&Backup::default(), &entries).unwrap().try_into().unwrap();
         let operation: BackupOperation = operation;
         assert_eq!(operation.spec.operation_id, "id\u{0}");
-        assert_eq!(operation.status.created, at.parse().ok());
+        assert_eq!(operation.status.created, "2026-01-01T00:00:00Z".parse().ok());
     }
 }

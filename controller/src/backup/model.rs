@@ -13,16 +13,17 @@ use std::collections::BTreeMap;
 
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
-    operation::{BackupOperation, OperationPhase},
+    operation::{BackupOperation, Counts, OperationPhase},
+    phase::Phase as _,
 };
 use serde_json::Value;
 use stateright::{Model, Property};
 
-use super::{
+use super::{Backups, patches};
+use crate::job::{
     decide::{self, Plan, Seen, Stored},
-    finish, patches,
+    operations::records,
 };
-use crate::job::operations::records;
 
 mod steps;
 mod tests;
@@ -343,7 +344,7 @@ impl World {
 
 /// The phase of an end.
 fn ended(record: Record) -> BackupPhase {
-    decide::ended(i64::from(record.failed))
+    BackupPhase::ended(record.failed)
 }
 
 /// A Backup in this phase.

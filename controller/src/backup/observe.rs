@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use backup_core::{
-    api::{Backup, BackupSpec, BackupStorageLocation},
+    api::{BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
     names::is_object_name,
     resources::{ResourceFilter, ResourceType},
     selection::is_glob,
 };
-use backup_runtime::{errors::found, list, retry};
+use backup_runtime::{list, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::ListParams};
 
@@ -21,12 +21,6 @@ use crate::{context::Context, discovery::ServedTypes, snapshots};
 
 /// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
-
-/// The Backup as it is now; none if it is gone.
-pub async fn backup(ctx: &Context, name: &str) -> Result<Option<Backup>, kube::Error> {
-    let api = ctx.cluster.api::<Backup>();
-    found(retry::read(BUDGET, || api.get(name)).await, name)
-}
 
 /// What preparation of a Backup with this spec needs to know.
 pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Error> {

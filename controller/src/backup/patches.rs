@@ -6,18 +6,18 @@ use backup_core::{
     api::{Backup, BackupPhase},
     labels::BLOCKED_ANNOTATION,
     operation::BackupOperation,
+    phase::Phase as _,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    decide, finalizer,
-    finish::ended_metadata,
+    Backups,
     prepare::{Facts, Settings, prepare},
     progress::Progress,
     queue::Turn,
 };
-use crate::job::operations::records;
+use crate::job::{decide, finalizers, operations::records};
 
 /// Whether a Backup is in this phase and nobody has asked for its deletion.
 fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
@@ -49,7 +49,7 @@ pub fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp
     patch["metadata"] = json!({
         "labels": begun.metadata.labels,
         "annotations": begun.metadata.annotations,
-        "finalizers": finalizer::with(backup),
+        "finalizers": finalizers::with::<Backups>(backup),
     });
     patch["metadata"]["annotations"][BLOCKED_ANNOTATION] = Value::Null;
     Some(patch)
@@ -89,15 +89,14 @@ pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
     })
 }
 
-/// To `next`, one of the finalizing phases, with the progress so far. None if it is there already: what another replica
-/// has announced may be decided.
-pub fn finalizing(backup: &Backup, next: &BackupPhase, progress: Option<&Progress>) -> Option<Value> {
+/// To `next`, one of the finalizing phases, with what the status says of the collection. None if it is there already: what
+/// another replica has announced may be recorded.
+pub fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
     let phase = backup.phase();
-    if !decide::announces(&phase) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
+    if !decide::announces(phase.stage()) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
         return None;
     }
-    let mut patch =
-        progress.map_or_else(|| json!({ "status": {} }), |progress| everything(&collection(progress)));
+    let mut patch = status.map_or_else(|| json!({ "status": {} }), everything);
     patch["status"]["phase"] = json!(next);
     Some(patch)
 }
@@ -152,28 +151,37 @@ pub fn operations(backup: &Backup, next: &BackupPhase, operations: &[BackupOpera
     })
 }
 
-/// Why a backup is not done yet, where people look; none if that stands there already.
-pub fn blocked(backup: &Backup, reason: &str) -> Option<Value> {
-    let annotations = backup.metadata.annotations.as_ref();
-    let told = annotations.and_then(|annotations| annotations.get(BLOCKED_ANNOTATION)).map(String::as_str);
-    (backup.phase().is_active() && told != Some(reason))
-        .then(|| json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: reason } } }))
-}
-
 /// How far a collection has come; nothing once it has ended.
 pub fn progress(backup: &Backup, progress: &Progress) -> Option<Value> {
     is_in(backup, &BackupPhase::InProgress)
         .then(|| json!({ "status": { "progress": progress.status(false) } }))
 }
 
-/// Takes the finalizer off; none if it is not there.
-pub fn let_go(backup: &Backup) -> Option<Value> {
-    finalizer::is_on(backup)
-        .then(|| json!({ "metadata": { "finalizers": finalizer::without(backup).unwrap_or_default() } }))
+/// The patch that publishes what is stored; none if the resource can't go there from where it is.
+pub fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
+    if !stored.phase().is_terminal() || !current.phase().can_become(&stored.phase()) {
+        return None;
+    }
+    let mut patch = json!({ "status": stored.status });
+    // Counted by us while it waited; what is stored has no place in a queue.
+    patch["status"]["queuePosition"] = Value::Null;
+    patch["metadata"] = ended_metadata(current);
+    Some(patch)
+}
+
+/// What a terminal patch of any kind does to the metadata: nobody works on it, nothing blocks it.
+fn ended_metadata(current: &Backup) -> Value {
+    let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
+    let work = finalizers::work::<Backups>();
+    if finalizers::has(current, work) {
+        metadata["finalizers"] = json!(finalizers::without(current, &[work]));
+    }
+    metadata
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::job::lifecycle::Lifecycle as _;
     use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec, GoDuration};
 
     use super::*;
@@ -243,7 +251,7 @@ mod tests {
     fn a_start_sets_the_finalizer_and_clears_the_queue() {
         let patch =
             begin(&backup(BackupPhase::ReadyToStart), &facts(), &settings(), Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(patch["metadata"]["finalizers"], json!([finalizer::NAME]));
+        assert_eq!(patch["metadata"]["finalizers"], json!(Backups::FINALIZERS));
         assert_eq!(patch["status"]["queuePosition"], Value::Null);
         assert_eq!(patch["spec"]["storageLocation"], "default");
     }
@@ -273,30 +281,25 @@ mod tests {
         let progress = Progress::default();
         progress.attempts_hook();
         let collected = collected(&backup(BackupPhase::Finalizing), &collection(&progress)).unwrap();
-        let ends = finalizing(&backup(BackupPhase::InProgress), &BackupPhase::Finalizing, Some(&progress));
+        let ends = finalizing(
+            &backup(BackupPhase::InProgress),
+            &BackupPhase::Finalizing,
+            Some(&collection(&progress)),
+        );
         for patch in [collected, ends.unwrap()] {
             assert_eq!(patch["status"]["hookStatus"]["hooksAttempted"], 1, "{patch}");
         }
     }
 
     #[test]
-    fn the_same_reason_is_told_once() {
-        let mut backup = backup(BackupPhase::Finalizing);
-        let patch = blocked(&backup, "the store is down").unwrap();
-        assert_eq!(patch["metadata"]["annotations"][BLOCKED_ANNOTATION], "the store is down");
-        backup.metadata.annotations =
-            Some([(BLOCKED_ANNOTATION.to_owned(), "the store is down".to_owned())].into());
-        assert_eq!(blocked(&backup, "the store is down"), None);
-        assert!(blocked(&backup, "denied").is_some());
-    }
-
-    #[test]
     fn only_our_finalizer_is_taken_off() {
+        let work = finalizers::work::<Backups>();
+        let let_go = |backup: &Backup| finalizers::removed(backup, &[work]);
         let mut backup = backup(BackupPhase::InProgress);
         assert_eq!(let_go(&backup), None);
-        backup.metadata.finalizers = Some(vec!["other".to_owned(), finalizer::NAME.to_owned()]);
+        backup.metadata.finalizers = Some(vec!["other".to_owned(), work.to_owned()]);
         assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!(["other"]));
-        backup.metadata.finalizers = Some(vec![finalizer::NAME.to_owned()]);
+        backup.metadata.finalizers = Some(vec![work.to_owned()]);
         assert_eq!(let_go(&backup).unwrap()["metadata"]["finalizers"], json!([]));
     }
 }

@@ -5,30 +5,10 @@
 
 use std::cmp::Ordering;
 
-use backup_core::api::BackupPhase;
+use backup_core::phase::Stage;
 use backup_lock::Footprint;
-use jiff::Timestamp;
 
-/// A backup as the queue sees it.
-#[derive(Clone, Debug)]
-pub struct Ticket<'a> {
-    /// Name of the backup.
-    pub name: &'a str,
-    /// Its phase.
-    pub phase: &'a BackupPhase,
-    /// Its place in the queue while it is Queued.
-    pub position: i64,
-    /// When it was created.
-    pub created: Option<Timestamp>,
-    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
-    pub leaving: bool,
-    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
-    pub busy: bool,
-    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
-    pub held_back: bool,
-    /// What it reads.
-    pub footprint: &'a Footprint,
-}
+use crate::job::dispatcher::Ticket;
 
 /// What is to be written for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +31,10 @@ pub fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
         return due;
     }
     let mut waiting: Vec<&Ticket<'_>> =
-        tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::Queued && is_free(ticket)).collect();
+        tickets.iter().filter(|ticket| ticket.stage == Stage::Queued && is_free(ticket)).collect();
     waiting.sort_by(|a, b| a.position.cmp(&b.position).then_with(|| arrival(a, b)));
     // One that arrived earlier and is on its way into the queue is not overtaken.
-    let entering = tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::New && ticket.busy);
+    let entering = tickets.iter().filter(|ticket| ticket.stage == Stage::New && ticket.busy);
     let first_entering = entering.min_by(|a, b| arrival(a, b));
     let mut ahead: Vec<&Footprint> = Vec::new();
     for ticket in waiting {
@@ -75,7 +55,7 @@ pub fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
 /// New backups go to the end of the queue, in order of arrival.
 fn queue(tickets: &[Ticket<'_>]) -> Vec<(String, Turn)> {
     let mut new: Vec<&Ticket<'_>> =
-        tickets.iter().filter(|ticket| *ticket.phase == BackupPhase::New && is_free(ticket)).collect();
+        tickets.iter().filter(|ticket| ticket.stage == Stage::New && is_free(ticket)).collect();
     if new.is_empty() {
         return Vec::new();
     }
@@ -94,18 +74,18 @@ fn is_free(ticket: &Ticket<'_>) -> bool {
 
 /// Queued, or about to be.
 fn waits(ticket: &Ticket<'_>) -> bool {
-    match ticket.phase {
-        BackupPhase::Queued => true,
-        BackupPhase::New => ticket.busy,
+    match ticket.stage {
+        Stage::Queued => true,
+        Stage::New => ticket.busy,
         _ => false,
     }
 }
 
 /// Waiting and finalizing backups hold no slot; a start that is being written does.
 fn holds_slot(ticket: &Ticket<'_>) -> bool {
-    match ticket.phase {
-        BackupPhase::ReadyToStart | BackupPhase::InProgress => true,
-        BackupPhase::Queued => ticket.busy,
+    match ticket.stage {
+        Stage::ReadyToStart | Stage::InProgress => true,
+        Stage::Queued => ticket.busy,
         _ => false,
     }
 }
@@ -117,6 +97,8 @@ fn arrival(a: &Ticket<'_>, b: &Ticket<'_>) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::{api::BackupPhase, phase::Phase as _};
+
     use super::*;
 
     struct Row(&'static str, BackupPhase, i64, &'static str, bool);
@@ -131,7 +113,7 @@ mod tests {
             .zip(&footprints)
             .map(|(Row(name, phase, position, _, busy), footprint)| Ticket {
                 name,
-                phase,
+                stage: phase.stage(),
                 position: *position,
                 created: None,
                 leaving: false,

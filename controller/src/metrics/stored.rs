@@ -3,11 +3,40 @@
 
 use std::collections::HashMap;
 
-use backup_core::api::{Backup, BackupPhase};
+use backup_core::api::{Backup, BackupPhase, Restore};
+use backup_runtime::watch::WatchEvent;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{Metrics, labels, set_or_remove};
+
+/// Gauges about all objects of a kind.
+pub trait Stored<O> {
+    /// Takes an event of the watch.
+    fn touched(&mut self, event: &WatchEvent<O>, metrics: &Metrics);
+}
+
+impl Stored<Backup> for StoredBackups {
+    fn touched(&mut self, event: &WatchEvent<Backup>, metrics: &Metrics) {
+        match event {
+            WatchEvent::Applied(backup) => self.applied(backup, metrics),
+            WatchEvent::Deleted(key) => self.gone(&key.name, metrics),
+            WatchEvent::Undecodable(bad) => self.gone(&bad.name, metrics),
+            WatchEvent::Listed => self.listed(metrics),
+        }
+    }
+}
+
+impl Stored<Restore> for StoredRestores {
+    fn touched(&mut self, event: &WatchEvent<Restore>, metrics: &Metrics) {
+        match event {
+            WatchEvent::Applied(restore) => self.applied(&restore.name_any(), metrics),
+            WatchEvent::Undecodable(bad) => self.applied(&bad.name, metrics),
+            WatchEvent::Deleted(key) => self.gone(&key.name, metrics),
+            WatchEvent::Listed => self.listed(metrics),
+        }
+    }
+}
 
 /// What is kept of each Backup, by name.
 #[derive(Debug, Default)]

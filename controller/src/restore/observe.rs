@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use backup_core::{
-    api::{Backup, Restore},
-    validate::Finding,
-};
+use backup_core::api::{Backup, Restore};
 use backup_runtime::{
-    errors::{found, plain},
+    errors::{found, is_transient, plain},
     list, retry,
 };
 use kube::api::{Api, ApiResource, DynamicObject};
-use serde_json::Value;
 
 use super::validate::{self, Facts};
-use crate::{context::Context, location::LocationError};
+use crate::{context::Context, job::worker::WorkerError, location::LocationError};
 
 /// How long one read is tried for.
 const BUDGET: Duration = Duration::from_secs(10);
@@ -35,30 +31,13 @@ pub enum ObserveError {
     Location(LocationError),
 }
 
-/// A Restore as it is stored, or what of it could not be decoded.
-#[derive(Debug)]
-pub enum Found {
-    /// Decoded.
-    Restore(Box<Restore>),
-    /// There, but some fields can not be decoded.
-    Undecodable(Box<DynamicObject>, Vec<Finding>),
-    /// Not there.
-    Gone,
-}
-
-/// Reads the Restore of this name.
-pub async fn restore(ctx: &Context, name: &str) -> Result<Found, ObserveError> {
-    let Some(object) = read_raw::<Restore>(ctx, name).await? else { return Ok(Found::Gone) };
-    let raw = serde_json::to_value(&object).unwrap_or(Value::Null);
-    match serde_json::from_value::<Restore>(raw.clone()) {
-        Ok(restore) => Ok(Found::Restore(Box::new(restore))),
-        Err(error) => {
-            let mut findings = backup_core::validate::raw_restore(&raw);
-            if findings.is_empty() {
-                findings.push(Finding::new("(object)", error.to_string()));
-            }
-            Ok(Found::Undecodable(Box::new(object), findings))
-        }
+impl From<ObserveError> for WorkerError {
+    fn from(error: ObserveError) -> Self {
+        let retryable = match &error {
+            ObserveError::Api { source, .. } => is_transient(source),
+            ObserveError::Location(error) => error.is_transient(),
+        };
+        Self::Blocked { reason: error.to_string(), retryable }
     }
 }
 

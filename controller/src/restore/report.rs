@@ -3,11 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use backup_core::api::restore::RestoreProgress;
-use backup_store::{LogFile, ResourceList, RestoreFiles, Results, Scope};
-use jiff::Timestamp;
+use backup_store::{LogFile, ResourceList, RestoreFiles, Scope};
 use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
+use crate::job::report;
 use backup_plugins::log_line::{Level, LogLine};
 
 /// Shared by everything that works on one restore.
@@ -18,10 +18,9 @@ pub struct Report {
 
 #[derive(Debug)]
 struct Inner {
-    results: Results,
+    report: report::Report,
     list: ResourceList,
     volumes: Vec<Value>,
-    log: LogFile,
     total: i64,
     done: i64,
 }
@@ -43,10 +42,9 @@ impl Report {
     /// An empty report. Errors: no temporary file for the log.
     pub fn new() -> std::io::Result<Self> {
         let inner = Inner {
-            results: Results::default(),
+            report: report::Report::new(None)?,
             list: ResourceList::default(),
             volumes: Vec::new(),
-            log: LogFile::new()?,
             total: 0,
             done: 0,
         };
@@ -69,35 +67,22 @@ impl Report {
 
     /// A line of the log.
     pub fn info(&self, message: &str) {
-        self.with(|inner| inner.log.line("info", message, &[], Timestamp::now()));
+        self.with(|inner| inner.report.info(message));
     }
 
-    /// What plugins have said, at their level: what is an error for them is one of the restore.
+    /// What plugins have logged, at their level.
     pub fn said(&self, lines: Vec<LogLine>) {
-        for said in lines {
-            match said.level {
-                Level::Debug => {}
-                Level::Info => self.info(&said.text),
-                Level::Warning => self.warn(Scope::Velero, said.text),
-                Level::Error => self.error(Scope::Velero, said.text),
-            }
-        }
+        self.with(|inner| inner.report.said(lines));
     }
 
     /// Something that people should know about the restore as a whole.
     pub fn warn(&self, scope: Scope<'_>, message: String) {
-        self.with(|inner| {
-            inner.log.line("warning", &message, &[], Timestamp::now());
-            inner.results.warn(scope, message);
-        });
+        self.with(|inner| inner.report.warn(scope, message));
     }
 
     /// Something that is missing because of a failure.
     pub fn error(&self, scope: Scope<'_>, message: String) {
-        self.with(|inner| {
-            inner.log.line("error", &message, &[], Timestamp::now());
-            inner.results.error(scope, message);
-        });
+        self.with(|inner| inner.report.error(scope, message));
     }
 
     /// A person has ended the work early; whether an earlier try may have done some of it.
@@ -127,16 +112,13 @@ impl Report {
                 ("namespace", about.namespace.unwrap_or_default()),
                 ("name", about.name),
             ];
-            let at = Timestamp::now();
             if let Some(error) = applied.error {
-                inner.log.line("error", &error, &fields, at);
-                inner.results.error(scope, error);
+                inner.report.item(Level::Error, scope, error, &fields);
             }
             if let Some(warning) = applied.warning {
-                inner.log.line("warning", &warning, &fields, at);
-                inner.results.warn(scope, warning);
+                inner.report.item(Level::Warning, scope, warning, &fields);
             } else if applied.outcome != Outcome::Failed {
-                inner.log.line("info", suffix, &fields, at);
+                inner.report.item(Level::Info, scope, suffix.to_owned(), &fields);
             }
         });
     }
@@ -163,20 +145,21 @@ impl Report {
 
     /// Number of warnings and errors: the lengths of the lists.
     pub fn counts(&self) -> (i64, i64) {
-        self.with(|inner| (inner.results.warnings(), inner.results.errors()))
+        self.with(|inner| (inner.report.warnings(), inner.report.errors()))
     }
 
     /// The log, to be read while lines are added.
     pub fn log(&self) -> LogFile {
-        self.with(|inner| inner.log.clone())
+        self.with(|inner| inner.report.log())
     }
 
     /// What is stored about the restore.
     pub fn into_files(self) -> RestoreFiles {
         let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (results, log) = inner.report.into_parts();
         RestoreFiles {
-            log: inner.log,
-            results: inner.results,
+            log,
+            results,
             resource_list: inner.list,
             item_operations: Vec::new(),
             volume_info: inner.volumes,

@@ -17,27 +17,31 @@ use backup_core::{
 };
 use backup_lock::Footprint;
 use backup_runtime::retry;
-use backup_store::{Claimant, Contents, FileOwner, Location, RestoreFiles, Scope, StoreError, crash};
+use backup_store::{Claimant, Contents, FileOwner, Location, Scope, StoreError};
 use kube::{Client, ResourceExt as _};
 
 use super::{
+    Restores,
     calls::{Calls, Pace},
-    decide,
-    finish::{self, Pending},
-    operating,
-    reconcile::{AT_ONCE, CANCELLED_BEFORE, Desk, Next, StepError, stopped},
+    operations,
     report::Report,
     select::Served,
     snapshots::{self, Noted, Snapshots},
     status,
-    work::{Acting, Discover, Started, Work, WorkError},
+    work::{self, Acting, Discover, Started, Work},
 };
-use crate::job::cancellation::{Cancellation, StopReason};
 use crate::{
     context::Context,
     discovery::ServedTypes,
-    job::log_upload::{Subject, upload_log},
-    job::{action_journal::ActionJournal, journal::JobJournal, operations::records},
+    job::{
+        action_journal::ActionJournal,
+        cancellation::{Cancellation, StopReason},
+        journal::JobJournal,
+        lifecycle::{self, Lifecycle as _, WorkError, Worked},
+        log_upload::{Subject, upload_log},
+        operations::records,
+        worker::{Worker, WorkerError},
+    },
 };
 use backup_plugins::PluginLog;
 
@@ -67,169 +71,103 @@ impl Served for ServedTypes {
     }
 }
 
-/// A Restore that may work.
-pub struct Job<'a> {
-    /// The Restore.
-    pub restore: Restore,
-    /// The backup it restores from.
-    pub backup: &'a Backup,
+impl Worker<Restores> {
+    /// Restores everything that is selected.
+    pub(super) async fn restore(
+        &mut self,
+        job: lifecycle::Work<'_, Restores>,
+    ) -> Result<Worked<Restores>, WorkError> {
+        let (ctx, restore, store, resumed) = (self.ctx.clone(), job.object, job.location, job.resumed);
+        let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
+        let (name, uid) = (backup.name_any(), self.uid.clone());
+        let claimed = &job.token.footprint;
+        if restore.spec.include_cluster_resources == Some(true) && !claimed.includes_cluster() {
+            let reason = "spec.includeClusterResources was set after the restore was admitted, so cluster-scoped resources \
+                          are not in its claim: create a new restore";
+            return Err(WorkError::Fatal(reason.to_owned()));
+        }
+        let unreadable = |reason: String, retryable: bool| {
+            if retryable {
+                return WorkError::Worker(WorkerError::Blocked { reason, retryable });
+            }
+            WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
+        };
+        let contents = tokio::select! {
+            reason = self.cancellation.stopped() => return Err(reason.into()),
+            // What an earlier try has started is only found on the way.
+            () = self.cancellation.cancelled(), if !resumed => {
+                return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
+            }
+            contents = store.read_contents(&name) => {
+                contents.map_err(|error| unreadable(error.to_string(), error.is_transient()))?
+            }
+        };
+        let report = Report::new().map_err(|error| WorkerError::Blocked {
+            reason: format!("the log cannot be kept on the local disk: {error}"),
+            retryable: true,
+        })?;
+        report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
+        if contents.is_empty() {
+            report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
+        }
+        // Before any item: what is found out only at the end could not be mended any more.
+        let opened = store.open_restore(&self.name, &claimant(&ctx, restore)).await;
+        let upload = opened.map_err(WorkError::Store)?;
+        let (executions, made) = notes(&ctx, store, (&self.name, &uid), resumed).await?;
+        let log = PluginLog::default();
+        let loaded = snapshots::load(&ctx, (store, &name), restore, (made, &log)).await;
+        let (snapshots, failed) =
+            loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
+        for volume in failed {
+            let message =
+                format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
+            report.warn(Scope::Cluster, message);
+        }
+        let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
+        let run = Run { restore, backup, claimed, resumed };
+        let done = tokio::select! {
+            done = work(&ctx, &run, (&contents, &report), self.cancellation.clone(), (&executions, log), snapshots) => done,
+            never = upload_log(&ctx, of, store, report.log()) => match never {},
+        };
+        let started = done.map_err(|error| match error {
+            work::WorkError::Stopped(reason) => WorkerError::Stopped(reason),
+            work::WorkError::Notes(ref cause) => {
+                WorkerError::Blocked { reason: error.to_string(), retryable: cause.is_transient() }
+            }
+            work::WorkError::Discovery(_) | work::WorkError::Contents(_) => {
+                WorkerError::Blocked { reason: error.to_string(), retryable: true }
+            }
+        })?;
+        if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
+            report.error(
+                Scope::Velero,
+                "a first run ended with errors, and a restart lost which; all items were looked at again and none failed"
+                    .to_owned(),
+            );
+        }
+        let (left, unknown) = executions.left();
+        for problem in unknown {
+            report.error(Scope::Velero, problem);
+        }
+        let operations = operations::begun(restore, started.into_iter().chain(left));
+        let summary = report.progress();
+        let mut files = report.into_files();
+        files.item_operations = records::encode(&operations).map_err(|error| WorkerError::Blocked {
+            reason: format!("operations cannot be encoded: {error}"),
+            retryable: false,
+        })?;
+        Ok(Worked { contents: upload, files, summary })
+    }
+}
+
+/// What is run.
+struct Run<'a> {
+    restore: &'a Restore,
+    backup: &'a Backup,
     /// What the right to work is for.
-    pub claimed: Footprint,
+    claimed: &'a Footprint,
     /// Whether an earlier run may have created items.
-    pub resumed: bool,
-}
-
-/// Restores, stores the results, publishes the end; or leaves a restore whose operations go on.
-pub async fn run(
-    ctx: &Context,
-    desk: &Desk,
-    cancellation: &Cancellation,
-    job: Job<'_>,
-) -> Result<Next, StepError> {
-    let Job { restore, backup, .. } = &job;
-    let location = backup.spec.storage_location.clone().unwrap_or_default();
-    let store = match ctx.locations.open(&location).await {
-        Ok((_, store)) => store,
-        Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
-        Err(error) => {
-            return finish::fail(ctx, desk, restore, &error.to_string(), None).await.map(Next::Done);
-        }
-    };
-    let name = backup.name_any();
-    if restore.spec.include_cluster_resources == Some(true) && !job.claimed.includes_cluster() {
-        let why = "spec.includeClusterResources was set after the restore was admitted, so cluster-scoped resources \
-                   are not in its claim: create a new restore";
-        return finish::fail(ctx, desk, restore, why, Some(store)).await.map(Next::Done);
-    }
-    let contents = tokio::select! {
-        reason = cancellation.stopped() => return stopped(reason).map(Next::Done),
-        // What an earlier try has started is only found on the way.
-        () = cancellation.cancelled(), if !job.resumed => {
-            return finish::fail(ctx, desk, restore, CANCELLED_BEFORE, Some(store)).await.map(Next::Done);
-        }
-        contents = store.read_contents(&name) => contents,
-    };
-    let contents = match contents {
-        Ok(contents) => contents,
-        Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
-        Err(error) => {
-            let why = format!("backup {name:?} can not be read, so nothing was restored: {error}");
-            return finish::fail(ctx, desk, restore, &why, Some(store)).await.map(Next::Done);
-        }
-    };
-    let report = match Report::new() {
-        Ok(report) => report,
-        Err(error) => return Err(StepError::Cut(format!("no temporary file for the log: {error}"))),
-    };
-    report.info(&format!("restoring {:?} from backup {name:?} in {}", restore.name_any(), store.url()));
-    if contents.is_empty() {
-        report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
-    }
-    let uid = restore.uid().unwrap_or_default();
-    // Before any item: what is found out only at the end could not be mended any more.
-    if let Err(error) = store.open_restore(&restore.name_any(), &claimant(ctx, restore)).await {
-        return match error {
-            StoreError::Exists { .. } => {
-                finish::fail(ctx, desk, restore, &error.to_string(), None).await.map(Next::Done)
-            }
-            error => {
-                finish::block(ctx, restore, &error.to_string(), error.is_transient()).await.map(Next::Done)
-            }
-        };
-    }
-    let noted = match notes(ctx, &store, (&restore.name_any(), &uid), job.resumed).await {
-        Ok(noted) => noted,
-        Err(error) => {
-            return finish::block(ctx, restore, &error.to_string(), error.is_transient())
-                .await
-                .map(Next::Done);
-        }
-    };
-    let (executions, made) = noted;
-    let log = PluginLog::default();
-    let loaded = snapshots::load(ctx, (&store, &name), restore, (made, &log)).await;
-    let (snapshots, failed) = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) if error.is_transient() => return Err(StepError::Cut(error.to_string())),
-        Err(error) => {
-            let why = format!("backup {name:?} can not be read, so nothing was restored: {error}");
-            return finish::fail(ctx, desk, restore, &why, Some(store)).await.map(Next::Done);
-        }
-    };
-    for volume in failed {
-        let message =
-            format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
-        report.warn(Scope::Cluster, message);
-    }
-    let of = Subject { owner: FileOwner::Restore, name: &restore.name_any(), uid: &uid };
-    let done = tokio::select! {
-        done = work(ctx, &job, (&contents, &report), cancellation.clone(), (&executions, log), snapshots) => done,
-        never = upload_log(ctx, of, &store, report.log()) => match never {},
-    };
-    let started = match done {
-        Ok(started) => started,
-        Err(WorkError::Stopped(halt)) => return stopped(halt).map(Next::Done),
-        Err(WorkError::Notes(error)) => {
-            let why = format!("what may be started could not be noted: {error}");
-            return finish::block(ctx, restore, &why, error.is_transient()).await.map(Next::Done);
-        }
-        Err(error @ (WorkError::Discovery(_) | WorkError::Contents(_))) => {
-            return Err(StepError::Cut(error.to_string()));
-        }
-    };
-    if decide::had_failed(&restore.phase()) && report.counts().1 == 0 {
-        report.error(
-            Scope::Velero,
-            "a first run ended with errors, and a restart lost which; all items were looked at again and none failed"
-                .to_owned(),
-        );
-    }
-    let (left, unknown) = executions.left();
-    for problem in unknown {
-        report.error(Scope::Velero, problem);
-    }
-    let operations = operating::begun(restore, started.into_iter().chain(left));
-    if operations.is_empty() {
-        let pending = Arc::new(Pending::new(restore, report, store));
-        desk.keep(restore, Arc::clone(&pending));
-        return finish::finish(ctx, desk, restore, &pending).await.map(Next::Done);
-    }
-    let mut files = report.into_files();
-    files.item_operations = records::encode(&operations)
-        .map_err(|error| StepError::Cut(format!("operations can't be encoded: {error}")))?;
-    crash::point("before-operations");
-    keep(ctx, restore, &store, files, cancellation).await
-}
-
-/// Keeps what is known before the phase says that operations go on. Tried until the store takes it: nothing that is in memory
-/// is lost for a moment without it.
-async fn keep(
-    ctx: &Context,
-    restore: &Restore,
-    store: &Location,
-    files: RestoreFiles,
-    cancellation: &Cancellation,
-) -> Result<Next, StepError> {
-    let (name, claimant) = (restore.name_any(), claimant(ctx, restore));
-    loop {
-        if let Err(halt) = cancellation.check() {
-            return stopped(halt).map(Next::Done);
-        }
-        let stored = async { store.open_restore(&name, &claimant).await?.await_operations(&files).await };
-        let error = match stored.await {
-            Ok(()) => {
-                crash::point("after-operations-recorded");
-                return Ok(Next::Done(AT_ONCE));
-            }
-            Err(error @ StoreError::Exists { .. }) => return Err(StepError::Cut(error.to_string())),
-            Err(error) => error,
-        };
-        let why = format!("what the restore has started could not be stored: {error}");
-        let delay = finish::tell(ctx, restore, &why, error.is_transient()).await?;
-        if let Err(halt) = cancellation.sleep(delay).await {
-            return stopped(halt).map(Next::Done);
-        }
-    }
+    resumed: bool,
 }
 
 /// Who claims the folder of a Restore.
@@ -274,13 +212,13 @@ async fn plugins<'a>(
 
 async fn work(
     ctx: &Context,
-    job: &Job<'_>,
+    run: &Run<'_>,
     (contents, report): (&Contents, &Report),
     cancellation: Cancellation,
     (executions, log): (&ActionJournal<RestoreActionOutput>, PluginLog),
     snapshots: Snapshots,
-) -> Result<Vec<Started>, WorkError> {
-    let Job { restore, backup, claimed, resumed } = job;
+) -> Result<Vec<Started>, work::WorkError> {
+    let Run { restore, backup, claimed, resumed } = run;
     let patience = ctx.args.resource_timeout.as_std();
     let acting = tokio::select! {
         acting = plugins(ctx, report, executions, log) => acting,

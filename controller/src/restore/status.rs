@@ -10,13 +10,10 @@ use backup_core::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// On a Restore while it is worked on, so that a deleted one keeps its claim until its worker has stopped.
-pub const WORK_FINALIZER: &str = "backup-controller/work";
-/// What a Velero server leaves on every Restore; it deletes the files of the restore before it takes it off.
-pub const VELERO_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
+use super::Restores;
+use crate::job::finalizers;
 
 /// Counts of a restore that has come to its end.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,35 +33,13 @@ fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The finalizers without ours; `null` when none is left.
-pub fn without_ours(restore: &impl ResourceExt) -> Value {
-    let rest: Vec<&str> = finalizers(restore).filter(|name| *name != WORK_FINALIZER).collect();
-    if rest.is_empty() { Value::Null } else { json!(rest) }
-}
-
-/// The finalizers of a Restore.
-pub fn finalizers(restore: &impl ResourceExt) -> impl Iterator<Item = &str> {
-    restore.finalizers().iter().map(String::as_str)
-}
-
-/// The finalizer, on a Restore that runs without it because another engine began it; none if nothing is to be done.
-pub fn guarded(restore: &Restore) -> Option<Value> {
-    let runs = !restore.phase().is_terminal() && restore.metadata.deletion_timestamp.is_none();
-    (runs && !finalizers(restore).any(|name| name == WORK_FINALIZER))
-        .then(|| json!({"metadata": {"finalizers": with_ours(restore)}}))
-}
-
-fn with_ours(restore: &Restore) -> Vec<&str> {
-    finalizers(restore).filter(|name| *name != WORK_FINALIZER).chain([WORK_FINALIZER]).collect()
-}
-
 /// Work begins: the prepared spec, the finalizer, InProgress.
 pub fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some(json!({
-        "metadata": {"finalizers": with_ours(restore)},
+        "metadata": {"finalizers": finalizers::with::<Restores>(restore)},
         "spec": {
             "backupName": spec.backup_name,
             "scheduleName": spec.schedule_name,
@@ -80,16 +55,7 @@ pub fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> 
     (restore.phase() == RestorePhase::InProgress).then(|| json!({"status": {"progress": progress}}))
 }
 
-/// The items are done; results are being stored.
-pub fn finalizing(restore: &Restore, phase: &RestorePhase, end: &RestoreStatus) -> Option<Value> {
-    restore.phase().can_become(phase).then(|| {
-        let mut status = end.clone();
-        (status.phase, status.completion_timestamp) = (Some(phase.clone()), None);
-        json!({"status": on_the_wire(&status)})
-    })
-}
-
-/// Operations go on, or have just ended; none if the Restore can't go there, or says so already.
+/// To `phase`, with counts: operations go on, or everything is done. None if the Restore cannot go there, or says so already.
 pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
     let (now, status) = (restore.phase(), &restore.status);
     let published = Operations {
@@ -107,13 +73,6 @@ pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Op
     Some(patch)
 }
 
-/// Why the results could not be stored so far.
-pub fn blocked(restore: &Restore, why: &str) -> Option<Value> {
-    let known = restore.metadata.annotations.as_ref().and_then(|a| a.get(BLOCKED_ANNOTATION));
-    (!restore.phase().is_terminal() && known.map(String::as_str) != Some(why))
-        .then(|| json!({"metadata": {"annotations": {BLOCKED_ANNOTATION: why}}}))
-}
-
 /// The status at the end.
 pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Timestamp) -> RestoreStatus {
     let mut status = restore.status.clone();
@@ -129,12 +88,19 @@ pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Time
     status
 }
 
-/// The end; none if the Restore cannot go there from where it is.
+/// The end; none if the Restore cannot go there from where it is. A failure that was recorded while another replica came further
+/// ends as PartiallyFailed.
 pub fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value> {
-    if !end.phase.as_ref().is_some_and(|phase| restore.phase().can_become(phase)) {
+    let mut end = end.clone();
+    let now = restore.phase();
+    if end.phase == Some(RestorePhase::Failed) && !now.can_become(&RestorePhase::Failed) {
+        end.phase = Some(RestorePhase::PartiallyFailed);
+    }
+    if !end.phase.as_ref().is_some_and(|phase| now.can_become(phase)) {
         return None;
     }
-    let mut patch = json!({"metadata": {"finalizers": without_ours(restore)}, "status": on_the_wire(end)});
+    let finalizers = finalizers::without(restore, &[finalizers::work::<Restores>()]);
+    let mut patch = json!({"metadata": {"finalizers": finalizers}, "status": on_the_wire(&end)});
     unblock(restore, &mut patch);
     Some(patch)
 }
@@ -154,16 +120,6 @@ fn on_the_wire(end: &RestoreStatus) -> Value {
 pub fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
     (restore.phase() == RestorePhase::New)
         .then(|| json!({"status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings}}))
-}
-
-/// The work is over and the object may go.
-pub fn freed(restore: &Restore, files_gone: bool) -> Option<Value> {
-    let keep = |name: &&str| *name != WORK_FINALIZER && !(files_gone && *name == VELERO_FINALIZER);
-    let rest: Vec<&str> = finalizers(restore).filter(keep).collect();
-    if rest.len() == finalizers(restore).count() {
-        return None;
-    }
-    Some(json!({"metadata": {"finalizers": if rest.is_empty() { Value::Null } else { json!(rest) }}}))
 }
 
 fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
@@ -191,11 +147,13 @@ fn unblock(restore: &Restore, patch: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::lifecycle::Lifecycle as _;
 
     fn restore(phase: RestorePhase) -> Restore {
         let mut restore = Restore::new("r", RestoreSpec::default());
         restore.status.phase = Some(phase);
-        restore.metadata.finalizers = Some(vec![WORK_FINALIZER.to_owned(), "other/one".to_owned()]);
+        restore.metadata.finalizers =
+            Some(vec![finalizers::work::<Restores>().to_owned(), "other/one".to_owned()]);
         restore
     }
 
@@ -211,11 +169,10 @@ mod tests {
         ] {
             let restore = restore(phase);
             assert_eq!(start(&restore, &restore.spec, at), None);
-            assert_eq!(finalizing(&restore, &RestorePhase::Finalizing, &end(RestorePhase::Completed)), None);
+            assert_eq!(operating(&restore, &RestorePhase::Finalizing, &counts), None);
             assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
             assert_eq!(published(&restore, &end(RestorePhase::Failed)), None);
             assert_eq!(refused(&restore, &[]), None);
-            assert_eq!(blocked(&restore, "why"), None);
             assert_eq!(operating(&restore, &RestorePhase::WaitingForPluginOperations, &counts), None);
         }
     }
@@ -256,7 +213,7 @@ mod tests {
         let mut restore = Restore::new("r", RestoreSpec::default());
         let spec = RestoreSpec { backup_name: Some("b".to_owned()), ..RestoreSpec::default() };
         let patch = start(&restore, &spec, Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(patch["metadata"]["finalizers"], json!([WORK_FINALIZER]));
+        assert_eq!(patch["metadata"]["finalizers"], json!(Restores::FINALIZERS));
         assert_eq!(
             (&patch["spec"]["backupName"], &patch["status"]["phase"]),
             (&json!("b"), &json!("InProgress"))
@@ -275,10 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_of_a_velero_server_goes_once_its_files_are_gone() {
+    fn a_finalizer_of_a_velero_server_goes_with_the_files() {
         let mut restore = restore(RestorePhase::Completed);
-        restore.metadata.finalizers = Some(vec![VELERO_FINALIZER.to_owned()]);
-        assert_eq!(freed(&restore, false), None);
-        assert_eq!(freed(&restore, true).unwrap()["metadata"]["finalizers"], Value::Null);
+        restore.metadata.finalizers = Some(vec![Restores::FINALIZERS[1].to_owned()]);
+        assert_eq!(finalizers::removed(&restore, &[finalizers::work::<Restores>()]), None);
+        let patch = finalizers::removed(&restore, Restores::FINALIZERS).unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
+    fn a_failure_that_comes_too_late_is_published_as_partial() {
+        let late = restore(RestorePhase::Finalizing);
+        let end = outcome(&late, RestorePhase::Failed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(published(&late, &end).unwrap()["status"]["phase"], "PartiallyFailed");
     }
 }

@@ -77,6 +77,12 @@ impl Stage {
         matches!(self, Self::WaitingForOperations { .. } | Self::Finalizing { .. })
     }
 
+    /// Whether it works on with something already published as failed. It must not end as Completed, also when a later
+    /// attempt meets no error.
+    pub fn has_failed_so_far(self) -> bool {
+        matches!(self, Self::WaitingForOperations { failed: true } | Self::Finalizing { failed: true })
+    }
+
     /// Whether the work is over. Deleting counts: only the removal is still going on.
     pub fn is_terminal(self) -> bool {
         matches!(
@@ -178,6 +184,11 @@ macro_rules! phase {
             /// See [`Stage::is_past_items`].
             pub fn is_past_items(&self) -> bool {
                 self.stage().is_past_items()
+            }
+
+            /// See [`Stage::has_failed_so_far`].
+            pub fn has_failed_so_far(&self) -> bool {
+                self.stage().has_failed_so_far()
             }
 
             /// See [`Stage::is_terminal`].

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{BackupPhase, PodVolumeBackup},
+    api::{BackupPhase, PodVolumeBackup, RestorePhase},
     labels::SYNC_PENDING_ANNOTATION,
 };
 use backup_store::crash;
@@ -10,16 +10,23 @@ use backup_tests::{
     World,
     wait::{eventually, when},
     world::{
-        backups::of_place,
+        BUCKET,
+        backups::{into_namespace, of_namespaces, of_place},
         controllers::{EndsEarly, REACHED},
         stored::is_whole,
     },
 };
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
 use serde_json::json;
 
 crate::tests! {
     a_controller_killed_at_any_point_resumes_to_one_end,
+    a_restore_killed_at_any_point_resumes_to_one_end,
+    a_restore_made_again_under_its_name_has_files_of_its_own,
     a_controller_killed_before_it_reports_a_refusal_reports_it,
     a_synced_backup_arrives_whole_whenever_a_controller_dies,
 }
@@ -42,6 +49,83 @@ async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) 
         is_whole(world.s3()?, PLACE, &name, &backup).await.with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
+}
+
+async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let place = "crash-restores";
+    world.s3()?.create_versioned_bucket(place).await?;
+    world.s3_location(place, &world.s3()?.url()).await?;
+    world.config_maps(place, 20).await?;
+    world.back_up(place, of_place(place)).await?;
+    for point in crash::RESTORE_POINTS {
+        let name = format!("restore-{}", point.replace('.', "-"));
+        world.crash_at(point).await?;
+        world.create_restore(&name, into_namespace(place, &name)).await?;
+        world.crashed(point).await?;
+        let restore = world.restore_ended(&name).await.with_context(|| format!("killed at {point}"))?;
+        let status = &restore.status;
+        ensure!(restore.phase() == RestorePhase::Completed, "killed at {point}: {status:?}");
+        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &name);
+        let there = maps.list(&ListParams::default()).await?.items.len();
+        ensure!(there >= 20, "killed at {point}: {there} of 20 are there");
+        let claims = world.claims().await?;
+        ensure!(!claims.contains(&name), "killed at {point}: {claims}");
+        each_file_is_there_once(world, place, &name).await.with_context(|| format!("killed at {point}"))?;
+    }
+    Ok(())
+}
+
+/// All files of a restore, each written once.
+async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
+    let folder = format!("restores/{name}/");
+    let mut files: Vec<String> = Vec::new();
+    for (key, is_deletion) in world.s3()?.versions(bucket).await? {
+        if let Some(file) = key.strip_prefix(&folder).filter(|file| !file.starts_with(".private/")) {
+            ensure!(!is_deletion, "{key} was deleted");
+            files.push(file.to_owned());
+        }
+    }
+    files.sort();
+    let suffixes = ["itemoperations.json.gz", "logs.gz", "resource-list.json.gz", "results.gz"];
+    let mut expected = suffixes.map(|suffix| format!("restore-{name}-{suffix}")).to_vec();
+    expected.push(format!("{name}-volumeinfo.json.gz"));
+    expected.sort();
+    ensure!(files == expected, "{files:?}");
+    Ok(())
+}
+
+/// A Restore whose files are left behind does not keep a later one of its name from its end.
+async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut World) -> anyhow::Result<()> {
+    let name = "made-again";
+    world.config_maps(name, 3).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    world.restore(name, into_namespace(name, "made-again-1")).await?;
+    // The files go with the object.
+    world.restores().delete(name, &DeleteParams::default()).await?;
+    gone(world, name).await?;
+    let left = world.s3()?.keys(BUCKET).await?;
+    ensure!(!left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
+    world.restore(name, into_namespace(name, "made-again-2")).await?;
+    // A person takes the finalizer off that would have deleted them.
+    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    world.restores().patch(name, &PatchParams::default(), &off).await?;
+    world.restores().delete(name, &DeleteParams::default()).await?;
+    gone(world, name).await?;
+    let left = world.s3()?.keys(BUCKET).await?;
+    ensure!(left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
+    world.restore(name, into_namespace(name, "made-again-3")).await?;
+    let log = world.restore_log(name).await?;
+    ensure!(log.contains("made-again-3") && !log.contains("made-again-2"), "{log}");
+    Ok(())
+}
+
+async fn gone(world: &World, restore: &str) -> anyhow::Result<()> {
+    eventually("it is gone", REACHED, async || {
+        let restore = world.restores().get_opt(restore).await?;
+        Ok::<_, kube::Error>(when(restore.is_none(), "still there"))
+    })
+    .await
 }
 
 async fn a_controller_killed_before_it_reports_a_refusal_reports_it(world: &mut World) -> anyhow::Result<()> {

@@ -1,9 +1,12 @@
-//! The steps of a controller, as `worker.rs` and the store take them.
+//! The steps of a controller, as `job/worker.rs` and the store take them.
+
+use backup_core::phase::{Phase as _, Stage};
 
 use super::{
-    BackupPhase, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World, backup, decide,
-    ended, finish, operation, patched, patches, records,
+    BackupPhase, Backups, Counts, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World,
+    backup, decide, ended, operation, patched, patches, records,
 };
+use crate::job::lifecycle::Lifecycle as _;
 
 impl Step {
     /// Whether it changes something that others can see.
@@ -40,12 +43,12 @@ impl World {
                 self.attempts += 1;
                 let attempt = self.attempts;
                 self.store.uploads.insert(attempt, 0);
-                let failed = luck.failed || decide::had_failed(&BackupPhase::from(phase.as_str()));
+                let failed = luck.failed || BackupPhase::from(phase.as_str()).has_failed_so_far();
                 let operations = if luck.operation { Operations::Run } else { Operations::None };
                 let collected = Record { attempt, failed, operations };
                 if luck.operation {
                     Step::Waits(phase, collected, record)
-                } else if decide::announces(&BackupPhase::from(phase.as_str()))
+                } else if decide::announces(BackupPhase::from(phase.as_str()).stage())
                     || made(Mistake::AnnouncesAlways)
                 {
                     Step::Announces(collected, record)
@@ -61,7 +64,7 @@ impl World {
             | Step::Renews(..)
             | Step::Renewed(..) => self.operates(number, worker.step, luck, mistake),
             Step::Announces(collected, record) => {
-                let next = decide::finalizing(i64::from(collected.failed));
+                let next = BackupPhase::finalizing(collected.failed);
                 let now = self.phase();
                 let mut announced = patched(patches::finalizing(&backup(&now), &next, None));
                 if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
@@ -81,7 +84,7 @@ impl World {
                 self.publishes(number, &worker.step, mistake)
             }
             Step::Ends(stored) => {
-                let patch = finish::terminal_patch(&backup(&self.phase()), &backup(&ended(stored)));
+                let patch = patches::terminal(&backup(&self.phase()), &backup(&ended(stored)));
                 if let Some(phase) = patched(patch) {
                     self.phase = phase;
                     self.workers[number].hand = None;
@@ -98,9 +101,9 @@ impl World {
     }
 
     fn reads(&mut self, number: usize) -> Step {
-        let phase = self.phase();
         let plan = decide::next(Seen {
-            phase: &phase,
+            kind: Backups::KIND,
+            stage: self.phase().stage(),
             deleting: false,
             cancelled: false,
             findings: &[],
@@ -116,7 +119,7 @@ impl World {
         }
     }
 
-    /// `worker/operating.rs`.
+    /// `job/worker/operations.rs`.
     fn operates(&mut self, number: usize, step: Step, luck: Luck, mistake: Option<Mistake>) -> Step {
         match step {
             // Create-only; what another controller has recorded is looked at.
@@ -124,7 +127,7 @@ impl World {
                 let first = *self.store.records.entry(record).or_insert(collected) == collected;
                 let fails = !first
                     && mistake == Some(Mistake::FailsWhenLate)
-                    && decide::may_fail(&BackupPhase::from(phase.as_str()));
+                    && Backups::KIND.may_fail(BackupPhase::from(phase.as_str()).stage());
                 if fails { Step::Fails } else { Step::Reads }
             }
             Step::Operates(phase, record, at) => {
@@ -155,7 +158,7 @@ impl World {
                 *upload = self.renewals;
                 let failed = record.failed
                     || self.store.kept.get(&at).is_some_and(|failed| *failed)
-                    || decide::had_failed(&BackupPhase::from(phase.as_str()));
+                    || BackupPhase::from(phase.as_str()).has_failed_so_far();
                 let operations = Operations::Ended(self.renewals);
                 Step::Renewed(phase, Record { failed, operations, ..record }, at)
             }
@@ -173,7 +176,7 @@ impl World {
     /// Publishes the phase that operations make. False if the Backup has come further than it can follow.
     fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
         let (read, operations) = (BackupPhase::from(read), [operation(known)]);
-        let next = records::phase(&operations, i64::from(failed), &read);
+        let next = records::phase(Counts::of_all(&operations), i64::from(failed), &read);
         if patches::operations(&backup(&read), &next, &operations).is_none() {
             return true;
         }
@@ -186,7 +189,7 @@ impl World {
     fn looks(&mut self, number: usize, phase: &str, mistake: Option<Mistake>) -> Step {
         let last = self.store.records.last_key_value().map(|(number, record)| (*number, *record));
         let stored = match (self.store.metadata, last) {
-            (Some(metadata), _) => Stored::Ours(Box::new(backup(&ended(metadata)))),
+            (Some(metadata), _) => Stored::Ours(ended(metadata).stage()),
             (None, Some((_, record)))
                 if record.operations == Operations::Run && mistake != Some(Mistake::ForgetsOperations) =>
             {
@@ -196,7 +199,8 @@ impl World {
             (None, None) => Stored::Nothing,
         };
         let plan = decide::next(Seen {
-            phase: &BackupPhase::from(phase),
+            kind: Backups::KIND,
+            stage: BackupPhase::from(phase).stage(),
             deleting: false,
             cancelled: false,
             findings: &[],
@@ -206,14 +210,14 @@ impl World {
         });
         match (plan, last) {
             (Plan::Begin, _) => Step::Begins,
-            (Plan::Resume, _) => Step::Opens(phase.to_owned(), last),
+            (Plan::Work, _) => Step::Opens(phase.to_owned(), last),
             (Plan::Operations, Some((of, record))) => Step::Operates(phase.to_owned(), record, of),
             (Plan::Finish, Some((of, record))) => {
                 self.workers[number].hand = Some(Hand::Decided(record, of));
                 Step::Contents
             }
-            (Plan::Adopt { metadata }, _) => {
-                let failed = metadata.phase() == BackupPhase::PartiallyFailed;
+            (Plan::Adopt, _) => {
+                let failed = stored == Stored::Ours(Stage::PartiallyFailed);
                 Step::Ends(Record { attempt: 0, failed, operations: Operations::None })
             }
             (Plan::Fail { .. }, _) => Step::Fails,
@@ -233,7 +237,7 @@ impl World {
             }
             None if self.store.metadata.is_none() && self.store.records.is_empty() => 0,
             None if mistake == Some(Mistake::FailsWhenLate)
-                && decide::may_fail(&BackupPhase::from(phase.as_str())) =>
+                && Backups::KIND.may_fail(BackupPhase::from(phase.as_str()).stage()) =>
             {
                 return Step::Fails;
             }

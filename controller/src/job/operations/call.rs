@@ -7,8 +7,9 @@ use backup_core::{
     api::{Backup, Restore},
     operation::{BackupOperation, Operation, RestoreOperation},
 };
-use futures::future::BoxFuture;
+use futures::{StreamExt as _, future::BoxFuture, stream};
 use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::decide::{Answer, Call};
 use backup_plugins::{Host, Missing};
@@ -38,10 +39,13 @@ impl Registry {
     }
 }
 
+/// Operations that are cancelled at the same time.
+const AT_ONCE: usize = 8;
+
 /// What operations belong to: the actions that started them are told of it.
 pub trait Subject: Resource + Clone + Send + Sync + 'static {
     /// Its operations.
-    type Operation: Operation + Send + Sync + 'static;
+    type Operation: Operation + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// Asks the action that started an operation. The outer error: there is no such action here.
     fn ask<'a>(
@@ -95,6 +99,20 @@ impl Subject for Restore {
             })
         })
     }
+}
+
+/// Cancels those that still run. Best effort: each is called once.
+pub async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operation], subject: &S) {
+    let running = operations.iter().filter(|operation| !operation.status().phase.has_ended());
+    stream::iter(running)
+        .for_each_concurrent(AT_ONCE, async |operation| {
+            let (action, id) = (operation.action(), operation.id());
+            let answer = make(registry, action, id, Call::Cancel, subject).await;
+            if let Answer::Passing(reason) | Answer::Final(reason) = answer {
+                tracing::warn!(action, operation = id, reason, "an operation could not be cancelled");
+            }
+        })
+        .await;
 }
 
 /// Makes a call, and says what came back. That there is no such action may pass as long as some plugins are not known.

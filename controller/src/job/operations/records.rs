@@ -3,43 +3,16 @@
 //! The outcome of a backup or restore is always derived from here, never from what is remembered or was published.
 
 use backup_actions::ItemId;
-use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Backup, BackupPhase, BackupStatus},
-    operation::{
-        BackupOperation, BackupOperationSpec, Counts, Operation, OperationPhase, OperationStatus,
-        ResourceIdentifier,
-    },
+    api::BackupStatus,
+    operation::{BackupOperation, Counts, Operation, OperationPhase, ResourceIdentifier},
+    phase::{Phase, Stage},
 };
-use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::backup::actions::StartedOperation;
-
 /// Type of VolumeSnapshots, which have counts of their own.
 const SNAPSHOTS: &str = "volumesnapshots";
-
-/// Operations as they are begun.
-pub fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperation> {
-    let one = |started: &StartedOperation| BackupOperation {
-        spec: BackupOperationSpec {
-            backup_name: backup.name_any(),
-            backup_uid: backup.uid().unwrap_or_default(),
-            backup_item_action: started.action.clone(),
-            resource_identifier: identifier(&started.item),
-            operation_id: started.operation.clone(),
-            post_operation_items: started.after.iter().map(identifier).collect(),
-            ..BackupOperationSpec::default()
-        },
-        status: OperationStatus {
-            created: Some(whole_seconds(started.created)),
-            ..OperationStatus::default()
-        },
-        ..BackupOperation::default()
-    };
-    started.iter().map(one).collect()
-}
 
 /// As Velero writes it.
 pub fn identifier(item: &ItemId) -> ResourceIdentifier {
@@ -92,20 +65,14 @@ pub fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
         .collect()
 }
 
-/// The phase of a backup while operations run, and after they have all ended.
-pub fn phase(operations: &[BackupOperation], errors: i64, before: &BackupPhase) -> BackupPhase {
-    use BackupPhase as P;
-    let counts = Counts::of_all(operations);
-    let failed = errors > 0
-        || counts.failed > 0
-        || matches!(before, P::WaitingForPluginOperationsPartiallyFailed | P::FinalizingPartiallyFailed);
-    // One that is collected again while it is Finalizing stays there.
-    let finalizing = counts.all_ended() || matches!(before, P::Finalizing | P::FinalizingPartiallyFailed);
-    match (finalizing, failed) {
-        (false, false) => P::WaitingForPluginOperations,
-        (false, true) => P::WaitingForPluginOperationsPartiallyFailed,
-        (true, false) => P::Finalizing,
-        (true, true) => P::FinalizingPartiallyFailed,
+/// The phase while operations run, and after they have all ended: it never gets better than `before`.
+pub fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
+    let failed = errors > 0 || operations.failed > 0 || before.stage().has_failed_so_far();
+    // What is done again while it is Finalizing stays there.
+    if operations.all_ended() || matches!(before.stage(), Stage::Finalizing { .. }) {
+        P::finalizing(failed)
+    } else {
+        P::waiting_for_operations(failed)
     }
 }
 
@@ -132,6 +99,8 @@ pub fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api::{BackupPhase, RestorePhase};
+
     use super::*;
 
     fn item(name: &str) -> ItemId {
@@ -143,30 +112,23 @@ mod tests {
     }
 
     fn operations(phases: &[OperationPhase]) -> Vec<BackupOperation> {
-        let mut backup = Backup::default();
-        backup.metadata.name = Some("b".into());
-        backup.metadata.uid = Some("uid-b".into());
-        let started: Vec<StartedOperation> = (0..phases.len())
-            .map(|n| StartedOperation {
-                action: "a/b".into(),
-                item: item(&format!("vs-{n}")),
-                operation: format!("id-{n}"),
-                after: vec![item(&format!("vs-{n}")), item("shared")],
-                created: "2026-01-01T00:00:00.9Z".parse().unwrap(),
-            })
-            .collect();
-        let mut operations = begun(&backup, &started);
-        for (operation, phase) in operations.iter_mut().zip(phases) {
+        let one = |(n, phase): (usize, &OperationPhase)| {
+            let mut operation = BackupOperation::default();
+            operation.spec.resource_identifier = identifier(&item(&format!("vs-{n}")));
+            operation.spec.backup_item_action = "a/b".into();
+            operation.spec.operation_id = format!("id-{n}");
+            operation.spec.post_operation_items =
+                vec![identifier(&item(&format!("vs-{n}"))), identifier(&item("shared"))];
             operation.status.phase = phase.clone();
-        }
-        operations
+            operation
+        };
+        phases.iter().enumerate().map(one).collect()
     }
 
     #[test]
     fn what_is_kept_is_read_back() {
         let operations = operations(&[OperationPhase::New, OperationPhase::Failed]);
         assert_eq!(decode::<BackupOperation>(&encode(&operations).unwrap()).unwrap(), operations);
-        assert_eq!(operations[0].status.created, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         assert!(decode::<BackupOperation>(&[serde_json::json!("no operation")]).is_err());
     }
 
@@ -175,6 +137,13 @@ mod tests {
         use BackupPhase as P;
         use OperationPhase as O;
         let before = P::InProgress;
+        let phase = |operations: &[BackupOperation], errors, before: &P| {
+            let restore = RestorePhase::of(before.stage()).unwrap();
+            let of_restore = phase(Counts::of_all(operations), errors, &restore).stage();
+            let of_backup = phase(Counts::of_all(operations), errors, before);
+            assert_eq!(of_backup.stage(), of_restore);
+            of_backup
+        };
         for (phases, errors, expected) in [
             (vec![O::New, O::Completed], 0, P::WaitingForPluginOperations),
             (vec![O::New, O::Failed], 0, P::WaitingForPluginOperationsPartiallyFailed),

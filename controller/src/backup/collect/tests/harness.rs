@@ -214,7 +214,7 @@ impl Setup {
         let page_size = self.page_size.unwrap_or(2);
         let mut plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
         plan.patience = Patience::none();
-        let mut report = Report::new("b").unwrap();
+        let mut report = Report::new(Some("b")).unwrap();
         let progress = Progress::default();
         let records = Records { recorded: Mutex::default(), prior: self.prior };
         let hooks = Hooks::new(Arc::clone(&self.pods) as _, Arc::new(self.journal.clone()), progress.clone());

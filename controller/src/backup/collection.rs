@@ -1,0 +1,234 @@
+//! Collecting a backup's items into the store, while people can watch.
+
+use std::{sync::Arc, time::Duration};
+
+use backup_actions::backup::BackupVolumes;
+use backup_core::api::{Backup, BackupPhase};
+use backup_runtime::retry::{self, PatchOutcome};
+use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope};
+
+use super::{
+    Backups,
+    actions::{self, ActionJournal, StartedOperation},
+    collect::{CollectError, CollectOutput, CollectedBackup, CollectedItems, collect_backup},
+    hooks::{Hooks, TakenOver},
+    journal::BackupJournal,
+    lifecycle::Collection,
+    patches,
+    progress::Progress,
+    volume_snapshots::SnapshotJournal,
+};
+use crate::{
+    context::Context,
+    job::{
+        cancellation::StopReason,
+        lifecycle::{Work, WorkError, Worked},
+        log_upload::{Subject, upload_log},
+        operations::records,
+        report::Report,
+        worker::{Record, Worker, WorkerError},
+    },
+};
+
+/// Between two reports of how far a collection has come.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+
+impl Worker<Backups> {
+    /// Collects everything from the start.
+    pub(super) async fn collect(&mut self, work: Work<'_, Backups>) -> Result<Worked<Backups>, WorkError> {
+        let Work { object: backup, location, lost, .. } = work;
+        let opened = match lost {
+            None => location.open_backup(&self.name, &self.uid).await,
+            Some(Record::Committed(plan)) => plan.begin_again().await,
+            Some(Record::Awaiting(awaiting)) => awaiting.begin_again().await,
+        };
+        let mut writer = opened.map_err(WorkError::Store)?;
+        let progress = Progress::default();
+        let taken_up = async {
+            let journal = BackupJournal::open(&self.ctx, location, &self.name, &self.uid).await?;
+            let BackupJournal { writer, entries } = journal;
+            let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
+            let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
+            let hooks = Hooks::in_cluster(&self.ctx, writer, progress.clone());
+            let taken_over = hooks.take_over(&entries).await?;
+            Ok((hooks, (actions, snapshots), taken_over))
+        };
+        let taken_up = tokio::select! {
+            taken_up = taken_up => taken_up.map_err(WorkError::Store),
+            reason = self.cancellation.stopped() => Err(reason.into()),
+        };
+        let (hooks, (journal, snapshots), taken_over) = match taken_up {
+            Ok(taken_up) => taken_up,
+            Err(error) => {
+                writer.abort().await;
+                return Err(error);
+            }
+        };
+        let collected = tokio::select! {
+            collected = self.fill(backup, location, (&mut writer, &journal, snapshots), &progress, &hooks, taken_over) => collected,
+            () = publish_progress(&self.ctx, backup, &progress) => Err(WorkerError::Conflict.into()),
+            // A list or a store that hangs does not hold up the end of the process, or a deletion.
+            reason = self.cancellation.stopped() => Err(reason.into()),
+        };
+        // The next leader runs what is pending; two would run it twice.
+        if !matches!(collected, Err(WorkError::Worker(WorkerError::Stopped(StopReason::NotLeader(_))))) {
+            for problem in hooks.run_pending().await {
+                tracing::warn!(backup = self.name, problem, "what a pod was owed");
+            }
+        }
+        match collected {
+            Ok(files) => {
+                let progress_status = progress.status(true);
+                let summary =
+                    Collection { progress: progress_status, status: patches::collection(&progress) };
+                Ok(Worked { contents: writer, files, summary })
+            }
+            Err(error) => {
+                writer.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Fills the contents.
+    async fn fill(
+        &self,
+        backup: &Backup,
+        location: &Location,
+        (writer, actions, snapshots): (&mut BackupWriter, &ActionJournal, SnapshotJournal),
+        progress: &Progress,
+        hooks: &Hooks,
+        taken_over: TakenOver,
+    ) -> Result<BackupFiles, WorkError> {
+        let mut report = Report::new(Some(&self.name)).map_err(|error| WorkerError::Blocked {
+            reason: format!("the log cannot be kept on the local disk: {error}"),
+            retryable: true,
+        })?;
+        report.info("collecting items");
+        let log = report.log();
+        for error in taken_over.errors {
+            report.error(Scope::Velero, error);
+        }
+        if let Some(again) = taken_over.again {
+            report.warn(Scope::Velero, again);
+        }
+        let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
+        let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
+        let collected = tokio::select! {
+            collected = collect_backup(&self.ctx, backup, hooks, snapshots, output, &self.cancellation) => collected,
+            never = upload_log(&self.ctx, of, location, log) => match never {},
+        };
+        let CollectedBackup { items: mut collected, volumes } = match collected {
+            Ok(collected) => collected,
+            Err(CollectError::Api(error)) => return Err(error.into()),
+            Err(CollectError::Stopped(reason)) => return Err(reason.into()),
+            Err(CollectError::Store(error)) => return Err(WorkError::Store(error)),
+        };
+        // A cancellation may have come between two commands.
+        for problem in hooks.run_pending().await {
+            report.error(Scope::Velero, problem);
+        }
+        let (left, unknown) = actions.left();
+        collected
+            .operations
+            .extend(left.into_iter().filter_map(|(of, done)| StartedOperation::new(of, done)));
+        for problem in unknown {
+            report.error(Scope::Velero, problem);
+        }
+        tell_missing_data(&mut report, backup, &volumes, self.ctx.args.csi(), &collected);
+        let unencoded = |error: serde_json::Error| WorkerError::Blocked {
+            reason: format!("operations or snapshots cannot be encoded: {error}"),
+            retryable: false,
+        };
+        let operations =
+            records::encode(&actions::begun(backup, &collected.operations)).map_err(unencoded)?;
+        let volume_snapshots = collected
+            .snapshots
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()
+            .map_err(unencoded)?;
+        remember_failure(&mut report, backup);
+        report.info(&format!(
+            "collected {} items, {} warnings, {} errors",
+            progress.written(),
+            report.warnings(),
+            report.errors()
+        ));
+        let (results, log) = report.into_parts();
+        Ok(BackupFiles {
+            log,
+            results,
+            resource_list: collected.list,
+            volume_info: volumes.info(),
+            item_operations: operations,
+            volume_snapshots,
+            pod_volume_backups: vec![],
+        })
+    }
+}
+
+/// A phase that says that something is missing is only followed by an end that says so, too.
+pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
+    if backup.phase().has_failed_so_far() && report.errors() == 0 {
+        report.error(
+            Scope::Velero,
+            "an earlier try of this backup met errors that were lost when it was taken up again",
+        );
+    }
+}
+
+/// Claims whose data is not in the backup. Where snapshots are asked for, each is an error. Without CSI, nothing is known of those
+/// whose volumes no plugin was shown.
+fn tell_missing_data(
+    report: &mut Report,
+    backup: &Backup,
+    volumes: &BackupVolumes,
+    csi: bool,
+    collected: &CollectedItems,
+) {
+    let asked = backup.spec.snapshot_volumes == Some(true);
+    let claims = if asked { collected.bound_claims } else { collected.claims };
+    let claims = claims.saturating_sub(volumes.claims());
+    if !csi && claims > 0 && backup.spec.snapshot_volumes != Some(false) {
+        let message = format!(
+            "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
+             --features has EnableCSI, others by plugins"
+        );
+        if asked {
+            report.error(Scope::Velero, message);
+        } else {
+            report.warn(Scope::Velero, message);
+        }
+    }
+    for (namespace, message) in volumes.missing() {
+        if asked {
+            report.error(Scope::Namespace(&namespace), message);
+        } else {
+            report.warn(Scope::Namespace(&namespace), message);
+        }
+    }
+}
+
+/// Writes the progress of a collection once a second, when it has changed. Best effort; each patch carries the
+/// resourceVersion and is only made in InProgress, so that it can't touch what comes after. Ends if the Backup is gone.
+async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
+    let (mut backup, mut told) = (backup.clone(), 0);
+    if backup.phase() != BackupPhase::InProgress {
+        return std::future::pending().await;
+    }
+    let api = ctx.cluster.api::<Backup>();
+    loop {
+        tokio::time::sleep(PROGRESS_PERIOD).await;
+        let written = progress.written();
+        if written == told {
+            continue;
+        }
+        let patch = |now: &Backup| patches::progress(now, progress);
+        match retry::status_patch_in(&api, &ctx.cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
+            Ok(PatchOutcome::Written(now)) => (backup, told) = (now, written),
+            Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
+            Err(error) => tracing::debug!(%error, "progress could not be written"),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The life of a Backup, as `job` asks for it.
+
+use backup_core::{
+    api::{Backup, BackupPhase, backup::BackupProgress},
+    operation::BackupOperation,
+    phase::{Phase as _, Stage},
+    validate,
+};
+use backup_lock::Footprint;
+use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Location, PendingBackup, Results, StoreError};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    metadata, observe, patches,
+    prepare::{self, Settings, prepare},
+    queue::{self, Turn},
+};
+use crate::{
+    context::Context,
+    job::{
+        decide::Kind,
+        dispatcher::Ticket,
+        lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
+        pending_end::PendingEnd,
+        worker::{Worker, WorkerError},
+    },
+    location::{LocationError, is_read_only},
+    metrics::{Metrics, Outcome, stored::StoredBackups},
+};
+
+/// The life of Backups.
+#[derive(Debug)]
+pub(crate) struct Backups;
+
+/// What was read before a Backup starts; one that has begun needs nothing.
+#[derive(Debug, Default)]
+pub(crate) struct StartFacts {
+    pub facts: prepare::Facts,
+    pub at: Timestamp,
+}
+
+/// What a collection has come to, besides its files.
+#[derive(Clone, Debug)]
+pub(crate) struct Collection {
+    pub progress: BackupProgress,
+    /// What the status says of it.
+    pub status: Value,
+}
+
+impl Lifecycle for Backups {
+    type Object = Backup;
+    type Facts = StartFacts;
+    type Contents = BackupWriter;
+    type Summary = Collection;
+    type Turn = Turn;
+    type Gauges = StoredBackups;
+
+    const KIND: Kind = Kind {
+        noun: "backup",
+        queued: true,
+        cancelled: "never started: it was cancelled",
+        refused: "never started",
+    };
+    const FINALIZERS: &'static [&'static str] = &["backup-controller.velero.io/work"];
+
+    fn slots(ctx: &Context) -> usize {
+        usize::from(ctx.args.concurrent_backups).max(1)
+    }
+
+    fn footprint(backup: &Backup) -> Footprint {
+        Footprint::of_backup(&backup.spec)
+    }
+
+    fn position(backup: &Backup) -> i64 {
+        backup.status.queue_position
+    }
+
+    fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
+        queue::turns(tickets, slots)
+    }
+
+    fn turn_patch(now: &Backup, turn: Turn) -> Option<Value> {
+        patches::turn(now, turn)
+    }
+
+    async fn prepare(ctx: &Context, backup: &Backup) -> Result<Prepared<StartFacts>, WorkerError> {
+        if backup.phase() != BackupPhase::ReadyToStart {
+            let location = backup.spec.storage_location.clone().unwrap_or_default();
+            return Ok(Prepared { facts: StartFacts::default(), location, findings: Vec::new() });
+        }
+        let start = StartFacts { facts: observe::facts(ctx, &backup.spec).await?, at: Timestamp::now() };
+        let prepared = prepare(backup, &start.facts, &Settings::of(&ctx.args), start.at);
+        Ok(Prepared {
+            facts: start,
+            location: prepared.backup.spec.storage_location.unwrap_or_default(),
+            findings: prepared.findings.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    fn begin_patch(ctx: &Context, now: &Backup, start: &StartFacts) -> Option<Value> {
+        patches::begin(now, &start.facts, &Settings::of(&ctx.args), start.at)
+    }
+
+    fn refused_patch(ctx: &Context, now: &Backup, start: &StartFacts, findings: &[String]) -> Option<Value> {
+        patches::refuse(now, findings, &start.facts, &Settings::of(&ctx.args), start.at)
+    }
+
+    fn announce_patch(
+        now: &Backup,
+        next: &BackupPhase,
+        _: &BackupFiles,
+        collection: &Collection,
+    ) -> Option<Value> {
+        patches::finalizing(now, next, Some(&collection.status))
+    }
+
+    fn worked_patch(now: &Backup, status: &Value) -> Option<Value> {
+        patches::collected(now, status)
+    }
+
+    fn operations_patch(
+        now: &Backup,
+        next: &BackupPhase,
+        operations: &[BackupOperation],
+        _: &BackupFiles,
+    ) -> Option<Value> {
+        patches::operations(now, next, operations)
+    }
+
+    fn terminal_patch(now: &Backup, stored: &Backup) -> Option<Value> {
+        patches::terminal(now, stored)
+    }
+
+    fn outcome(
+        backup: &Backup,
+        files: &BackupFiles,
+        collection: &Collection,
+        at: Timestamp,
+    ) -> Result<Backup, StoreError> {
+        metadata::metadata(backup, files, &collection.progress, at)
+    }
+
+    fn stored_end(stored: &Backup) -> (String, Stage) {
+        (stored.metadata.uid.clone().unwrap_or_default(), stored.phase().stage())
+    }
+
+    fn started(worker: &Worker<Self>, backup: &Backup, _: &StartFacts) {
+        worker.ctx.cluster.events.normal(backup, "Started", "the backup collects items");
+    }
+
+    /// A person may have made the location read-only, or deleted it, since it was opened. What cannot be read now says nothing
+    /// about it.
+    async fn may_write(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
+        let name = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let reason = match worker.ctx.locations.get(name).await {
+            Ok(location) if is_read_only(&location) => format!(
+                "BackupStorageLocation {name} is read-only, so nothing is written there: this backup goes on once its \
+                 spec.accessMode is ReadWrite"
+            ),
+            Err(error @ LocationError::NotFound { .. }) => {
+                format!("{error}; this backup goes on once {name} is there again")
+            }
+            _ => return Ok(()),
+        };
+        Err(WorkerError::Blocked { reason, retryable: false })
+    }
+
+    async fn work(worker: &mut Worker<Self>, work: Work<'_, Self>) -> Result<Worked<Self>, WorkError> {
+        Box::pin(worker.collect(work)).await
+    }
+
+    fn results(files: &BackupFiles) -> &Results {
+        &files.results
+    }
+
+    fn has_operations(files: &BackupFiles) -> bool {
+        !files.item_operations.is_empty()
+    }
+
+    async fn await_operations(
+        _: &mut Worker<Self>,
+        _: &Backup,
+        collected: Worked<Self>,
+    ) -> Result<(), WorkError> {
+        let Worked { contents, files, summary } = collected;
+        contents.await_operations(files, summary.status).await.map(|_| ()).map_err(WorkError::Store)
+    }
+
+    async fn upload(contents: BackupWriter) -> Result<PendingBackup, StoreError> {
+        contents.finish().await
+    }
+
+    async fn discard(contents: BackupWriter) {
+        contents.abort().await;
+    }
+
+    async fn discard_upload(upload: PendingBackup) {
+        upload.discard().await;
+    }
+
+    async fn complete(
+        worker: &mut Worker<Self>,
+        backup: &Backup,
+        _: &Location,
+        awaiting: AwaitingBackup,
+        operations: &[BackupOperation],
+    ) -> Result<Completed<Self>, WorkError> {
+        worker.read_again(backup, awaiting, operations).await
+    }
+
+    /// The snapshots are stored, so they leave the cluster. Idempotent.
+    async fn before_end(worker: &Worker<Self>, stored: &Backup) -> Result<(), WorkerError> {
+        worker.remove_stored_snapshots(stored).await
+    }
+
+    async fn after_adoption(worker: &Worker<Self>, backup: &Backup, location: &Location) {
+        if Self::may_write(worker, backup).await.is_ok()
+            && let Err(error) = location.tidy_backup(&worker.name).await
+        {
+            tracing::debug!(name = worker.name, %error, "private files of a finished backup stay");
+        }
+    }
+
+    async fn abandon(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
+        worker.run_pending_hooks(backup).await?;
+        worker.remove_leftovers(backup).await
+    }
+
+    async fn fail(
+        _: &mut Worker<Self>,
+        backup: &Backup,
+        reason: &str,
+        _: Option<&Location>,
+    ) -> Result<Failure<Backup>, WorkerError> {
+        let (before, reason) = (backup.phase(), reason.to_owned());
+        // Not one that another replica has moved on meanwhile.
+        Ok(Failure::Publish(Box::new(move |now| {
+            (now.phase() == before).then(|| patches::fail(now, &reason, Timestamp::now())).flatten()
+        })))
+    }
+
+    /// From InProgress to Finalizing, which frees the slot. Collecting again is possible from there.
+    async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
+        if backup.phase() == BackupPhase::InProgress {
+            let next = BackupPhase::finalizing(false);
+            worker.publish(backup, |now| patches::finalizing(now, &next, None)).await?;
+        }
+        Ok(())
+    }
+
+    fn end_note(backup: &Backup) -> String {
+        let status = &backup.status;
+        match backup.phase() {
+            BackupPhase::Completed => "everything is stored".to_owned(),
+            BackupPhase::PartiallyFailed => {
+                format!("stored, but {} errors are in its results", status.errors)
+            }
+            BackupPhase::FailedValidation => status.validation_errors.join("; "),
+            _ => status.failure_reason.clone().unwrap_or_default(),
+        }
+    }
+
+    fn count(metrics: &Metrics, backup: Option<&Backup>, outcome: Outcome) {
+        let schedule = backup.and_then(Backup::schedule).unwrap_or_default();
+        metrics.backup(outcome, schedule);
+        if let Some(backup) = backup.filter(|_| outcome != Outcome::Attempt) {
+            metrics.backup_ended(schedule, backup.metadata.name.as_deref().unwrap_or_default(), backup);
+        }
+    }
+
+    fn count_end(metrics: &Metrics, backup: &Backup, pending: Option<&PendingEnd<Self>>) {
+        if let Some(pending) = pending {
+            metrics.backup_size(backup.schedule().unwrap_or_default(), pending.bytes());
+        }
+    }
+
+    fn raw_findings(raw: &Value) -> Vec<String> {
+        validate::raw_backup(raw).iter().map(ToString::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! Backups whose items are collected, and whose operations go on.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use backup_actions::{
+    ActionError, AppliesTo, ItemAction, OperationProgress,
+    backup::{BackupActionOutput, BackupItemAction},
+};
+use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
+use backup_store::{BackupFiles, ItemPath, LogFile, ResourceList, Results};
+use flate2::read::MultiGzDecoder;
+use futures::future::BoxFuture;
+
+use super::*;
+use crate::job::operations::{call::Registry, records};
+use backup_plugins::Host;
+
+/// An action whose operations answer as a test says.
+#[derive(Default)]
+struct Scripted {
+    applies: AppliesTo,
+    answers: Mutex<HashMap<String, OperationProgress>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Scripted {
+    fn answer(&self, operation: &str, answer: OperationProgress) {
+        self.answers.lock().unwrap().insert(operation.to_owned(), answer);
+    }
+}
+
+impl ItemAction for Scripted {
+    fn name(&self) -> &'static str {
+        "test/scripted"
+    }
+
+    fn applies_to(&self) -> &AppliesTo {
+        &self.applies
+    }
+}
+
+impl BackupItemAction for Scripted {
+    fn execute<'a>(
+        &'a self,
+        _: &'a Value,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+        Box::pin(async { Ok(BackupActionOutput::default()) })
+    }
+
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        _: &'a Backup,
+    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+        self.asked.lock().unwrap().push(operation.to_owned());
+        let answer = self.answers.lock().unwrap().get(operation).cloned();
+        Box::pin(async move { Ok(answer.unwrap_or_default()) })
+    }
+
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+        self.asked.lock().unwrap().push(format!("cancel {operation}"));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn done(error: &str) -> OperationProgress {
+    OperationProgress { completed: true, error: error.to_owned(), ..OperationProgress::default() }
+}
+
+/// A worker that knows the action.
+fn knowing(ctx: &Context, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
+    let (mut worker, cancellation) = worker(ctx);
+    let known: Arc<dyn BackupItemAction> = action.clone();
+    worker.config.registry = Arc::new(Registry::new([known], Host::none()));
+    (worker, cancellation)
+}
+
+/// Backup `b` has begun; with operations, its items are collected, too.
+async fn begun(cluster: &Cluster, phase: &str, operations: &[&str]) {
+    cluster.change_backup(&json!({
+        "spec": {"storageLocation": "default", "itemOperationTimeout": "10m"},
+        "status": {"phase": phase, "startTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {"finalizers": Backups::FINALIZERS},
+    }));
+    if operations.is_empty() {
+        return;
+    }
+    let (_, location) = cluster.context().locations.open("default").await.unwrap();
+    let mut writer = location.open_backup("b", "uid-b").await.unwrap();
+    let path = ItemPath {
+        group_resource: "configmaps",
+        version: "v1",
+        preferred: true,
+        namespace: Some("a"),
+        name: "one",
+    };
+    writer.item(&path, b"{\"as\":\"it was\"}").await.unwrap();
+    let operation = |id: &&str| BackupOperation {
+        spec: BackupOperationSpec {
+            backup_item_action: "test/scripted".into(),
+            operation_id: (*id).into(),
+            resource_identifier: ResourceIdentifier::new(
+                "volumesnapshots.snapshot.storage.k8s.io",
+                Some("a"),
+                id,
+            ),
+            post_operation_items: vec![ResourceIdentifier::new("configmaps", Some("a"), "one")],
+            ..BackupOperationSpec::default()
+        },
+        status: OperationStatus { created: Some(Timestamp::now()), ..OperationStatus::default() },
+        ..BackupOperation::default()
+    };
+    let operations: Vec<_> = operations.iter().map(operation).collect();
+    let files = BackupFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        volume_info: vec![],
+        item_operations: records::encode(&operations).unwrap(),
+        volume_snapshots: vec![],
+        pod_volume_backups: vec![],
+    };
+    writer.await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
+}
+
+fn json_file(cluster: &Cluster, name: &str) -> Value {
+    let bytes = std::fs::read(cluster.file(name)).unwrap();
+    serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice())).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_are_followed_and_what_they_changed_is_read_again() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "InProgress", &["one", "two"]).await;
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done(""));
+    let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
+    cluster.until(|cluster| cluster.get(BACKUP)["status"]["backupItemOperationsCompleted"] == 1).await;
+    let status = cluster.get(BACKUP)["status"].clone();
+    assert_eq!(status["phase"], "WaitingForPluginOperations");
+    assert_eq!(
+        (&status["backupItemOperationsAttempted"], &status["csiVolumeSnapshotsCompleted"]),
+        (&json!(2), &json!(1))
+    );
+    action.answer("two", done(""));
+    running.await.unwrap();
+    assert_eq!(cluster.phase(), "Completed");
+    assert_eq!(cluster.metadata()["status"]["backupItemOperationsCompleted"], 2);
+    // Known from the record only: the process that collected was killed before it could tell.
+    assert_eq!(cluster.metadata()["status"]["hookStatus"]["hooksAttempted"], 2);
+    assert_eq!(json_file(&cluster, "b-itemoperations.json.gz")[1]["status"]["phase"], "Completed");
+    let tarball = std::fs::read(cluster.file("b.tar.gz")).unwrap();
+    let mut text = String::new();
+    let mut tar = MultiGzDecoder::new(tarball.as_slice());
+    std::io::Read::read_to_string(&mut tar, &mut text).unwrap();
+    let (before, after) = (text.rfind("\"as\":\"it was\"").unwrap(), text.rfind("\"k\":\"one\"").unwrap());
+    assert!(before < after, "the last entry of a path is the one that counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothing() {
+    // No patch that tells of a failure gets through while the first worker is there.
+    let deaf = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let hears = Arc::clone(&deaf);
+    let cluster = Cluster::with(move |_, method, path, body| {
+        let failure = body["status"]["backupItemOperationsFailed"] == 1;
+        (method == "PATCH" && path == BACKUP && failure && hears.load(std::sync::atomic::Ordering::SeqCst))
+            .then_some(503)
+    });
+    begun(&cluster, "WaitingForPluginOperations", &["one"]).await;
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done("no space"));
+    let ctx = cluster.context();
+    let first = tokio::spawn(knowing(&ctx, &action).0.run());
+    cluster.until(|cluster| cluster.file(".private/operations-1").exists()).await;
+    ctx.stop.cancel();
+    first.await.unwrap();
+    assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+    deaf.store(false, std::sync::atomic::Ordering::SeqCst);
+    end(&cluster, knowing(&cluster.context(), &action).0).await;
+    assert_eq!(cluster.phase(), "PartiallyFailed");
+    let status = cluster.get(BACKUP)["status"].clone();
+    assert_eq!((&status["backupItemOperationsFailed"], &status["errors"]), (&json!(1), &json!(1)));
+    let results = json_file(&cluster, "b-results.gz");
+    let error = results["errors"]["namespaces"]["a"][0].as_str().unwrap();
+    assert!(error.contains("operation one of test/scripted failed: no space"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_with_the_same_operations() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "InProgress", &["one"]).await;
+    let action = Arc::new(Scripted::default());
+    for _ in 0..3 {
+        let ctx = cluster.context();
+        let before = action.asked.lock().unwrap().len();
+        let running = tokio::spawn(knowing(&ctx, &action).0.run());
+        cluster.until(|_| action.asked.lock().unwrap().len() > before).await;
+        ctx.stop.cancel();
+        running.await.unwrap();
+        assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+    }
+    action.answer("one", done(""));
+    end(&cluster, knowing(&cluster.context(), &action).0).await;
+    assert_eq!(cluster.phase(), "Completed");
+    assert!(action.asked.lock().unwrap().iter().all(|id| id == "one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_that_are_not_known_are_not_taken_for_none() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "WaitingForPluginOperations", &[]).await;
+    let ctx = cluster.context();
+    let running = tokio::spawn(worker(&ctx).0.run());
+    cluster
+        .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+        .await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 0, "nor is it begun again");
+    ctx.stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "InProgress", &["one", "two"]).await;
+    let action = Arc::new(Scripted::default());
+    let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
+    cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+    // A folder stands where the next state belongs.
+    std::fs::create_dir_all(cluster.file(".private/operations-1/x")).unwrap();
+    action.answer("one", done(""));
+    cluster
+        .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+        .await;
+    assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+    std::fs::remove_dir_all(cluster.file(".private/operations-1")).unwrap();
+    action.answer("two", done(""));
+    running.await.unwrap();
+    assert_eq!(cluster.phase(), "Completed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does_not_fail() {
+    // The record comes between the look into the store and the beginning of the contents.
+    let cluster = Cluster::with(|cluster, method, path, _| {
+        if method == "GET" && path == LEDGER && cluster.file("late").exists() {
+            std::fs::rename(cluster.file("late"), cluster.file(".private/record-1")).unwrap();
+        }
+        None
+    });
+    begun(&cluster, "InProgress", &["one"]).await;
+    std::fs::rename(cluster.file(".private/record-1"), cluster.file("late")).unwrap();
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done("no space left"));
+    knowing(&cluster.context(), &action).0.run().await;
+    assert_eq!(cluster.phase(), "PartiallyFailed", "{}", cluster.get(BACKUP));
+    assert_eq!(cluster.metadata()["status"]["backupItemOperationsFailed"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_another_controller_has_told_of_are_in_the_end() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "FinalizingPartiallyFailed", &["one"]).await;
+    let action = Arc::new(Scripted::default());
+    action.answer("one", done(""));
+    knowing(&cluster.context(), &action).0.run().await;
+    assert_eq!(cluster.phase(), "PartiallyFailed");
+    assert_eq!(cluster.metadata()["status"]["errors"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_location_that_is_read_only_or_gone_is_waited_for() {
+    for gone in [false, true] {
+        let cluster = Cluster::with(metadata_comes_first);
+        begun(&cluster, "InProgress", &["one"]).await;
+        let action = Arc::new(Scripted::default());
+        let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
+        cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+        let location = cluster.get(LOCATION);
+        let mut changed = location.clone();
+        changed["spec"]["accessMode"] = json!("ReadOnly");
+        if gone {
+            cluster.remove(LOCATION);
+        } else {
+            cluster.put(LOCATION, changed);
+        }
+        action.answer("one", done(""));
+        cluster
+            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
+            .await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let reason = cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].to_string();
+        assert!(reason.contains(if gone { "not found" } else { "is read-only" }), "{reason}");
+        assert_eq!(cluster.phase(), "WaitingForPluginOperations");
+        assert!(!cluster.file(".private/operations-1").exists(), "it was written to");
+        cluster.put(LOCATION, location);
+        running.await.unwrap();
+        assert_eq!(cluster.phase(), "Completed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_who_cancels_gets_an_honest_end() {
+    let cluster = Cluster::with(metadata_comes_first);
+    begun(&cluster, "InProgress", &["one"]).await;
+    let action = Arc::new(Scripted::default());
+    let (worker, cancellation) = knowing(&cluster.context(), &action);
+    let running = tokio::spawn(worker.run());
+    cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
+    cancellation.cancel();
+    running.await.unwrap();
+    assert_eq!(cluster.phase(), "PartiallyFailed");
+    assert!(action.asked.lock().unwrap().contains(&"cancel one".to_owned()));
+    let error = json_file(&cluster, "b-itemoperations.json.gz")[0]["status"]["error"].clone();
+    assert!(error.as_str().unwrap().starts_with("cancelled"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_backup_tells_its_operations_to_stop() {
+    let cluster = Cluster::new();
+    begun(&cluster, "WaitingForPluginOperations", &["one", "two"]).await;
+    cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
+    let action = Arc::new(Scripted::default());
+    end(&cluster, knowing(&cluster.context(), &action).0).await;
+    assert!(cluster.get(BACKUP).is_null());
+    let mut asked = action.asked.lock().unwrap().clone();
+    asked.sort();
+    assert_eq!(asked, ["cancel one", "cancel two"]);
+}

@@ -1,0 +1,129 @@
+//! The Backup as it is stored at its end, `velero-backup.json`. Pure.
+
+use backup_core::{
+    api::{Backup, BackupPhase, backup::BackupProgress},
+    labels::BLOCKED_ANNOTATION,
+    phase::Phase as _,
+    snapshot,
+    time::whole_seconds,
+};
+use backup_store::{BackupFiles, StoreError};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Backups;
+use crate::job::{finalizers, operations::records};
+
+/// Ended, with the counts of the files that are stored beside it, and without what only concerns this cluster's work on it.
+pub(super) fn metadata(
+    backup: &Backup,
+    files: &BackupFiles,
+    progress: &BackupProgress,
+    now: Timestamp,
+) -> Result<Backup, StoreError> {
+    let operations = records::decode(&files.item_operations).map_err(|error| StoreError::Io {
+        action: "count operations".to_owned(),
+        detail: error.to_string(),
+    })?;
+    let mut stored = backup.clone();
+    let status = &mut stored.status;
+    (status.warnings, status.errors) = (files.results.warnings(), files.results.errors());
+    status.phase = Some(BackupPhase::ended(status.errors > 0));
+    status.completion_timestamp = Some(Time(whole_seconds(now)));
+    status.progress = Some(progress.clone());
+    records::count(status, &operations);
+    (status.volume_snapshots_attempted, status.volume_snapshots_completed) =
+        snapshot::counts(&files.volume_snapshots);
+    let others = finalizers::without(backup, &[finalizers::work::<Backups>()]);
+    stored.metadata.finalizers = Some(others).filter(|others| !others.is_empty());
+    if let Some(annotations) = &mut stored.metadata.annotations {
+        annotations.remove(BLOCKED_ANNOTATION);
+    }
+    Ok(stored)
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::BackupSpec;
+    use backup_store::{LogFile, ResourceList, Results, Scope};
+    use serde_json::json;
+
+    use super::*;
+    use crate::backup::patches::terminal as terminal_patch;
+
+    fn backup(phase: BackupPhase) -> Backup {
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.status.phase = Some(phase);
+        backup.metadata.finalizers = Some(vec!["other".to_owned(), finalizers::work::<Backups>().to_owned()]);
+        backup.metadata.annotations = Some(
+            [(BLOCKED_ANNOTATION.to_owned(), "store down".to_owned()), ("a".to_owned(), "b".to_owned())]
+                .into(),
+        );
+        backup
+    }
+
+    fn stored(errors: i64) -> Backup {
+        let progress = BackupProgress { total_items: 3, items_backed_up: 3, ..BackupProgress::default() };
+        let now = "2026-03-01T12:00:00.5Z".parse().unwrap();
+        let mut results = Results::default();
+        (0..2).for_each(|n| results.warn(Scope::Velero, format!("warning {n}")));
+        (0..errors).for_each(|n| results.error(Scope::Velero, format!("error {n}")));
+        let files = BackupFiles {
+            log: LogFile::new().unwrap(),
+            results,
+            resource_list: ResourceList::default(),
+            volume_info: vec![],
+            item_operations: vec![],
+            volume_snapshots: vec![],
+            pod_volume_backups: vec![],
+        };
+        metadata(&backup(BackupPhase::Finalizing), &files, &progress, now).unwrap()
+    }
+
+    #[test]
+    fn what_is_stored_has_ended_and_carries_no_trace_of_the_work() {
+        let stored = stored(1);
+        assert_eq!(stored.phase(), BackupPhase::PartiallyFailed);
+        assert_eq!(stored.metadata.finalizers, Some(vec!["other".to_owned()]));
+        assert_eq!(stored.metadata.annotations.unwrap().len(), 1);
+        assert_eq!(
+            serde_json::to_value(&stored.status).unwrap(),
+            json!({
+                "phase": "PartiallyFailed", "warnings": 2, "errors": 1,
+                "completionTimestamp": "2026-03-01T12:00:00Z",
+                "progress": { "totalItems": 3, "itemsBackedUp": 3 },
+            })
+        );
+    }
+
+    #[test]
+    fn the_resource_gets_phase_times_and_counts_from_what_is_stored() {
+        let patch = terminal_patch(&backup(BackupPhase::Finalizing), &stored(0)).unwrap();
+        assert_eq!(patch["status"]["phase"], "Completed");
+        assert_eq!(patch["status"]["completionTimestamp"], "2026-03-01T12:00:00Z");
+        assert_eq!(patch["status"]["warnings"], 2);
+        assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+        assert_eq!(patch["metadata"]["annotations"], json!({ BLOCKED_ANNOTATION: null }));
+    }
+
+    #[test]
+    fn a_resource_that_has_ended_is_not_patched_again() {
+        for phase in [
+            BackupPhase::Completed,
+            BackupPhase::Failed,
+            BackupPhase::Deleting,
+            BackupPhase::FailedValidation,
+        ] {
+            assert_eq!(terminal_patch(&backup(phase), &stored(0)), None);
+        }
+        assert_eq!(terminal_patch(&backup(BackupPhase::FinalizingPartiallyFailed), &stored(0)), None);
+        assert!(terminal_patch(&backup(BackupPhase::InProgress), &stored(0)).is_some());
+    }
+
+    #[test]
+    fn what_is_stored_unfinished_is_not_published() {
+        let mut unfinished = stored(0);
+        unfinished.status.phase = Some(BackupPhase::Finalizing);
+        assert_eq!(terminal_patch(&backup(BackupPhase::InProgress), &unfinished), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Commands that are still to be run in pods when their backup does not go on.
+
+use std::time::Duration;
+
+use backup_core::api::{Backup, BackupPhase};
+use backup_runtime::backoff::Backoff;
+use tokio::time::Instant;
+
+use super::{Backups, hooks::Hooks, journal::BackupJournal, progress::Progress};
+use crate::job::{
+    cancellation::StopReason,
+    worker::{Worker, WorkerError},
+};
+
+/// Between tries.
+const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+
+impl Worker<Backups> {
+    /// Before a Backup that has begun to collect is let go, or fails. Tried for `--resource-timeout`: after that it is reported,
+    /// and not waited for any more, as the store may be gone for good.
+    pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
+        if !matches!(
+            backup.phase(),
+            BackupPhase::InProgress | BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed
+        ) {
+            return Ok(());
+        }
+        let (started, mut tries) = (Instant::now(), 0);
+        let problems = loop {
+            self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
+            let reason = match self.run_pending(backup).await {
+                Ok(problems) => break problems,
+                Err(reason) => reason,
+            };
+            if started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+                break vec![format!(
+                    "whether pods are owed commands after their backup is not known: {reason}"
+                )];
+            }
+            tries += 1;
+            tokio::select! {
+                () = tokio::time::sleep(STEPS.delay(tries)) => {}
+                () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
+            }
+        };
+        for problem in problems {
+            tracing::warn!(backup = self.name, problem, "what pods are owed");
+            self.ctx.cluster.events.warning(backup, "CommandsOwed", &problem);
+        }
+        Ok(())
+    }
+
+    async fn run_pending(&self, backup: &Backup) -> Result<Vec<String>, String> {
+        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let opened = self.ctx.locations.open(location).await;
+        let (_, store) = opened.map_err(|error| error.to_string())?;
+        let journal = BackupJournal::open(&self.ctx, &store, &self.name, &self.uid).await;
+        let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
+        let hooks = Hooks::in_cluster(&self.ctx, writer, Progress::default());
+        Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)
+    }
+}

@@ -1,0 +1,93 @@
+//! What operations have changed is read once more when they have ended, and the contents go on where they were left.
+
+use std::sync::Arc;
+
+use backup_actions::backup::complete_info;
+use backup_core::{api::Backup, operation::BackupOperation};
+use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope, StoreError};
+
+use super::{
+    Backups,
+    actions::{BackupActions, NoRecords},
+    collect::{CollectError, CollectOutput, CollectRequest, collect_again},
+    collection::remember_failure,
+    lifecycle::Collection,
+    observe, patches,
+    progress::Progress,
+};
+use crate::job::{
+    lifecycle::{Completed, WorkError},
+    operations::records,
+    report::Report,
+    worker::Worker,
+};
+
+impl Worker<Backups> {
+    /// Adds to the contents what operations have changed, and completes the files by how they have ended. Done again after a
+    /// crash: the record holds what was there before.
+    pub(super) async fn read_again(
+        &mut self,
+        backup: &Backup,
+        awaiting: AwaitingBackup,
+        operations: &[BackupOperation],
+    ) -> Result<Completed<Backups>, WorkError> {
+        let (mut writer, files) = awaiting.resume().map_err(WorkError::Store)?;
+        let files = self.renewed(backup, &mut writer, files, operations).await?;
+        let upload = writer.finish().await.map_err(WorkError::Store)?;
+        // What the status says may be from before a crash.
+        let progress = Progress::of(files.resource_list.len() as u64);
+        let summary = Collection { progress: progress.status(true), status: patches::collection(&progress) };
+        Ok(Completed { upload, files, summary })
+    }
+
+    async fn renewed(
+        &self,
+        backup: &Backup,
+        writer: &mut BackupWriter,
+        mut files: BackupFiles,
+        operations: &[BackupOperation],
+    ) -> Result<BackupFiles, WorkError> {
+        let mut report = Report::resume(Some(&self.name), files.results, files.log);
+        for (namespace, sentence) in records::errors(operations) {
+            report.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
+        }
+        let items = records::read_again(operations);
+        if !items.is_empty() {
+            let selection = observe::selection(&self.ctx, &backup.spec).await?;
+            let plan = &selection.plan;
+            let actions = BackupActions::load(&self.ctx, &plan.served, &Arc::default()).await;
+            let request = CollectRequest {
+                client: &self.ctx.cluster.client,
+                backup,
+                plan,
+                actions: &actions,
+                hooks: None,
+                volume_snapshots: None,
+                cancellation: &self.cancellation,
+            };
+            let output = CollectOutput {
+                sink: writer,
+                action_journal: &NoRecords,
+                report: &mut report,
+                progress: &Progress::default(),
+            };
+            match collect_again(request, output, &items).await {
+                Ok(renewed) => files.resource_list.append(renewed.list),
+                Err(CollectError::Api(error)) => return Err(error.into()),
+                Err(CollectError::Stopped(halt)) => return Err(halt.into()),
+                Err(CollectError::Store(error)) => return Err(WorkError::Store(error)),
+            }
+        }
+        // Another controller may have told of errors while this one collected without any.
+        remember_failure(&mut report, backup);
+        complete_info(&mut files.volume_info, operations);
+        files.item_operations = records::encode(operations).map_err(|error| {
+            WorkError::Store(StoreError::Io {
+                action: "encode operations".to_owned(),
+                detail: error.to_string(),
+            })
+        })?;
+        (files.results, files.log) = report.into_parts();
+        Ok(files)
+    }
+}

@@ -1,0 +1,362 @@
+//! Follows the objects of a kind and gives each one that needs it a job.
+//!
+//! Only objects that have not ended are kept. Which may start is derived from their phases each time.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use backup_core::phase::{Phase as _, Stage};
+use backup_runtime::{
+    backoff::Backoff,
+    retry::{self, PatchOutcome},
+    watch::{self, Undecodable, WatchEvent},
+};
+use futures::StreamExt as _;
+use kube::ResourceExt as _;
+use tokio::{
+    sync::Semaphore,
+    task::{Id, JoinError, JoinSet},
+    time::Instant,
+};
+use tracing::Instrument as _;
+
+use super::{
+    cancellation::Cancellation,
+    finalizers,
+    lifecycle::{JobObject as _, Lifecycle},
+    operations::{self, poller::PollConfig},
+    undecodable,
+    worker::Worker,
+};
+use crate::{context::Context, metrics::stored::Stored as _};
+
+mod entry;
+
+use entry::Entry;
+pub(crate) use entry::Ticket;
+
+/// Before a job that failed is given again.
+const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
+/// How long workers get to stop in order once the process is asked to end.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Gives jobs.
+pub(crate) struct Dispatcher<L: Lifecycle> {
+    ctx: Context,
+    /// Objects that have not ended, by name.
+    entries: HashMap<String, Entry<L>>,
+    /// Objects that cannot be decoded, by name, while a worker that has read them before still runs.
+    undecodable: HashMap<String, Undecodable>,
+    jobs: JoinSet<End<L::Object>>,
+    running: HashMap<Id, Job>,
+    permits: Arc<Semaphore>,
+    config: PollConfig,
+    /// For the gauges about all objects, those that have ended among them.
+    gauges: L::Gauges,
+    /// Whether all objects are known: before that, whose turn it is is not.
+    listed: bool,
+}
+
+struct Job {
+    name: String,
+    uid: String,
+    task: Task,
+}
+
+enum Task {
+    Turn,
+    Work(Cancellation),
+    /// Of one that cannot be decoded, so it has no entry.
+    Refusal,
+}
+
+/// How a job ended.
+enum End<O> {
+    /// What it was for is done; a turn knows what the object is now.
+    Done(Option<Box<O>>),
+    /// The object is not there any more.
+    Gone,
+    /// To be done again later.
+    Failed,
+}
+
+/// Runs the objects of a kind until the process is asked to end. `part` is what the health of the process calls this.
+pub(crate) async fn run<L: Lifecycle>(ctx: Context, part: &'static str) {
+    ctx.health.expect(part);
+    let mut dispatcher = Dispatcher::<L>::new(ctx.clone());
+    let mut events = std::pin::pin!(watch::objects::<L::Object>(&ctx.cluster));
+    loop {
+        let wake = dispatcher.wake();
+        tokio::select! {
+            () = ctx.stop.cancelled() => break,
+            Some(event) = events.next() => {
+                let listed = matches!(event, WatchEvent::Listed);
+                dispatcher.touched(event);
+                if listed {
+                    ctx.health.ready(part);
+                }
+            }
+            Some(()) = dispatcher.job_ended() => {}
+            () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+        }
+        dispatcher.dispatch();
+    }
+    if tokio::time::timeout(DRAIN, async { while dispatcher.job_ended().await.is_some() {} }).await.is_err() {
+        tracing::info!("{part} are left to be taken up again after the restart");
+    }
+}
+
+impl<L: Lifecycle> Dispatcher<L> {
+    pub fn new(ctx: Context) -> Self {
+        let permits = Arc::new(Semaphore::new(L::slots(&ctx)));
+        let config = operations::poll_config(&ctx);
+        Self {
+            ctx,
+            entries: HashMap::new(),
+            undecodable: HashMap::new(),
+            jobs: JoinSet::new(),
+            running: HashMap::new(),
+            permits,
+            config,
+            gauges: L::Gauges::default(),
+            listed: false,
+        }
+    }
+
+    /// Takes an event of the watch.
+    pub fn touched(&mut self, event: WatchEvent<L::Object>) {
+        self.gauges.touched(&event, &self.ctx.metrics);
+        match event {
+            WatchEvent::Applied(object) => self.applied(object),
+            WatchEvent::Deleted(key) => self.gone(&key.name),
+            WatchEvent::Undecodable(bad) => {
+                self.entries.remove(&bad.name);
+                self.undecodable.insert(bad.name.clone(), bad);
+            }
+            WatchEvent::Listed => {
+                // The list delivered all that exist: an entry that it did not touch is gone, with a deletion that was
+                // missed while the watch was down.
+                let entries = self.entries.iter_mut();
+                let gone: Vec<String> = entries
+                    .filter_map(|(name, entry)| (!entry.take_touched()).then(|| name.clone()))
+                    .collect();
+                for name in gone {
+                    self.gone(&name);
+                }
+                self.listed = true;
+            }
+        }
+    }
+
+    fn gone(&mut self, name: &str) {
+        self.stop_workers(name, None);
+        self.entries.remove(name);
+        self.undecodable.remove(name);
+    }
+
+    fn applied(&mut self, object: L::Object) {
+        let name = object.name_any();
+        let uid = object.uid().unwrap_or_default();
+        self.undecodable.remove(&name);
+        self.stop_workers(&name, Some(&uid));
+        if object.is_deleting() {
+            self.stop_workers(&name, None);
+        }
+        if object.is_cancelled() {
+            self.workers(&name)
+                .filter(|(of, _)| *of == uid)
+                .for_each(|(_, cancellation)| cancellation.cancel());
+        }
+        if object.stage().is_terminal() && !finalizers::is_held::<L>(&object) {
+            self.entries.remove(&name);
+            return;
+        }
+        let known = self.entries.get(&name).filter(|entry| entry.uid() == uid);
+        if known.is_none_or(|entry| entry.object.phase() != object.phase()) {
+            self.report_unknown(&object);
+        }
+        match self.entries.get_mut(&name) {
+            Some(entry) if entry.uid() == uid => entry.update(object),
+            _ => {
+                let mut entry = Entry::new(object);
+                // One that could not be read for a while may still have its worker.
+                entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
+                self.entries.insert(name, entry);
+            }
+        }
+    }
+
+    /// A phase that this version does not know: nothing is read into it, and nothing is stored or patched.
+    fn report_unknown(&self, object: &L::Object) {
+        let phase = object.phase();
+        if phase.stage() == Stage::Unknown {
+            let noun = L::KIND.noun;
+            let note = format!(
+                "phase {:?} is not known to this version: nothing is done with this {noun}; a newer version, or the program \
+                 that wrote the phase, has to go on with it",
+                phase.to_string()
+            );
+            tracing::warn!(name = object.name_any(), %phase, "{note}");
+            self.ctx.cluster.events.warning(object, "UnknownPhase", &note);
+        }
+    }
+
+    /// Stops the worker of this name; with `keep`, only if it works for another uid.
+    fn stop_workers(&self, name: &str, keep: Option<&str>) {
+        self.workers(name)
+            .filter(|(uid, _)| keep != Some(*uid))
+            .for_each(|(_, cancellation)| cancellation.delete());
+    }
+
+    /// The workers of this name, each by the uid that it works for.
+    fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Cancellation)> {
+        self.running.values().filter(move |job| job.name == name).filter_map(|job| match &job.task {
+            Task::Work(cancellation) => Some((job.uid.as_str(), cancellation)),
+            _ => None,
+        })
+    }
+
+    /// Waits for a job to end; `None` if there is none.
+    pub async fn job_ended(&mut self) -> Option<()> {
+        let (id, end) = match self.jobs.join_next_with_id().await? {
+            Ok((id, end)) => (id, end),
+            Err(error) => (error.id(), panicked(&error)),
+        };
+        let Some(job) = self.running.remove(&id) else { return Some(()) };
+        let entry = self.entries.get_mut(&job.name).filter(|entry| job.occupies(&job.name, entry.uid()));
+        let Some(entry) = entry else { return Some(()) };
+        entry.busy = false;
+        match end {
+            End::Done(object) => {
+                entry.failures = 0;
+                entry.not_before = None;
+                match object {
+                    Some(object) => entry.update(*object),
+                    // A worker that is done leaves an end, which the watch will show; a second one in between is harmless.
+                    None => entry.not_before = Some(Instant::now() + RETRY.first),
+                }
+            }
+            End::Gone => {
+                self.entries.remove(&job.name);
+            }
+            End::Failed => {
+                entry.failures += 1;
+                entry.not_before = Some(Instant::now() + RETRY.delay(entry.failures));
+            }
+        }
+        Some(())
+    }
+
+    /// When something that waits is due.
+    pub fn wake(&self) -> Option<Instant> {
+        self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
+    }
+
+    /// Gives every job that is due.
+    pub fn dispatch(&mut self) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if entry.not_before.is_some_and(|at| at <= now) {
+                entry.not_before = None;
+            }
+            if !entry.busy && entry.not_before.is_none() && entry.needs_worker() {
+                due.push((name.clone(), entry.uid().to_owned()));
+            }
+        }
+        for (name, uid) in due {
+            self.work(&name, &uid);
+        }
+        // A worker that has read it before ends first.
+        let idle =
+            |bad: &Undecodable| !self.running.values().any(|job| job.name == bad.name && job.uid == bad.uid);
+        let refused: Vec<String> =
+            self.undecodable.values().filter(|bad| idle(bad)).map(|bad| bad.name.clone()).collect();
+        for bad in refused.iter().filter_map(|name| self.undecodable.remove(name)).collect::<Vec<_>>() {
+            self.refuse(bad);
+        }
+        if self.listed {
+            for (name, turn) in self.turns() {
+                self.take_turn(&name, turn);
+            }
+        }
+    }
+
+    fn turns(&self) -> Vec<(String, L::Turn)> {
+        let tickets: Vec<Ticket<'_>> = self.entries.iter().map(|(name, entry)| entry.ticket(name)).collect();
+        L::turns(&tickets, L::slots(&self.ctx))
+    }
+
+    fn work(&mut self, name: &str, uid: &str) {
+        let cancellation = Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
+        let (ctx, permits) = (self.ctx.clone(), Arc::clone(&self.permits));
+        let worker = Worker::<L>::new(ctx, name, uid, cancellation.clone(), permits, self.config.clone());
+        let span = tracing::info_span!("job", kind = L::KIND.noun, name);
+        let job = async move {
+            // Boxed: the future of a whole backup is large.
+            Box::pin(worker.run()).await;
+            End::Done(None)
+        };
+        let handle = self.jobs.spawn(job.instrument(span));
+        self.started(handle.id(), name, uid, Task::Work(cancellation));
+    }
+
+    fn take_turn(&mut self, name: &str, turn: L::Turn) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let (ctx, object, uid) = (self.ctx.clone(), Arc::clone(&entry.object), entry.uid().to_owned());
+        let handle = self.jobs.spawn(async move {
+            match retry::status_patch(&ctx.cluster, &*object, |now| L::turn_patch(now, turn)).await {
+                Ok(PatchOutcome::Written(object)) => End::Done(Some(Box::new(object))),
+                Ok(PatchOutcome::Gone) => End::Gone,
+                // The watch will show what it has become.
+                Ok(PatchOutcome::Stale) => End::Failed,
+                Err(error) => {
+                    tracing::warn!(name = object.name_any(), %error, "a turn in the queue could not be written");
+                    End::Failed
+                }
+            }
+        });
+        self.started(handle.id(), name, &uid, Task::Turn);
+    }
+
+    /// What cannot be decoded has no turn.
+    fn refuse(&mut self, bad: Undecodable) {
+        let (ctx, name, uid) = (self.ctx.clone(), bad.name.clone(), bad.uid.clone());
+        let handle = self.jobs.spawn(async move {
+            let mut failures = 0;
+            while let Err(error) = undecodable::refuse::<L>(&ctx, &bad).await {
+                failures += 1;
+                tracing::warn!(name = bad.name, %error, "an object that cannot be read could not be refused");
+                tokio::select! {
+                    () = tokio::time::sleep(RETRY.delay(failures)) => {}
+                    () = ctx.stop.cancelled() => break,
+                }
+            }
+            End::Done(None)
+        });
+        self.started(handle.id(), &name, &uid, Task::Refusal);
+    }
+
+    fn started(&mut self, id: Id, name: &str, uid: &str, task: Task) {
+        let job = Job { name: name.to_owned(), uid: uid.to_owned(), task };
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| job.occupies(name, entry.uid())) {
+            entry.busy = true;
+        }
+        self.running.insert(id, job);
+    }
+}
+
+impl Job {
+    /// Whether no other job may be given to the object of this name and uid meanwhile.
+    fn occupies(&self, name: &str, uid: &str) -> bool {
+        !matches!(self.task, Task::Refusal) && self.name == name && self.uid == uid
+    }
+}
+
+/// A job that panicked is given again, like one that failed.
+fn panicked<O>(error: &JoinError) -> End<O> {
+    tracing::error!(%error, "a job has panicked");
+    End::Failed
+}
+
+#[cfg(test)]
+mod tests;

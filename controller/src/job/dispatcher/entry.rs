@@ -1,0 +1,115 @@
+//! What is kept about an object that has not ended.
+
+use std::sync::Arc;
+
+use backup_core::phase::Stage;
+use backup_lock::Footprint;
+use jiff::Timestamp;
+use kube::Resource as _;
+use tokio::time::Instant;
+
+use crate::job::{
+    finalizers,
+    lifecycle::{JobObject as _, Lifecycle},
+};
+
+/// An object as it was last seen.
+pub(crate) struct Entry<L: Lifecycle> {
+    pub object: Arc<L::Object>,
+    footprint: Footprint,
+    stage: Stage,
+    touched: bool,
+    /// Whether a job for it runs.
+    pub busy: bool,
+    /// Jobs that failed in a row.
+    pub failures: u32,
+    /// No job before this.
+    pub not_before: Option<Instant>,
+}
+
+/// An object as a queue sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket<'a> {
+    pub name: &'a str,
+    pub stage: Stage,
+    /// Its place in the queue while it is Queued.
+    pub position: i64,
+    pub created: Option<Timestamp>,
+    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
+    pub leaving: bool,
+    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
+    pub busy: bool,
+    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
+    pub held_back: bool,
+    /// What it reads.
+    pub footprint: &'a Footprint,
+}
+
+impl<L: Lifecycle> Entry<L> {
+    pub fn new(object: L::Object) -> Self {
+        Self {
+            footprint: L::footprint(&object),
+            stage: object.stage(),
+            object: Arc::new(object),
+            touched: true,
+            busy: false,
+            failures: 0,
+            not_before: None,
+        }
+    }
+
+    pub fn uid(&self) -> &str {
+        self.object.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// Takes what was seen, unless it is older than what is known: a job's own write may come before the watch.
+    pub fn update(&mut self, object: L::Object) {
+        self.touched = true;
+        if version::<L>(&object) < version::<L>(&self.object) {
+            return;
+        }
+        if self.stage != object.stage() {
+            self.stage = object.stage();
+            self.footprint = L::footprint(&object);
+            self.failures = 0;
+        }
+        self.object = Arc::new(object);
+    }
+
+    /// Whether it was seen since this was asked last.
+    pub fn take_touched(&mut self) -> bool {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Whether a worker belongs to it: once its turn has come, until it has ended and nothing of the work is left.
+    pub fn needs_worker(&self) -> bool {
+        let (deleting, held) = (self.object.is_deleting(), finalizers::is_held::<L>(&self.object));
+        match self.stage {
+            Stage::Unknown => deleting && held && !L::KIND.queued,
+            // One that is held by finalizers of others only, and has no worker, has nothing left to be done for it.
+            _ if deleting => held,
+            stage if stage.is_terminal() => held,
+            Stage::New | Stage::Queued if L::KIND.queued => self.object.is_cancelled(),
+            _ => true,
+        }
+    }
+
+    pub fn ticket<'a>(&'a self, name: &'a str) -> Ticket<'a> {
+        Ticket {
+            name,
+            stage: self.stage,
+            position: L::position(&self.object),
+            created: self.object.meta().creation_timestamp.as_ref().map(|time| time.0),
+            leaving: self.object.is_deleting() || self.object.is_cancelled(),
+            busy: self.busy,
+            held_back: self.not_before.is_some(),
+            footprint: &self.footprint,
+        }
+    }
+}
+
+/// Resource versions of one kind grow; one that is no number counts as new.
+fn version<L: Lifecycle>(object: &L::Object) -> u64 {
+    let version = object.meta().resource_version.as_deref();
+    version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+}

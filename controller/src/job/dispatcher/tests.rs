@@ -1,0 +1,87 @@
+use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::{backup::Backups, restore::Restores};
+
+fn backup(phase: BackupPhase, version: &str) -> Backup {
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some("u".to_owned());
+    backup.metadata.resource_version = Some(version.to_owned());
+    backup.status.phase = Some(phase);
+    backup
+}
+
+#[test]
+fn what_a_job_wrote_is_not_undone_by_a_watch_that_lags() {
+    let mut entry = Entry::<Backups>::new(backup(BackupPhase::New, "9"));
+    entry.update(backup(BackupPhase::Queued, "10"));
+    entry.update(backup(BackupPhase::New, "9"));
+    assert_eq!(entry.object.phase(), BackupPhase::Queued);
+    entry.update(backup(BackupPhase::ReadyToStart, "100"));
+    assert_eq!(entry.object.phase(), BackupPhase::ReadyToStart);
+}
+
+#[test]
+fn a_worker_belongs_to_every_backup_whose_turn_has_come_and_to_what_work_has_left_behind() {
+    for (phase, deleting, guarded, needs) in [
+        (BackupPhase::New, false, false, false),
+        (BackupPhase::Queued, false, false, false),
+        (BackupPhase::ReadyToStart, false, false, true),
+        (BackupPhase::InProgress, false, true, true),
+        (BackupPhase::InProgress, true, true, true),
+        (BackupPhase::InProgress, true, false, false),
+        (BackupPhase::Finalizing, false, true, true),
+        (BackupPhase::FinalizingPartiallyFailed, false, false, true),
+        (BackupPhase::WaitingForPluginOperations, false, true, true),
+        (BackupPhase::Completed, false, true, true),
+        (BackupPhase::Completed, false, false, false),
+        (BackupPhase::Deleting, true, true, true),
+        (BackupPhase::Unknown("Later".to_owned()), false, true, false),
+    ] {
+        let mut backup = backup(phase.clone(), "1");
+        if deleting {
+            backup.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        }
+        if guarded {
+            backup.metadata.finalizers = Some(vec![finalizers::work::<Backups>().to_owned()]);
+        }
+        assert_eq!(Entry::<Backups>::new(backup).needs_worker(), needs, "{phase} {deleting} {guarded}");
+    }
+}
+
+#[test]
+fn an_entry_is_touched_until_somebody_asks() {
+    let mut entry = Entry::<Backups>::new(backup(BackupPhase::New, "1"));
+    assert!(entry.take_touched());
+    assert!(!entry.take_touched());
+    entry.update(backup(BackupPhase::New, "1"));
+    assert!(entry.take_touched());
+}
+
+#[test]
+fn a_restore_needs_a_worker_from_its_creation_until_its_files_are_gone() {
+    for (phase, deleting, finalizers, needs) in [
+        (RestorePhase::New, false, 0..0, true),
+        (RestorePhase::New, true, 0..0, false),
+        (RestorePhase::InProgress, false, 0..2, true),
+        (RestorePhase::InProgress, true, 0..2, true),
+        (RestorePhase::Completed, false, 0..2, true),
+        (RestorePhase::Completed, false, 1..2, false),
+        (RestorePhase::Completed, true, 1..2, true),
+        (RestorePhase::Completed, true, 0..0, false),
+        (RestorePhase::Unknown("Later".to_owned()), false, 0..2, false),
+        (RestorePhase::Unknown("Later".to_owned()), true, 0..2, true),
+    ] {
+        let mut restore = Restore::new("r", RestoreSpec::default());
+        restore.status.phase = Some(phase.clone());
+        restore.metadata.deletion_timestamp = deleting.then_some(Time(jiff::Timestamp::UNIX_EPOCH));
+        let names = Restores::FINALIZERS[finalizers.clone()].iter().map(|name| (*name).to_owned());
+        restore.metadata.finalizers = Some(names.collect());
+        assert_eq!(
+            Entry::<Restores>::new(restore).needs_worker(),
+            needs,
+            "{phase} {deleting} {finalizers:?}"
+        );
+    }
+}

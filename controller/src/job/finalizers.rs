@@ -1,0 +1,41 @@
+//! The finalizers of a Backup or Restore.
+
+use kube::Resource;
+use serde_json::{Value, json};
+
+use super::lifecycle::Lifecycle;
+
+pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == name)
+}
+
+/// The finalizer of the work: a deleted object keeps its claim until its worker has stopped.
+pub(crate) fn work<L: Lifecycle>() -> &'static str {
+    L::FINALIZERS.first().copied().unwrap_or_default()
+}
+
+/// Whether something of ours is left to do before the object may go.
+pub(crate) fn is_held<L: Lifecycle>(object: &L::Object) -> bool {
+    let deleting = object.meta().deletion_timestamp.is_some();
+    has(object, work::<L>()) || (deleting && L::FINALIZERS.iter().any(|name| has(object, name)))
+}
+
+/// All finalizers with ours.
+pub(crate) fn with<L: Lifecycle>(object: &impl Resource) -> Vec<String> {
+    let mut all = object.meta().finalizers.clone().unwrap_or_default();
+    all.extend(L::FINALIZERS.iter().filter(|name| !has(object, name)).map(|name| (*name).to_owned()));
+    all
+}
+
+/// All finalizers without these.
+pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
+    let others = object.meta().finalizers.iter().flatten();
+    others.filter(|name| !names.contains(&name.as_str())).cloned().collect()
+}
+
+/// Takes finalizers off; `None` if none of them is there.
+pub(crate) fn removed(object: &impl Resource, names: &[&str]) -> Option<Value> {
+    let rest = without(object, names);
+    (rest.len() < object.meta().finalizers.as_ref().map_or(0, Vec::len))
+        .then(|| json!({ "metadata": { "finalizers": rest } }))
+}

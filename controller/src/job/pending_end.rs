@@ -1,0 +1,71 @@
+//! The end of a Backup or Restore, in the one order that keeps what is published true: the record, the files, and only then the
+//! resource. Every step can be repeated.
+
+use backup_store::{CommittedPlan, PendingUpload, StoreError};
+use jiff::Timestamp;
+
+use super::lifecycle::{Completed, Files, Lifecycle, Outcome};
+
+/// An end that is to be written.
+#[derive(Debug)]
+pub(crate) enum PendingEnd<L: Lifecycle> {
+    /// Nothing is recorded yet. Lost with the process: then the work is done again.
+    Collected {
+        upload: Box<PendingUpload<L::Object>>,
+        files: Box<Files<L>>,
+        summary: L::Summary,
+        /// Made once: a try whose answer was lost is repeated with the same bytes.
+        outcome: Option<Box<Outcome<L>>>,
+    },
+    /// Every byte is recorded; any process can write what is missing.
+    Committed(Box<CommittedPlan<L::Object>>),
+}
+
+impl<L: Lifecycle> PendingEnd<L> {
+    pub fn new(done: Completed<L>) -> Self {
+        let Completed { upload, files, summary } = done;
+        Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome: None }
+    }
+
+    /// With an outcome that does not follow from the files.
+    pub fn with_outcome(done: Completed<L>, outcome: Outcome<L>) -> Self {
+        let Completed { upload, files, summary } = done;
+        let outcome = Some(Box::new(outcome));
+        Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome }
+    }
+
+    /// Size of the contents (bytes).
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Collected { upload, .. } => upload.bytes(),
+            Self::Committed(plan) => plan.bytes(),
+        }
+    }
+
+    /// Number of the record, once there is one.
+    pub fn record(&self) -> Option<u64> {
+        match self {
+            Self::Collected { .. } => None,
+            Self::Committed(plan) => Some(plan.number()),
+        }
+    }
+
+    /// Records the end, then writes what is missing. Returns it as it stands in the store.
+    pub async fn store(&mut self, object: &L::Object, now: Timestamp) -> Result<Outcome<L>, StoreError> {
+        if let Self::Collected { upload, files, summary, outcome } = self {
+            let outcome = match outcome {
+                Some(outcome) => &*outcome,
+                None => &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?)),
+            };
+            let plan = upload.commit(files, outcome).await?;
+            *self = Self::Committed(Box::new(plan));
+        }
+        match self {
+            Self::Committed(plan) => plan.publish().await,
+            Self::Collected { .. } => Err(StoreError::Io {
+                action: "publish an end".to_owned(),
+                detail: "it is not recorded".to_owned(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a backup or restore has to tell: its results and its log, written together so that every count equals a list.
+
+use std::io;
+
+use backup_store::{LogFile, Results, Scope};
+use jiff::Timestamp;
+
+use backup_plugins::log_line::{Level, LogLine};
+
+/// Results and log.
+#[derive(Debug)]
+pub struct Report {
+    results: Results,
+    log: LogFile,
+    /// The backup that each line names.
+    backup: Option<String>,
+}
+
+impl Report {
+    /// An empty report; `backup` is named by each line. Fails if the local disk has no room for a log.
+    pub fn new(backup: Option<&str>) -> io::Result<Self> {
+        Ok(Self::resume(backup, Results::default(), LogFile::new()?))
+    }
+
+    /// Goes on with what was reported before.
+    pub fn resume(backup: Option<&str>, results: Results, log: LogFile) -> Self {
+        Self { results, log, backup: backup.map(ToOwned::to_owned) }
+    }
+
+    pub fn info(&mut self, message: &str) {
+        self.line("info", message, Scope::Velero);
+    }
+
+    /// Something a person should know, without which nothing is missing.
+    pub fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+        let message = message.into();
+        self.line("warning", &message, scope);
+        self.results.warn(scope, message);
+    }
+
+    /// Something is missing.
+    pub fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+        let message = message.into();
+        self.line("error", &message, scope);
+        self.results.error(scope, message);
+    }
+
+    /// As `info`, `warn` or `error`, about one item that the line names by these fields.
+    pub fn item(&mut self, level: Level, scope: Scope<'_>, message: String, fields: &[(&str, &str)]) {
+        let name = match level {
+            Level::Debug | Level::Info => "info",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        };
+        self.log.line(name, &message, fields, Timestamp::now());
+        match level {
+            Level::Debug | Level::Info => {}
+            Level::Warning => self.results.warn(scope, message),
+            Level::Error => self.results.error(scope, message),
+        }
+    }
+
+    /// An error about the backup as a whole, unless it was told before.
+    pub fn error_once(&mut self, message: &str) {
+        if !self.results.errors.velero.iter().any(|known| known == message) {
+            self.error(Scope::Velero, message);
+        }
+    }
+
+    /// What plugins have logged, at their level: what is an error for them is one of the backup or restore (as with Velero,
+    /// which counts the lines of its log).
+    pub fn said(&mut self, lines: Vec<LogLine>) {
+        for line in lines {
+            match line.level {
+                Level::Debug => {}
+                Level::Info => self.info(&line.text),
+                Level::Warning => self.warn(Scope::Velero, line.text),
+                Level::Error => self.error(Scope::Velero, line.text),
+            }
+        }
+    }
+
+    pub fn warnings(&self) -> i64 {
+        self.results.warnings()
+    }
+
+    pub fn errors(&self) -> i64 {
+        self.results.errors()
+    }
+
+    /// The log, to be read while lines are added.
+    pub fn log(&self) -> LogFile {
+        self.log.clone()
+    }
+
+    /// The two parts, for the store.
+    pub fn into_parts(self) -> (Results, LogFile) {
+        (self.results, self.log)
+    }
+
+    fn line(&mut self, level: &str, message: &str, scope: Scope<'_>) {
+        let mut fields: Vec<(&str, &str)> =
+            self.backup.as_deref().map(|name| ("backup", name)).into_iter().collect();
+        if let Scope::Namespace(namespace) = scope
+            && self.backup.is_some()
+        {
+            fields.push(("namespace", namespace));
+        }
+        self.log.line(level, message, &fields, Timestamp::now());
+    }
+}
+
+/// The scope of an item: its namespace, or the cluster.
+pub fn scope_of(namespace: Option<&str>) -> Scope<'_> {
+    namespace.map_or(Scope::Cluster, Scope::Namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_the_lengths_of_the_lists() {
+        let mut report = Report::new(Some("b")).unwrap();
+        report.info("begun");
+        report.warn(Scope::Velero, "w");
+        report.error(Scope::Cluster, "c");
+        report.error(scope_of(Some("ns")), "n");
+        assert_eq!((report.warnings(), report.errors()), (1, 2));
+        let (results, _) = report.into_parts();
+        assert_eq!((results.warnings(), results.errors()), (1, 2));
+        assert_eq!(results.errors.namespaces["ns"], ["n"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! An object that cannot be decoded, stored by someone whom no webhook stopped: before it has begun it ends as
+//! `FailedValidation`, with the fields at fault, and nothing else is affected.
+
+use backup_core::phase::{Phase as _, Stage};
+use backup_runtime::{
+    errors::{is_gone, plain},
+    retry::{self, PatchOutcome, WriteError},
+    watch::Undecodable,
+};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject},
+};
+use serde_json::{Value, json};
+
+use super::{
+    finalizers,
+    lifecycle::{JobObject, Lifecycle, PhaseOf},
+};
+use crate::{context::Context, metrics};
+
+/// Why a refusal did not get through.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RefuseError {
+    #[error("it could not be read: {}", plain(.0))]
+    Read(#[from] kube::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Ends an object that cannot be decoded. Whether something was written.
+pub(crate) async fn refuse<L: Lifecycle>(ctx: &Context, bad: &Undecodable) -> Result<bool, RefuseError> {
+    let resource = ApiResource::erase::<L::Object>(&());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &resource);
+    let object = match api.get(&bad.name).await {
+        Ok(object) if object.metadata.uid.as_deref() == Some(&bad.uid) => object,
+        Ok(_) => return Ok(false),
+        Err(error) if is_gone(&error, &bad.name) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let budget = ctx.args.resource_timeout.as_std();
+    let patch = |now: &DynamicObject| patch::<L>(now, &bad.error);
+    // Carries the resourceVersion.
+    match retry::status_patch_in(&api, &ctx.cluster.leadership, budget, &object, patch).await? {
+        PatchOutcome::Written(ended) => {
+            let (noun, phase) = (L::KIND.noun, phase::<L>(&ended).to_string());
+            tracing::warn!(name = bad.name, error = bad.error, "a {noun} that cannot be read was refused");
+            ctx.cluster.events.warning_on(bad.object_ref(), &phase, &bad.to_string());
+            L::count(&ctx.metrics, None, metrics::Outcome::ValidationFailure);
+            let key = L::Object::ledger_key(&ctx.cluster.namespace, &bad.name);
+            if let Err(error) = backup_lock::release(&ctx.ledger, &key, &bad.uid).await {
+                tracing::debug!(%key, %error, "claim not released; the collector of claims finds it");
+            }
+            Ok(true)
+        }
+        PatchOutcome::Gone | PatchOutcome::Stale => Ok(false),
+    }
+}
+
+fn phase<L: Lifecycle>(object: &DynamicObject) -> PhaseOf<L> {
+    let phase = object.data.pointer("/status/phase").filter(|phase| **phase != json!(""));
+    let phase = phase.and_then(|phase| serde_json::from_value(phase.clone()).ok());
+    phase.or_else(|| PhaseOf::<L>::of(Stage::New)).unwrap_or(PhaseOf::<L>::FAILED)
+}
+
+/// The patch to its end; `None` if it has ended, or can be decoded by now.
+fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
+    let raw = serde_json::to_value(object).ok()?;
+    if serde_json::from_value::<L::Object>(raw.clone()).is_ok() {
+        return None;
+    }
+    let mut errors = L::raw_findings(&raw);
+    if errors.is_empty() {
+        errors.push(format!("the {} cannot be read: {decoder}", L::KIND.noun));
+    }
+    match phase::<L>(object).stage() {
+        Stage::New | Stage::Queued | Stage::ReadyToStart => {
+            let mut patch = json!({ "status": { "phase": "FailedValidation", "validationErrors": errors } });
+            if L::KIND.queued {
+                patch["status"]["queuePosition"] = Value::Null;
+            }
+            Some(patch)
+        }
+        // A backup that runs has been read before; its end is that of what was read. A restore cannot be resumed from a spec
+        // that somebody broke.
+        Stage::InProgress if !L::KIND.queued => Some(json!({
+            "metadata": { "finalizers": finalizers::without(object, &[finalizers::work::<L>()]) },
+            "status": { "phase": "Failed", "failureReason": errors.join("; ") },
+        })),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::Backups;
+
+    fn object(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn bad(phase: Option<&str>) -> DynamicObject {
+        object(json!({
+            "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "b", "uid": "u" },
+            "spec": { "ttl": "tomorrow" }, "status": { "phase": phase },
+        }))
+    }
+
+    #[test]
+    fn a_malformed_ttl_is_refused_with_the_name_of_the_field() {
+        for phase in [None, Some("New"), Some("Queued"), Some("ReadyToStart")] {
+            let patch = patch::<Backups>(&bad(phase), "decoder").unwrap();
+            assert_eq!(patch["status"]["phase"], "FailedValidation");
+            let errors = patch["status"]["validationErrors"].as_array().unwrap();
+            assert!(errors[0].as_str().unwrap().starts_with("spec.ttl"), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_runs_has_ended_or_can_be_read_is_left_alone() {
+        for phase in ["InProgress", "Finalizing", "Completed", "FailedValidation", "Later"] {
+            assert_eq!(patch::<Backups>(&bad(Some(phase)), "decoder"), None, "{phase}");
+        }
+        let good = object(json!({ "metadata": { "name": "b" }, "spec": { "ttl": "1h" } }));
+        assert_eq!(patch::<Backups>(&good, "decoder"), None);
+    }
+}

@@ -1,0 +1,463 @@
+//! The worker of one Backup or Restore, from its start to its end: reads what is true now, asks `decide`, does that, and looks
+//! again.
+//!
+//! Nothing but an unfinished end is kept in memory, so a successor continues from what is stored. Waiting for a store or an API
+//! server that is down happens here, outside of the slots.
+
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
+
+use backup_core::phase::Stage;
+use backup_lock::{ActivateError, ObjectKey, Token};
+use backup_runtime::{
+    backoff::Backoff,
+    errors::found,
+    retry::{self, PatchOutcome},
+};
+use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Job, Location};
+use kube::Resource as _;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+use super::{
+    cancellation::{Cancellation, StopReason},
+    decide::{self, Plan, Seen, Stored},
+    finalizers,
+    lifecycle::{JobObject, Lifecycle, Outcome, Prepared, Work},
+    operations::poller::PollConfig,
+    pending_end::PendingEnd,
+};
+use crate::{context::Context, metrics};
+
+mod blocked;
+mod ending;
+mod error;
+mod operations;
+mod work;
+
+use blocked::Blocked;
+pub(crate) use error::WorkerError;
+
+/// Between looks at the ledger while it cannot be read.
+const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+/// How long one read of the object is tried.
+const READ_BUDGET: Duration = Duration::from_secs(30);
+
+/// Works on one object.
+pub(crate) struct Worker<L: Lifecycle> {
+    pub ctx: Context,
+    pub name: String,
+    pub uid: String,
+    key: ObjectKey,
+    pub cancellation: Cancellation,
+    /// Bounds the work at a time; one that begins again while Finalizing waits here, too.
+    permits: Arc<Semaphore>,
+    /// What operations are polled with.
+    pub config: PollConfig,
+    pub pending: Option<PendingEnd<L>>,
+    /// Number of the record that was found to be gone from the store.
+    pub lost: Option<u64>,
+    blocked: Blocked,
+}
+
+/// What comes after a step.
+#[derive(Debug)]
+pub(crate) enum Next<O> {
+    /// Look again; this is what the object is now, if that is known.
+    Again(Option<Box<O>>),
+    /// Nothing is left to do.
+    Done,
+}
+
+/// The right to work.
+struct Claim {
+    token: Token,
+    /// A slot; operations, and the end of what is cancelled, take none.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What was found in the store.
+struct Looked<L: Lifecycle> {
+    stored: Stored,
+    location: Location,
+    record: Option<Record<L::Object>>,
+    end: Option<Box<Outcome<L>>>,
+}
+
+/// A record of an object.
+pub(crate) enum Record<O: Job> {
+    /// What its end will be.
+    Committed(Box<CommittedPlan<O>>),
+    /// What was done before its operations.
+    Awaiting(Box<AwaitingOperations<O>>),
+}
+
+impl<O: Job> Record<O> {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Committed(plan) => plan.number(),
+            Self::Awaiting(awaiting) => awaiting.number(),
+        }
+    }
+}
+
+impl<L: Lifecycle> Worker<L> {
+    pub fn new(
+        ctx: Context,
+        name: &str,
+        uid: &str,
+        cancellation: Cancellation,
+        permits: Arc<Semaphore>,
+        config: PollConfig,
+    ) -> Self {
+        let key = L::Object::ledger_key(&ctx.cluster.namespace, name);
+        Self {
+            ctx,
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            key,
+            cancellation,
+            permits,
+            config,
+            pending: None,
+            lost: None,
+            blocked: Blocked::default(),
+        }
+    }
+
+    /// Works until the object has ended, is gone, or work must not go on.
+    pub async fn run(mut self) {
+        let mut known = None;
+        loop {
+            let error = match Box::pin(self.reconcile(known.take())).await {
+                Ok(Next::Done) => return,
+                Ok(Next::Again(object)) => {
+                    known = object;
+                    self.blocked.over();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let delay = match error {
+                WorkerError::Stopped(StopReason::Deleted) => {
+                    if let Err(error) = Box::pin(self.after_deletion()).await {
+                        tracing::warn!(
+                            name = self.name,
+                            ?error,
+                            "a deleted {} keeps its claim",
+                            L::KIND.noun
+                        );
+                    }
+                    return;
+                }
+                WorkerError::Stopped(reason) => {
+                    tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun);
+                    return;
+                }
+                WorkerError::Conflict => self.blocked.briefly(),
+                WorkerError::Waiting => blocked::TURN,
+                WorkerError::Blocked { reason, retryable } => self.report_blocked(&reason, retryable).await,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                _ = self.cancellation.stopped() => {}
+            }
+        }
+    }
+
+    /// Reads, decides, and does one step.
+    pub(crate) async fn reconcile(
+        &mut self,
+        known: Option<Box<L::Object>>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        self.cancellation.check()?;
+        let mut object = match known {
+            Some(object) => *object,
+            None => match self.read().await {
+                Ok(Some(object)) => object,
+                Ok(None) => return self.release().await,
+                // It cannot be decoded any more. The dispatcher sees that, too, and refuses it.
+                Err(kube::Error::SerdeError(_)) => return Ok(Next::Done),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if object.is_cancelled() {
+            self.cancellation.cancel();
+        }
+        let resumed = object.stage() != L::KIND.start();
+        let mut claim: Option<Claim> = None;
+        let mut prepared: Option<Prepared<L::Facts>> = None;
+        let mut looked: Option<Looked<L>> = None;
+        loop {
+            let plan = decide::next(Seen {
+                kind: L::KIND,
+                stage: object.stage(),
+                deleting: object.is_deleting(),
+                cancelled: object.is_cancelled(),
+                findings: prepared.as_ref().map_or(&[], |prepared| &prepared.findings),
+                stored: looked.as_ref().map(|looked| &looked.stored),
+                in_hand: self.pending.is_some(),
+                lost: looked.as_ref().is_some_and(|looked| {
+                    looked.record.as_ref().is_some_and(|record| self.lost == Some(record.number()))
+                }),
+            });
+            let Some(ready) = &prepared else {
+                if !matches!(plan, Plan::Look | Plan::Begin) {
+                    return self.without_preparation(&object, plan).await;
+                }
+                // The deletion of a backup that begins once the claim stands finds this Restore, and waits for it.
+                if !L::KIND.queued {
+                    match self.claim(&object).await? {
+                        ControlFlow::Continue(granted) => claim = Some(granted),
+                        ControlFlow::Break(next) => return Ok(next),
+                    }
+                    if resumed {
+                        object = self.with_finalizers(object).await?;
+                    }
+                }
+                prepared = Some(L::prepare(&self.ctx, &object).await?);
+                continue;
+            };
+            let facts = &ready.facts;
+            match plan {
+                Plan::Look => match self.look(&ready.location).await {
+                    Ok(found) => looked = Some(found),
+                    Err(error) => return self.store_error(&object, error).await,
+                },
+                Plan::Refuse { validation_errors } => {
+                    return self.refuse(&object, &validation_errors, facts).await;
+                }
+                Plan::Begin => {
+                    if claim.is_none() {
+                        match self.claim(&object).await? {
+                            ControlFlow::Continue(granted) => claim = Some(granted),
+                            ControlFlow::Break(next) => return Ok(next),
+                        }
+                    }
+                    object = self.begin(&object, facts).await?;
+                }
+                Plan::Work => {
+                    // Decided only after a look.
+                    let Some(found) = looked else { return Err(WorkerError::Conflict) };
+                    if resumed && let Err(error) = L::may_write(self, &object).await {
+                        return self.store_error(&object, error).await;
+                    }
+                    let claim = match claim {
+                        Some(claim) => claim,
+                        None => match self.claim(&object).await? {
+                            ControlFlow::Continue(granted) => granted,
+                            ControlFlow::Break(next) => return Ok(next),
+                        },
+                    };
+                    // The write of the start may have taken longer than a lost ledger needs to be rebuilt.
+                    if !L::KIND.queued {
+                        self.still_claimed(&claim.token).await?;
+                    }
+                    let Looked { location, record: lost, .. } = found;
+                    let token = &claim.token;
+                    let work = Work { object: &object, facts, location: &location, lost, token, resumed };
+                    return Box::pin(self.work(work)).await;
+                }
+                Plan::Finish => {
+                    if let Some(Looked { record: Some(Record::Committed(plan)), .. }) = looked
+                        && self.pending.is_none()
+                    {
+                        self.pending = Some(PendingEnd::Committed(plan));
+                    }
+                    return self.finish(&object).await;
+                }
+                Plan::Operations => {
+                    let Some(Looked { location, record: Some(Record::Awaiting(awaiting)), .. }) = looked
+                    else {
+                        return Err(WorkerError::Conflict);
+                    };
+                    drop(claim);
+                    return Box::pin(self.operations(&object, &location, *awaiting)).await;
+                }
+                Plan::Adopt => {
+                    let Some(Looked { location, end: Some(end), .. }) = looked else {
+                        return Err(WorkerError::Conflict);
+                    };
+                    let next = self.adopt(&object, &end).await?;
+                    L::after_adoption(self, &object, &location).await;
+                    return Ok(next);
+                }
+                Plan::Fail { reason } => return self.fail(&object, &reason, None).await,
+                Plan::Block { reason } => return Err(WorkerError::Blocked { reason, retryable: false }),
+                Plan::Wait => return Ok(Next::Done),
+                Plan::LetGo | Plan::Free => return self.let_go(&object).await,
+            }
+        }
+    }
+
+    /// What needs no more than the object.
+    async fn without_preparation(
+        &mut self,
+        object: &L::Object,
+        plan: Plan,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        match plan {
+            Plan::Finish => self.finish(object).await,
+            Plan::Fail { reason } => self.fail(object, &reason, None).await,
+            Plan::LetGo | Plan::Free => self.let_go(object).await,
+            _ => Ok(Next::Done),
+        }
+    }
+
+    /// The object as it is now; `None` if it is gone, or another one has its name.
+    async fn read(&self) -> Result<Option<L::Object>, kube::Error> {
+        let api = self.ctx.cluster.api::<L::Object>();
+        let object = found(retry::read(READ_BUDGET, || api.get(&self.name)).await, &self.name)?;
+        Ok(object.filter(|object| object.meta().uid.as_deref() == Some(&self.uid)))
+    }
+
+    /// What the store holds under this name.
+    async fn look(&self, location: &str) -> Result<Looked<L>, WorkerError> {
+        let (_, location) = self.ctx.locations.open(location).await?;
+        let found = location.find_job::<L::Object>(&self.name, &self.uid).await?;
+        let (mut record, mut end) = (None, None);
+        let stored = match found {
+            FoundJob::Nothing => Stored::Nothing,
+            FoundJob::Committed(plan) => {
+                record = Some(Record::Committed(plan));
+                Stored::Recorded
+            }
+            FoundJob::Awaiting(awaiting) => {
+                record = Some(Record::Awaiting(awaiting));
+                Stored::Waiting
+            }
+            FoundJob::Stored(outcome) => {
+                let (uid, stage) = L::stored_end(&outcome);
+                end = Some(outcome);
+                if uid == self.uid { Stored::Ours(stage) } else { Stored::Others { uid } }
+            }
+        };
+        Ok(Looked { stored, location, record, end })
+    }
+
+    /// To InProgress.
+    async fn begin(&self, object: &L::Object, facts: &L::Facts) -> Result<L::Object, WorkerError> {
+        // Only what was claimed: a spec that was edited since is read, and claimed, again.
+        let patch = |now: &L::Object| {
+            now.has_spec_of(object).then(|| L::begin_patch(&self.ctx, now, facts)).flatten()
+        };
+        let begun = self.publish(object, patch).await?;
+        L::count(&self.ctx.metrics, Some(&begun), metrics::Outcome::Attempt);
+        L::started(self, &begun, facts);
+        Ok(begun)
+    }
+
+    /// Puts our finalizers on an object that runs without them because another engine began it.
+    async fn with_finalizers(&self, object: L::Object) -> Result<L::Object, WorkerError> {
+        let patch = |now: &L::Object| {
+            let wanted = finalizers::with::<L>(now);
+            (now.meta().finalizers.as_ref() != Some(&wanted)
+                && !now.stage().is_terminal()
+                && !now.is_deleting())
+            .then(|| json!({ "metadata": { "finalizers": wanted } }))
+        };
+        if patch(&object).is_none() { Ok(object) } else { self.publish(&object, patch).await }
+    }
+
+    /// Takes a slot and the right to work (`backup_lock::activate`: a fresh read, then a compare-and-swap on the ledger),
+    /// before each run of the work: a claim that was released by force during a long wait is not trusted. `Break`: it was
+    /// refused.
+    async fn claim(
+        &mut self,
+        object: &L::Object,
+    ) -> Result<ControlFlow<Next<L::Object>, Claim>, WorkerError> {
+        let stage = object.stage();
+        let mut permit = None;
+        if !matches!(stage, Stage::WaitingForOperations { .. }) && !self.cancellation.is_cancelled() {
+            permit = tokio::select! {
+                permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
+                () = self.cancellation.cancelled() => return Err(WorkerError::Conflict),
+                reason = self.cancellation.stopped() => return Err(reason.into()),
+            };
+        }
+        self.cancellation.check()?;
+        let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
+            Ok(token) => {
+                tracing::debug!(name = self.name, epoch = token.epoch, "claim is active");
+                return Ok(ControlFlow::Continue(Claim { token, _permit: permit }));
+            }
+            Err(error) => error,
+        };
+        match error {
+            ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(WorkerError::Conflict),
+            error @ ActivateError::Waiting(_) if !L::KIND.queued => {
+                self.ctx.cluster.events.normal(object, "Waiting", &error.to_string());
+                Err(WorkerError::Waiting)
+            }
+            // Only a refusal ends it; a ledger that cannot be read or written now says nothing about it.
+            error @ (ActivateError::Conflict(_) | ActivateError::Full(_)) if L::KIND.may_fail(stage) => {
+                let reason = if stage == L::KIND.start() { L::KIND.refused } else { "could not go on" };
+                self.fail(object, &format!("{reason}: {error}"), None).await.map(ControlFlow::Break)
+            }
+            error => Err(WorkerError::Blocked { reason: error.to_string(), retryable: true }),
+        }
+    }
+
+    /// Whether the claim stands. One that was released by force let others in: what was done under it counts for nothing, and
+    /// the next step has to claim again.
+    pub(super) async fn still_claimed(&self, token: &Token) -> Result<(), WorkerError> {
+        let (started, mut tries) = (Instant::now(), 0);
+        loop {
+            self.cancellation.check()?;
+            let holds = backup_lock::activate::holds(&self.ctx.ledger, &self.key, &self.uid, token).await;
+            let error = match holds {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    tracing::warn!(name = self.name, "the claim was lost during the work, which is dropped");
+                    return Err(WorkerError::Conflict);
+                }
+                Err(error) => error,
+            };
+            if !error.is_transient() || started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+                return Err(WorkerError::Blocked {
+                    reason: error.to_string(),
+                    retryable: error.is_transient(),
+                });
+            }
+            tries += 1;
+            tokio::time::sleep(LEDGER_STEPS.delay(tries)).await;
+        }
+    }
+
+    /// Writes a patch, tried for `--resource-timeout`, each time with the resourceVersion it was made from.
+    pub async fn publish(
+        &self,
+        object: &L::Object,
+        patch: impl Fn(&L::Object) -> Option<Value> + Send + Sync,
+    ) -> Result<L::Object, WorkerError> {
+        match retry::status_patch(&self.ctx.cluster, object, patch).await? {
+            PatchOutcome::Written(object) => Ok(object),
+            PatchOutcome::Gone | PatchOutcome::Stale => Err(WorkerError::Conflict),
+        }
+    }
+
+    /// A store that cannot be used before the work. A backup that has not begun waits for `--resource-timeout` and then fails:
+    /// nothing is lost with it. One that has begun leaves its slot and waits on. A restore of a location that is gone for good
+    /// ends: what is restored stands in the cluster.
+    async fn store_error(
+        &mut self,
+        object: &L::Object,
+        error: WorkerError,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let WorkerError::Blocked { reason, retryable } = error else { return Err(error) };
+        let stage = object.stage();
+        if stage == L::KIND.start() {
+            let budget = self.ctx.args.resource_timeout.as_std();
+            if !retryable || self.blocked.since(Instant::now()) >= budget {
+                return self.fail(object, &format!("{}: {reason}", L::KIND.refused), None).await;
+            }
+        } else if !L::KIND.queued && !retryable && !matches!(stage, Stage::WaitingForOperations { .. }) {
+            return self.fail(object, &reason, None).await;
+        } else {
+            L::leave_slot(self, object).await?;
+        }
+        Err(WorkerError::Blocked { reason, retryable })
+    }
+}

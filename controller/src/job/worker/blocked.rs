@@ -1,0 +1,176 @@
+//! Waiting for what is in the way, with the reason on the object.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_runtime::retry;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Worker;
+use crate::job::lifecycle::{JobObject, Lifecycle};
+
+/// While the cause may pass: soon after it has passed, the outcome is published.
+const SOON: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// When somebody has to do something first.
+const LATER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// Until an object that waits for its turn in the ledger asks again.
+pub(super) const TURN: Duration = Duration::from_secs(2);
+/// Between two reports of the same trouble in other words.
+const REPORT_AGAIN: Duration = Duration::from_mins(1);
+/// How long a report is tried; it is best effort.
+const REPORT_BUDGET: Duration = Duration::from_secs(5);
+
+/// How long a worker has waited, and waits next.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    since: Option<Instant>,
+    steps: Option<(bool, ExponentialBackoff)>,
+    /// When it was reported last, and which words stand on the object.
+    reported: Option<(Instant, Option<String>)>,
+}
+
+impl Blocked {
+    /// What was in the way is not any more.
+    pub fn over(&mut self) {
+        *self = Self { reported: self.reported.take().map(|(at, _)| (at, None)), ..Self::default() };
+    }
+
+    /// Time since the trouble began.
+    pub fn since(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.since.get_or_insert(now))
+    }
+
+    /// Before a look at what has changed.
+    pub fn briefly(&mut self) -> Duration {
+        self.next(true).min(SOON.0)
+    }
+
+    /// The next delay: doubling up to the cap, with jitter.
+    pub fn next(&mut self, retryable: bool) -> Duration {
+        self.since(Instant::now());
+        if self.steps.as_ref().is_none_or(|(of, _)| *of != retryable) {
+            let (first, cap) = if retryable { SOON } else { LATER };
+            let builder = ExponentialBuilder::default()
+                .with_min_delay(first)
+                .with_max_delay(cap)
+                .without_max_times()
+                .with_jitter();
+            self.steps = Some((retryable, builder.build()));
+        }
+        let next = self.steps.as_mut().and_then(|(_, steps)| steps.next());
+        next.unwrap_or(LATER.1).min(LATER.1)
+    }
+
+    /// Whether to report it: not what people read already, and not more often than once a minute.
+    fn should_report(&self, reason: &str, now: Instant) -> bool {
+        !self.reported.as_ref().is_some_and(|(at, words)| {
+            words.as_deref() == Some(reason) || now.saturating_duration_since(*at) < REPORT_AGAIN
+        })
+    }
+}
+
+impl<L: Lifecycle> Worker<L> {
+    /// Reports what is in the way (annotation, event, log) and returns how long to wait.
+    pub(crate) async fn report_blocked(&mut self, reason: &str, retryable: bool) -> Duration {
+        let (now, noun) = (Instant::now(), L::KIND.noun);
+        if self.blocked.should_report(reason, now) {
+            tracing::warn!(name = self.name, reason, retryable, "a {noun} is blocked");
+            let written = self.write_reason(reason).await;
+            self.blocked.reported = Some((now, written.then(|| reason.to_owned())));
+        } else {
+            tracing::debug!(name = self.name, reason, retryable, "a {noun} is still blocked");
+        }
+        self.blocked.next(retryable)
+    }
+
+    /// What was in the way is not any more.
+    pub(crate) fn unblocked(&mut self) {
+        self.blocked.over();
+    }
+
+    /// Event and annotation. Best effort; whether people can read it now.
+    async fn write_reason(&self, reason: &str) -> bool {
+        let Ok(Some(object)) = self.read().await else { return false };
+        self.ctx.cluster.events.warning(&object, "Blocked", reason);
+        let (api, leadership) = (self.ctx.cluster.api(), &self.ctx.cluster.leadership);
+        // Carries the resourceVersion.
+        let patch = |now: &L::Object| blocked_patch(now, reason);
+        let written = retry::status_patch_in(&api, leadership, REPORT_BUDGET, &object, patch).await;
+        written
+            .inspect_err(|error| tracing::debug!(name = self.name, %error, "the reason could not be written"))
+            .is_ok()
+    }
+}
+
+/// Why an object is not done yet, where people look; `None` if that stands there already.
+fn blocked_patch<O: JobObject>(object: &O, reason: &str) -> Option<Value> {
+    let annotations = object.meta().annotations.as_ref();
+    let known = annotations.and_then(|annotations| annotations.get(BLOCKED_ANNOTATION)).map(String::as_str);
+    (!object.stage().is_terminal() && known != Some(reason))
+        .then(|| json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: reason } } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_to_a_cap_of_seconds_and_slowly_to_a_minute_when_it_is_final() {
+        for (retryable, cap) in [(true, SOON.1), (false, LATER.1)] {
+            let mut waiting = Blocked::default();
+            let delays: Vec<Duration> = (0..20).map(|_| waiting.next(retryable)).collect();
+            // Jitter adds at most the smallest delay.
+            assert!(delays.iter().all(|delay| *delay <= cap * 2), "{delays:?}");
+            assert!(delays[10] >= cap.min(LATER.1), "{delays:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_reason_is_reported_once_and_other_words_a_minute_later() {
+        let (mut waiting, now) = (Blocked::default(), Instant::now());
+        assert!(waiting.should_report("down", now));
+        waiting.reported = Some((now, Some("down".to_owned())));
+        assert!(!waiting.should_report("down", now + REPORT_AGAIN * 5));
+        assert!(!waiting.should_report("denied", now + REPORT_AGAIN / 2));
+        assert!(waiting.should_report("denied", now + REPORT_AGAIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reason_that_was_not_written_is_reported_again() {
+        let now = Instant::now();
+        let mut not_written = Blocked { reported: Some((now, None)), ..Blocked::default() };
+        assert!(not_written.should_report("down", now + REPORT_AGAIN));
+        // Progress takes the annotation off.
+        not_written.reported = Some((now, Some("down".to_owned())));
+        not_written.over();
+        assert!(!not_written.should_report("down", now + REPORT_AGAIN / 2), "trouble that comes and goes");
+        assert!(not_written.should_report("down", now + REPORT_AGAIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_counts_from_the_first_trouble_until_it_is_over() {
+        let mut waiting = Blocked::default();
+        waiting.next(true);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(waiting.since(Instant::now()), Duration::from_secs(7));
+        waiting.over();
+        assert_eq!(waiting.since(Instant::now()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reason_that_stands_on_the_object_is_not_written_again() {
+        use backup_core::api::{Backup, BackupPhase};
+        let mut backup = Backup::default();
+        backup.status.phase = Some(BackupPhase::Finalizing);
+        let patch = blocked_patch(&backup, "the store is down").unwrap();
+        assert_eq!(patch["metadata"]["annotations"][BLOCKED_ANNOTATION], "the store is down");
+        backup.metadata.annotations =
+            Some([(BLOCKED_ANNOTATION.to_owned(), "the store is down".to_owned())].into());
+        assert_eq!(blocked_patch(&backup, "the store is down"), None);
+        assert!(blocked_patch(&backup, "denied").is_some());
+        backup.status.phase = Some(BackupPhase::Completed);
+        assert_eq!(blocked_patch(&backup, "denied"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! How an object ends: recorded, published, counted and reported, then its claim is free.
+
+use backup_core::phase::{Phase as _, Stage};
+use backup_store::{StoreError, crash};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Next, Worker, WorkerError};
+use crate::{
+    job::{
+        cancellation::StopReason,
+        finalizers,
+        lifecycle::{Failure, JobObject as _, Lifecycle, Outcome},
+        pending_end::PendingEnd,
+    },
+    metrics::Outcome as Counted,
+};
+use backup_store::Location;
+
+impl<L: Lifecycle> Worker<L> {
+    /// Records the end, writes it, and publishes it.
+    pub(super) async fn finish(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
+        self.cancellation.check()?;
+        L::may_write(self, object).await?;
+        let Some(pending) = &mut self.pending else { return Err(WorkerError::Conflict) };
+        let stored = match pending.store(object, Timestamp::now()).await {
+            Ok(stored) => stored,
+            Err(error) => return Err(self.not_stored(&error)),
+        };
+        self.publish_end(object, &stored).await
+    }
+
+    /// The end could not be written (any more). What is recorded stays so, and is tried again.
+    fn not_stored(&mut self, error: &StoreError) -> WorkerError {
+        match error {
+            // Gone before it became visible: the work is done again. The next step finds the record and begins after it.
+            StoreError::Lost { .. } => {
+                self.lost = self.pending.take().as_ref().and_then(PendingEnd::record);
+                WorkerError::Blocked { reason: format!("{error}; it is collected again"), retryable: true }
+            }
+            // Another replica was faster, before or after our record: the next step finds what it has stored. If that is of
+            // another object, it finds that, too.
+            StoreError::Exists { .. } => {
+                let recorded = self.pending.take().is_some_and(|had| had.record().is_some());
+                WorkerError::Blocked { reason: error.to_string(), retryable: !recorded }
+            }
+            _ => WorkerError::Blocked { reason: error.to_string(), retryable: error.is_transient() },
+        }
+    }
+
+    /// Publishes the end that another process has stored.
+    pub(super) async fn adopt(
+        &mut self,
+        object: &L::Object,
+        stored: &Outcome<L>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        self.pending = None;
+        self.publish_end(object, stored).await
+    }
+
+    async fn publish_end(
+        &mut self,
+        object: &L::Object,
+        stored: &Outcome<L>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        L::before_end(self, stored).await?;
+        crash::point("before-terminal-patch");
+        let ended = self.publish(object, |now| L::terminal_patch(now, stored)).await?;
+        crash::point("after-terminal-patch");
+        L::count_end(&self.ctx.metrics, &ended, self.pending.as_ref());
+        self.ended(&ended).await
+    }
+
+    /// To FailedValidation.
+    pub(super) async fn refuse(
+        &mut self,
+        object: &L::Object,
+        findings: &[String],
+        facts: &L::Facts,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        crash::point("before-refusal-patch");
+        let patch = |now: &L::Object| L::refused_patch(&self.ctx, now, facts, findings);
+        let ended = self.publish(object, patch).await?;
+        self.ended(&ended).await
+    }
+
+    /// To Failed, or where that is too late to what the kind has instead.
+    pub(super) async fn fail(
+        &mut self,
+        object: &L::Object,
+        reason: &str,
+        location: Option<&Location>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        L::abandon(self, object).await?;
+        let patch = match L::fail(self, object, reason, location).await? {
+            Failure::Publish(patch) => patch,
+            Failure::Store => return self.finish(object).await,
+        };
+        crash::point("before-failure-patch");
+        let ended = self.publish(object, patch).await?;
+        self.ended(&ended).await
+    }
+
+    /// After the terminal patch: counts and reports it once, and frees the claim.
+    async fn ended(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
+        let (phase, note) = (object.phase(), L::end_note(object));
+        let outcome = match phase.stage() {
+            Stage::Completed => Counted::Success,
+            Stage::PartiallyFailed => Counted::PartialFailure,
+            Stage::FailedValidation => Counted::ValidationFailure,
+            _ => Counted::Failure,
+        };
+        L::count(&self.ctx.metrics, Some(object), outcome);
+        let (events, reason) = (&self.ctx.cluster.events, phase.to_string());
+        if outcome == Counted::Success {
+            events.normal(object, &reason, &note);
+        } else {
+            events.warning(object, &reason, &note);
+        }
+        tracing::info!(name = self.name, %phase, note, "a {} ended", L::KIND.noun);
+        if let Some(PendingEnd::Committed(plan)) = self.pending.take() {
+            L::after_end(self, &plan).await;
+        }
+        self.release().await
+    }
+
+    /// Frees the claim, then lets an object go that carries our finalizers.
+    pub(super) async fn let_go(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
+        if let Some(PendingEnd::Collected { upload, outcome: None, .. }) = self.pending.take() {
+            L::discard_upload(*upload).await; // no record of it was tried
+        }
+        let ended = object.stage().is_terminal();
+        if !ended {
+            L::abandon(self, object).await?;
+        }
+        self.release().await?;
+        let work = finalizers::work::<L>();
+        let mut now = object.clone();
+        if finalizers::has(object, work) {
+            now = self.publish(object, |now| finalizers::removed(now, &[work])).await?;
+            if ended {
+                self.ctx.cluster.events.forced_end(object, &object.phase().to_string());
+            }
+        }
+        if finalizers::is_held::<L>(&now) {
+            L::remove_files(self, &now).await?;
+            match self.publish(&now, |now| finalizers::removed(now, L::FINALIZERS)).await {
+                Ok(_) | Err(WorkerError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    /// The object is going or gone: the work has stopped, so its claim ends, too.
+    pub(crate) async fn after_deletion(&mut self) -> Result<Next<L::Object>, WorkerError> {
+        loop {
+            let error = match self.read().await {
+                Ok(Some(object)) if !object.is_deleting() => return Ok(Next::Done), // the dispatcher looks again
+                Ok(Some(object)) => match self.let_go(&object).await {
+                    Ok(done) => return Ok(done),
+                    Err(error) => error,
+                },
+                Ok(None) => match self.release().await {
+                    Ok(done) => return Ok(done),
+                    Err(error) => error,
+                },
+                Err(error) => error.into(),
+            };
+            let (reason, retryable) = match &error {
+                WorkerError::Stopped(_) => return Err(error),
+                WorkerError::Conflict | WorkerError::Waiting => continue,
+                WorkerError::Blocked { reason, retryable } => (reason, *retryable),
+            };
+            let delay = self.blocked.next(retryable);
+            let since = self.blocked.since(Instant::now());
+            tracing::warn!(name = self.name, reason, ?since, "a deleted {} cannot go yet", L::KIND.noun);
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
+            }
+        }
+    }
+
+    /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
+    pub(super) async fn release(&mut self) -> Result<Next<L::Object>, WorkerError> {
+        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
+        match backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await {
+            Ok(_) => Ok(Next::Done),
+            Err(error) => {
+                Err(WorkerError::Blocked { reason: error.to_string(), retryable: error.is_transient() })
+            }
+        }
+    }
+}

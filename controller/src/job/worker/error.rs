@@ -1,0 +1,62 @@
+use backup_runtime::{
+    errors::{is_transient, plain},
+    retry::WriteError,
+};
+use backup_store::StoreError;
+
+use crate::{job::cancellation::StopReason, location::LocationError};
+
+/// Why a step did not get through.
+#[derive(Debug)]
+pub(crate) enum WorkerError {
+    /// It must not go on.
+    Stopped(StopReason),
+    /// What was read is not true any more.
+    Conflict,
+    /// It waits in the ledger for its turn.
+    Waiting,
+    /// It cannot go on now.
+    Blocked {
+        /// Why, for people.
+        reason: String,
+        /// Whether it may pass without anybody doing something.
+        retryable: bool,
+    },
+}
+
+impl From<StopReason> for WorkerError {
+    fn from(reason: StopReason) -> Self {
+        Self::Stopped(reason)
+    }
+}
+
+impl From<kube::Error> for WorkerError {
+    fn from(error: kube::Error) -> Self {
+        Self::Blocked {
+            reason: format!("the API server cannot be read: {}", plain(&error)),
+            retryable: is_transient(&error),
+        }
+    }
+}
+
+impl From<StoreError> for WorkerError {
+    fn from(error: StoreError) -> Self {
+        Self::Blocked { reason: error.to_string(), retryable: error.is_transient() }
+    }
+}
+
+impl From<LocationError> for WorkerError {
+    fn from(error: LocationError) -> Self {
+        Self::Blocked { reason: error.to_string(), retryable: error.is_transient() }
+    }
+}
+
+impl From<WriteError> for WorkerError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NotLeader(error) => Self::Stopped(error.into()),
+            WriteError::Refused { .. } => Self::Blocked { reason: error.to_string(), retryable: false },
+            WriteError::Exhausted { .. } => Self::Blocked { reason: error.to_string(), retryable: true },
+        }
+    }
+}

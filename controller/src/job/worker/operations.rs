@@ -1,0 +1,164 @@
+//! An object whose items are done, and whose operations go on: polled to their end, then completed by how they have ended.
+//!
+//! What is learned is stored first and published then, so a lost patch loses nothing: counts, phase and errors are derived from
+//! what is stored, each time again.
+
+use std::time::Duration;
+
+use backup_core::operation::Counts;
+use backup_store::{AwaitingOperations, Location, StoreError, crash};
+
+use super::{Next, Worker, WorkerError};
+use crate::job::{
+    lifecycle::{JobObject as _, Lifecycle, Operation, WorkError},
+    operations::{
+        poll_until_complete::{StateStore, Stored, poll_until_complete},
+        poller::OperationPoller,
+        records,
+    },
+    pending_end::PendingEnd,
+};
+
+/// Where the object does not say (it always does once it has begun).
+const TIMEOUT: Duration = Duration::from_hours(4);
+
+impl<L: Lifecycle> Worker<L> {
+    /// Polls operations to their end, then completes what was made; then the object is Finalizing.
+    pub(super) async fn operations(
+        &mut self,
+        object: &L::Object,
+        location: &Location,
+        mut awaiting: AwaitingOperations<L::Object>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        self.cancellation.check()?;
+        let operations: Vec<Operation<L>> =
+            records::decode(&awaiting.take_operations()).map_err(|error| WorkerError::Blocked {
+                reason: format!("the operations in the store cannot be read: {error}"),
+                retryable: false,
+            })?;
+        let mut shown = object.clone();
+        if L::worked_patch(&shown, awaiting.status()).is_some() {
+            shown = self.publish(&shown, |now| L::worked_patch(now, awaiting.status())).await?;
+        }
+        shown = self.show(&shown, &awaiting, &operations).await?;
+        let timeout = shown.operation_timeout().unwrap_or(TIMEOUT);
+        let poller = OperationPoller::new(self.config.clone(), &shown, operations, timeout);
+        if !poller.all_ended() {
+            return self.poll(shown, &mut awaiting, poller).await;
+        }
+        crash::point("after-operations");
+        L::may_write(self, &shown).await?;
+        self.complete(&shown, location, awaiting, &poller.operations()).await
+    }
+
+    /// Publishes counts and phase, if they are not there already.
+    async fn show(
+        &self,
+        object: &L::Object,
+        awaiting: &AwaitingOperations<L::Object>,
+        operations: &[Operation<L>],
+    ) -> Result<L::Object, WorkerError> {
+        let errors = L::results(awaiting.files()).errors();
+        let next = records::phase(Counts::of_all(operations), errors, &object.phase());
+        let patch = |now: &L::Object| L::operations_patch(now, &next, operations, awaiting.files());
+        if patch(object).is_none() { Ok(object.clone()) } else { self.publish(object, patch).await }
+    }
+
+    /// Polls until all have ended, or work must not go on.
+    async fn poll(
+        &mut self,
+        shown: L::Object,
+        awaiting: &mut AwaitingOperations<L::Object>,
+        mut poller: OperationPoller<L::Object>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let cancellation = self.cancellation.clone();
+        if shown.is_cancelled() {
+            poller.stop();
+        }
+        let mut states = States { worker: self, awaiting, shown };
+        poll_until_complete(&mut poller, &mut states, &cancellation).await?;
+        Ok(Next::Again(Some(Box::new(states.shown))))
+    }
+
+    /// Done again after a crash: the record holds what was there before.
+    async fn complete(
+        &mut self,
+        object: &L::Object,
+        location: &Location,
+        awaiting: AwaitingOperations<L::Object>,
+        operations: &[Operation<L>],
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let record = awaiting.number();
+        let cancellation = self.cancellation.clone();
+        let completed = tokio::select! {
+            completed = L::complete(self, object, location, awaiting, operations) => completed,
+            reason = cancellation.stopped() => return Err(reason.into()),
+        };
+        let done = match completed {
+            Ok(done) => done,
+            Err(WorkError::Worker(error)) => return Err(error),
+            Err(WorkError::Fatal(reason)) => return Err(WorkerError::Blocked { reason, retryable: false }),
+            Err(WorkError::Store(error)) => {
+                // If what was collected is gone, it is collected again.
+                if matches!(error, StoreError::Lost { .. }) {
+                    self.lost = Some(record);
+                }
+                return Err(error.into());
+            }
+        };
+        let errors = L::results(&done.files).errors();
+        let next = records::phase(Counts::of_all(operations), errors, &object.phase());
+        let patch = |now: &L::Object| L::operations_patch(now, &next, operations, &done.files);
+        let finalizing =
+            if patch(object).is_none() { object.clone() } else { self.publish(object, patch).await? };
+        crash::point("after-renewal");
+        self.pending = Some(PendingEnd::new(done));
+        Ok(Next::Again(Some(Box::new(finalizing))))
+    }
+}
+
+/// States of operations go into the store, what follows from them into the object.
+struct States<'a, L: Lifecycle> {
+    worker: &'a mut Worker<L>,
+    awaiting: &'a mut AwaitingOperations<L::Object>,
+    /// As it was published last.
+    shown: L::Object,
+}
+
+impl<L: Lifecycle> States<'_, L> {
+    async fn try_store(&mut self, operations: &[Operation<L>]) -> Result<(), WorkerError> {
+        L::may_write(self.worker, &self.shown).await?;
+        let encoded = records::encode(operations).map_err(|error| StoreError::Io {
+            action: "encode operations".to_owned(),
+            detail: error.to_string(),
+        })?;
+        match self.awaiting.store_operations(&encoded).await {
+            // Another replica has stored another state.
+            Err(StoreError::Exists { .. }) => Err(WorkerError::Conflict),
+            stored => Ok(stored?),
+        }
+    }
+}
+
+impl<L: Lifecycle> StateStore<Operation<L>> for States<'_, L> {
+    type Error = WorkerError;
+
+    async fn store(&mut self, operations: &[Operation<L>]) -> Result<Stored, WorkerError> {
+        match self.try_store(operations).await {
+            Ok(()) => {
+                self.worker.unblocked();
+                crash::point("after-operations-kept");
+                Ok(Stored::Yes)
+            }
+            Err(WorkerError::Blocked { reason, retryable }) => {
+                Ok(Stored::NotYet(self.worker.report_blocked(&reason, retryable).await))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn publish(&mut self, operations: &[Operation<L>]) -> Result<(), WorkerError> {
+        self.shown = self.worker.show(&self.shown, self.awaiting, operations).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! From the work to the record of what it has made.
+
+use backup_core::phase::Phase as _;
+use backup_store::{Location, StoreError, crash};
+
+use super::{Next, Worker, WorkerError};
+use crate::job::{
+    decide,
+    lifecycle::{Completed, JobObject as _, Lifecycle, PhaseOf, Work, WorkError, Worked},
+    pending_end::PendingEnd,
+};
+
+impl<L: Lifecycle> Worker<L> {
+    /// Does all of the work; then the object is Finalizing, or waits for its operations, and nothing of it is visible in the
+    /// store yet.
+    pub(super) async fn work(&mut self, work: Work<'_, L>) -> Result<Next<L::Object>, WorkerError> {
+        let (object, location, token) = (work.object, work.location, work.token);
+        let worked = match L::work(self, work).await {
+            Ok(worked) => worked,
+            Err(error) => return self.not_worked(object, location, error).await,
+        };
+        if L::KIND.queued
+            && let Err(error) = self.still_claimed(token).await
+        {
+            L::discard(worked.contents).await;
+            return Err(error);
+        }
+        if L::has_operations(&worked.files) {
+            crash::point("before-operations");
+            // They are in the store before the phase tells of them.
+            if let Err(error) = L::await_operations(self, object, worked).await {
+                return self.not_worked(object, location, error).await;
+            }
+            crash::point("after-operations-recorded");
+            return Ok(Next::Again(None));
+        }
+        let Worked { contents, files, summary } = worked;
+        match L::upload(contents).await {
+            Ok(upload) => self.announce(object, Completed { upload, files, summary }).await,
+            Err(error) => self.not_worked(object, location, WorkError::Store(error)).await,
+        }
+    }
+
+    /// Everything is done: says so.
+    async fn announce(
+        &mut self,
+        object: &L::Object,
+        done: Completed<L>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let failed = L::results(&done.files).errors() > 0;
+        let next = PhaseOf::<L>::finalizing(failed);
+        let announced = if decide::announces(object.stage()) {
+            self.publish(object, |now| L::announce_patch(now, &next, &done.files, &done.summary)).await
+        } else {
+            Ok(object.clone())
+        };
+        match announced {
+            Ok(finalizing) => {
+                crash::point("after-finalizing-patch");
+                self.pending = Some(PendingEnd::new(done));
+                Ok(Next::Again(Some(Box::new(finalizing))))
+            }
+            Err(error) => {
+                L::discard_upload(done.upload).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn not_worked(
+        &mut self,
+        object: &L::Object,
+        location: &Location,
+        error: WorkError,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let mut error = match error {
+            WorkError::Worker(error) => return Err(error),
+            WorkError::Fatal(reason) => return self.fail(object, &reason, Some(location)).await,
+            WorkError::Store(error) => error,
+        };
+        let may_end = !L::KIND.queued || L::KIND.may_fail(object.stage());
+        if matches!(error, StoreError::Exists { .. }) && may_end {
+            use backup_store::FoundJob as Found;
+            match location.find_job::<L::Object>(&self.name, &self.uid).await {
+                // Another replica has come further with this very object: that is gone on with.
+                Ok(Found::Committed(_) | Found::Awaiting(_)) => return Err(WorkerError::Conflict),
+                Ok(Found::Stored(end)) if L::stored_end(&end).0 == self.uid => {
+                    return Err(WorkerError::Conflict);
+                }
+                Ok(Found::Nothing | Found::Stored(_)) => {
+                    let reason = format!("{} already exists in object storage: {error}", L::KIND.noun);
+                    return self.fail(object, &reason, None).await;
+                }
+                Err(unread) => error = unread,
+            }
+        }
+        L::leave_slot(self, object).await?;
+        Err(error.into())
+    }
+}

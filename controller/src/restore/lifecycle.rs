@@ -1,0 +1,298 @@
+//! The life of a Restore, as `job` asks for it.
+
+use backup_core::{
+    api::{Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
+    operation::{Counts, RestoreOperation},
+    phase::{Phase as _, Stage},
+    validate as fields,
+};
+use backup_store::{
+    AwaitingRestore, CommittedRestore, Location, PendingRestore, RestoreFiles, Results, Scope, StoreError,
+};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    files, observe, operations,
+    report::Report,
+    runner::claimant,
+    status,
+    validate::{self, Facts},
+};
+use crate::{
+    context::Context,
+    job::{
+        decide::Kind,
+        lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
+        operations::records,
+        pending_end::PendingEnd,
+        worker::{Worker, WorkerError},
+    },
+    metrics::{Metrics, Outcome, stored::StoredRestores},
+};
+
+/// Restores that are worked on at the same time. The lock keeps those apart that overlap.
+const SLOTS: usize = 2;
+
+/// The life of Restores.
+#[derive(Debug)]
+pub(crate) struct Restores;
+
+impl Lifecycle for Restores {
+    type Object = Restore;
+    type Facts = Facts;
+    type Contents = PendingRestore;
+    type Summary = RestoreProgress;
+    type Turn = ();
+    type Gauges = StoredRestores;
+
+    const KIND: Kind = Kind {
+        noun: "restore",
+        queued: false,
+        cancelled: "it was cancelled by a person before anything was restored",
+        refused: "not started",
+    };
+    /// The second is that of a Velero server: it stays until the files of the restore are deleted.
+    const FINALIZERS: &'static [&'static str] =
+        &["backup-controller/work", "restores.velero.io/external-resources-finalizer"];
+
+    fn slots(_: &Context) -> usize {
+        SLOTS
+    }
+
+    async fn prepare(ctx: &Context, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {
+        let facts = observe::facts(ctx, restore).await?;
+        let mut findings: Vec<String> = Vec::new();
+        match (&facts.backup, restore.phase().stage()) {
+            (_, Stage::New) => {
+                findings.extend(validate::findings(&restore.spec, &facts).iter().map(ToString::to_string));
+            }
+            (Some(_), _) => {}
+            (None, stage) => {
+                let name = restore.spec.backup_name.as_deref().unwrap_or_default();
+                if matches!(stage, Stage::WaitingForOperations { .. }) {
+                    let reason = format!(
+                        "backup {name:?} is not there, so where the operations of this restore are recorded is not known; \
+                         it goes on once the backup is there again"
+                    );
+                    return Err(WorkerError::Blocked { reason, retryable: false });
+                }
+                findings.push(format!(
+                    "backup {name:?} was deleted while it was being restored; what was restored so far remains"
+                ));
+            }
+        }
+        let location = facts.backup.as_ref().and_then(|backup| backup.spec.storage_location.clone());
+        Ok(Prepared { facts, location: location.unwrap_or_default(), findings })
+    }
+
+    fn begin_patch(ctx: &Context, now: &Restore, facts: &Facts) -> Option<Value> {
+        let mut spec = validate::prepared(now, facts.backup.as_ref()?);
+        // Velero's command sends 0s where a person gives none.
+        spec.item_operation_timeout = spec
+            .item_operation_timeout
+            .filter(|timeout| !timeout.is_zero())
+            .or(Some(ctx.args.default_item_operation_timeout));
+        status::start(now, &spec, Timestamp::now())
+    }
+
+    fn refused_patch(_: &Context, now: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
+        status::refused(now, findings)
+    }
+
+    fn announce_patch(
+        now: &Restore,
+        next: &RestorePhase,
+        files: &RestoreFiles,
+        progress: &RestoreProgress,
+    ) -> Option<Value> {
+        let counts = status::Counts {
+            warnings: files.results.warnings(),
+            errors: files.results.errors(),
+            progress: progress.clone(),
+            operations: Counts::default(),
+        };
+        status::operating(now, next, &counts)
+    }
+
+    fn operations_patch(
+        now: &Restore,
+        next: &RestorePhase,
+        operations: &[RestoreOperation],
+        files: &RestoreFiles,
+    ) -> Option<Value> {
+        status::operating(now, next, &operations::counts(now, files, operations))
+    }
+
+    fn terminal_patch(now: &Restore, outcome: &RestoreStatus) -> Option<Value> {
+        status::published(now, outcome)
+    }
+
+    fn outcome(
+        restore: &Restore,
+        files: &RestoreFiles,
+        progress: &RestoreProgress,
+        at: Timestamp,
+    ) -> Result<RestoreStatus, StoreError> {
+        let operations: Vec<RestoreOperation> = records::decode(&files.item_operations).map_err(|error| {
+            StoreError::Io { action: "count operations".to_owned(), detail: error.to_string() }
+        })?;
+        let (warnings, errors) = (files.results.warnings(), files.results.errors());
+        let operations = Counts::of_all(&operations);
+        let counts = status::Counts { warnings, errors, progress: progress.clone(), operations };
+        Ok(status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at))
+    }
+
+    /// Nothing that is visible in the store says how a restore has ended.
+    fn stored_end(_: &RestoreStatus) -> (String, Stage) {
+        (String::new(), Stage::Unknown)
+    }
+
+    fn started(worker: &Worker<Self>, restore: &Restore, facts: &Facts) {
+        let backup = facts.backup.as_ref().map(kube::ResourceExt::name_any).unwrap_or_default();
+        worker.ctx.cluster.events.normal(restore, "Started", &format!("restoring from backup {backup}"));
+    }
+
+    async fn work(worker: &mut Worker<Self>, work: Work<'_, Self>) -> Result<Worked<Self>, WorkError> {
+        Box::pin(worker.restore(work)).await
+    }
+
+    fn results(files: &RestoreFiles) -> &Results {
+        &files.results
+    }
+
+    fn has_operations(files: &RestoreFiles) -> bool {
+        !files.item_operations.is_empty()
+    }
+
+    /// Tried until the store takes it: the results are in memory only, and a second run finds everything there already.
+    async fn await_operations(
+        worker: &mut Worker<Self>,
+        _: &Restore,
+        restored: Worked<Self>,
+    ) -> Result<(), WorkError> {
+        loop {
+            worker.cancellation.check()?;
+            let error = match restored.contents.await_operations(&restored.files).await {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
+                Err(error) => error,
+            };
+            let reason = format!("what the restore has started could not be stored: {error}");
+            let delay = worker.report_blocked(&reason, error.is_transient()).await;
+            worker.cancellation.sleep(delay).await?;
+        }
+    }
+
+    async fn upload(contents: PendingRestore) -> Result<PendingRestore, StoreError> {
+        Ok(contents)
+    }
+
+    async fn discard(_: PendingRestore) {}
+
+    async fn discard_upload(_: PendingRestore) {}
+
+    async fn complete(
+        worker: &mut Worker<Self>,
+        restore: &Restore,
+        location: &Location,
+        awaiting: AwaitingRestore,
+        operations: &[RestoreOperation],
+    ) -> Result<Completed<Self>, WorkError> {
+        let opened = location.open_restore(&worker.name, &claimant(&worker.ctx, restore)).await;
+        let upload = opened.map_err(WorkError::Store)?;
+        let (files, summary) =
+            operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
+        Ok(Completed { upload, files, summary })
+    }
+
+    async fn after_end(worker: &Worker<Self>, plan: &CommittedRestore) {
+        files::remove_private(&worker.name, plan).await;
+    }
+
+    async fn abandon(worker: &Worker<Self>, restore: &Restore) -> Result<(), WorkerError> {
+        operations::cancel(worker, restore).await;
+        Ok(())
+    }
+
+    /// A log that says why is stored if the location takes it. One that is past its items ends as PartiallyFailed: the phase only
+    /// moves forward.
+    async fn fail(
+        worker: &mut Worker<Self>,
+        restore: &Restore,
+        reason: &str,
+        location: Option<&Location>,
+    ) -> Result<Failure<Restore>, WorkerError> {
+        let may_fail = Self::KIND.may_fail(restore.phase().stage());
+        let progress = restore.status.progress.clone().unwrap_or_default();
+        let begun = i64::from(restore.phase() != RestorePhase::New);
+        let mut counts = status::Counts { errors: begun, progress, ..status::Counts::default() };
+        if !may_fail {
+            counts.warnings = restore.status.warnings;
+            counts.errors = restore.status.errors.max(1);
+        }
+        let phase = if may_fail { RestorePhase::Failed } else { RestorePhase::ended(true) };
+        let mut outcome = status::outcome(restore, phase, &counts, Timestamp::now());
+        outcome.failure_reason = Some(reason.to_owned());
+        if let Some(location) = location {
+            worker.cancellation.check()?;
+            let report = Report::new().map_err(|error| WorkerError::Blocked {
+                reason: format!("the log cannot be kept on the local disk: {error}"),
+                retryable: true,
+            })?;
+            report.error(Scope::Velero, reason.to_owned());
+            let stored = async {
+                let upload = location.open_restore(&worker.name, &claimant(&worker.ctx, restore)).await?;
+                let done = Completed { upload, files: report.into_files(), summary: counts.progress.clone() };
+                if !may_fail {
+                    return Ok(PendingEnd::new(done));
+                }
+                let mut pending = PendingEnd::with_outcome(done, outcome.clone());
+                pending.store(restore, Timestamp::now()).await.map(|_| pending)
+            };
+            match stored.await {
+                Ok(pending) => {
+                    worker.pending = Some(pending);
+                    if !may_fail {
+                        return Ok(Failure::Store);
+                    }
+                }
+                Err(error) if may_fail => {
+                    tracing::warn!(restore = worker.name, %error, "the log of a failed restore was not stored");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Failure::Publish(Box::new(move |now| status::published(now, &outcome))))
+    }
+
+    async fn remove_files(worker: &Worker<Self>, restore: &Restore) -> Result<(), WorkerError> {
+        files::remove(worker, restore).await
+    }
+
+    fn end_note(restore: &Restore) -> String {
+        let status = &restore.status;
+        if restore.phase() == RestorePhase::FailedValidation {
+            return status.validation_errors.join("; ");
+        }
+        let progress = status.progress.clone().unwrap_or_default();
+        status.failure_reason.clone().unwrap_or_else(|| {
+            format!(
+                "{} of {} items, {} warnings, {} errors",
+                progress.items_restored, progress.total_items, status.warnings, status.errors
+            )
+        })
+    }
+
+    fn count(metrics: &Metrics, restore: Option<&Restore>, outcome: Outcome) {
+        let schedule = restore.and_then(|restore| restore.spec.schedule_name.as_deref());
+        metrics.restore(outcome, schedule.unwrap_or_default());
+    }
+
+    fn raw_findings(raw: &Value) -> Vec<String> {
+        fields::raw_restore(raw).iter().map(ToString::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,497 @@
+#![allow(clippy::needless_pass_by_value)] // tables read better with values
+
+use std::{sync::Arc, time::Duration};
+
+use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_lock::ObjectKey;
+use backup_runtime::{leader::Leadership, watch::Undecodable};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::{
+    job::{
+        cancellation::{Cancellation, StopReason},
+        operations::poll_config,
+        undecodable,
+        worker::Next,
+    },
+    restore::{
+        fake::{Fake, Fault, backup},
+        runner,
+    },
+};
+
+const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
+const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
+const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+const ITEM: &str = "/api/v1/namespaces/a/configmaps/c";
+
+fn object(kind: &str, name: &str, spec: Value, status: Value) -> Value {
+    json!({
+        "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
+        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+    })
+}
+
+/// A stored backup with one ConfigMap, and a Restore from it.
+async fn prepared(fake: &Fake, phase: Option<&str>) -> tempfile::TempDir {
+    let item =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
+    let (folder, _, location) = backup::stored(&[("configmaps", Some("a"), item)]).await;
+    let mut location = serde_json::to_value(location).unwrap();
+    location["metadata"]["namespace"] = json!("velero");
+    fake.put(LOCATION, location);
+    fake.put(
+        BACKUP,
+        object("Backup", "b", json!({"storageLocation": "default"}), json!({"phase": "Completed"})),
+    );
+    let status = phase.map_or(json!({}), |phase| json!({"phase": phase}));
+    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), status));
+    folder
+}
+
+fn worker(ctx: &Context) -> Worker<Restores> {
+    worker_with(ctx, &Arc::new(Semaphore::new(2)))
+}
+
+fn worker_with(ctx: &Context, permits: &Arc<Semaphore>) -> Worker<Restores> {
+    let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
+    Worker::new(ctx.clone(), "r", "uid-r", cancellation, Arc::clone(permits), poll_config(ctx))
+}
+
+/// How far a worker came.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Done,
+    /// To be tried again, and why.
+    Again(String),
+}
+
+/// Goes on until the Restore has ended, or something is in the way.
+async fn step(worker: &mut Worker<Restores>) -> Step {
+    let mut known = None;
+    loop {
+        match Box::pin(worker.reconcile(known.take())).await {
+            Ok(Next::Done) => return Step::Done,
+            Ok(Next::Again(restore)) => known = restore,
+            Err(WorkerError::Blocked { reason, retryable }) => {
+                worker.report_blocked(&reason, retryable).await;
+                return Step::Again(reason);
+            }
+            Err(error) => return Step::Again(format!("{error:?}")),
+        }
+    }
+}
+
+async fn run(fake: &Fake) {
+    step(&mut worker(&Context::fake(fake.client()))).await;
+}
+
+/// As the dispatcher does with what cannot be decoded.
+async fn refuse(ctx: &Context) {
+    let bad = Undecodable {
+        kind: "Restore".to_owned(),
+        api_version: "velero.io/v1".to_owned(),
+        name: "r".to_owned(),
+        namespace: "velero".to_owned(),
+        uid: "uid-r".to_owned(),
+        resource_version: None,
+        error: "not a duration".to_owned(),
+    };
+    undecodable::refuse::<Restores>(ctx, &bad).await.unwrap();
+}
+
+/// Whether a request creates something that is restored; the marker of the ledger is not.
+fn is_item(line: &str) -> bool {
+    line.starts_with("POST /api/v1/namespaces") && !line.contains("/velero/")
+}
+
+async fn claims(ctx: &Context) -> usize {
+    ctx.ledger.read(backup_lock::VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
+}
+
+#[tokio::test]
+async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let mut worker = worker(&ctx);
+    assert_eq!(step(&mut worker).await, Step::Done);
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Completed", "{restore}");
+    assert_eq!(restore["status"]["progress"], json!({"totalItems": 2, "itemsRestored": 2}));
+    assert_eq!(restore["metadata"]["finalizers"], json!([Restores::FINALIZERS[1]]), "its files are there");
+    assert!(restore["status"]["completionTimestamp"].is_string());
+    assert_eq!(fake.get(ITEM).unwrap()["data"]["k"], "v");
+    assert!(folder.path().join("restores/r/restore-r-results.gz").exists());
+    assert_eq!(claims(&ctx).await, 0);
+    let log = fake.log();
+    let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
+    assert!(
+        at("PUT /apis/coordination.k8s.io") < at(&format!("PATCH {RESTORE}")),
+        "claimed before the first write"
+    );
+    assert!(
+        at(&format!("PATCH {RESTORE}")) < log.iter().position(|line| is_item(line)).unwrap(),
+        "published before the first item"
+    );
+    assert_eq!(step(&mut worker).await, Step::Done);
+    assert_eq!(fake.get(RESTORE).unwrap(), restore, "a terminal restore is left alone");
+}
+
+#[tokio::test]
+async fn a_restore_found_running_is_resumed_to_the_same_end() {
+    for phase in ["InProgress", "Finalizing"] {
+        let fake = Fake::new();
+        let _folder = prepared(&fake, Some(phase)).await;
+        run(&fake).await;
+        assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed", "{phase}");
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_completed() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("FinalizingPartiallyFailed")).await;
+    run(&fake).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_so() {
+    // Velero's command sends the zero.
+    for (timeout, expected) in [(Value::Null, "4h0m0s"), (json!("0s"), "4h0m0s"), (json!("5m"), "5m0s")] {
+        let fake = Fake::new();
+        let _folder = prepared(&fake, None).await;
+        let spec = json!({"backupName": "b", "itemOperationTimeout": timeout});
+        fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+        run(&fake).await;
+        assert_eq!(fake.get(RESTORE).unwrap()["spec"]["itemOperationTimeout"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
+    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+    let ctx = Context::fake(fake.client());
+    step(&mut worker(&ctx)).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation");
+    let errors = status["validationErrors"].to_string();
+    assert!(errors.contains("spec.backupName") && errors.contains("spec.resourceModifier"), "{errors}");
+    assert!(fake.get(ITEM).is_none());
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
+    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
+    refuse(&Context::fake(fake.client())).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation");
+    assert!(
+        status["validationErrors"][0].as_str().unwrap().starts_with("spec.itemOperationTimeout: "),
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn a_restore_that_another_holds_out_fails_without_having_started() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
+    step(&mut worker(&ctx)).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "Failed");
+    let reason = status["failureReason"].as_str().unwrap();
+    assert!(reason.starts_with("not started: ") && reason.contains("nightly"), "{reason}");
+    assert!(fake.get(ITEM).is_none() && status["startTimestamp"].is_null());
+}
+
+#[tokio::test]
+async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    // The deletion is published when the claim is written.
+    let fake = Fake::with(move |method, path, _| {
+        if method == "PUT" && path.contains("/leases/") {
+            let fake = seen.get().unwrap();
+            let mut backup = fake.get(BACKUP).unwrap();
+            backup["status"]["phase"] = json!("Deleting");
+            fake.put(BACKUP, backup);
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    step(&mut worker(&ctx)).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "FailedValidation", "{status}");
+    assert!(status["validationErrors"].to_string().contains("is being deleted"), "{status}");
+    assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
+}
+
+#[tokio::test]
+async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    let fake = Fake::with(move |method, path, before| {
+        if method == "PATCH" && path == RESTORE && before == 0 {
+            let fake = seen.get().unwrap();
+            let mut restore = fake.get(RESTORE).unwrap();
+            restore["spec"]["namespaceMapping"] = json!({"a": "z"});
+            restore["metadata"]["resourceVersion"] = json!("7");
+            fake.put(RESTORE, restore);
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let mut worker = worker(&ctx);
+    assert!(matches!(step(&mut worker).await, Step::Again(_)));
+    assert!(fake.get(RESTORE).unwrap()["status"]["phase"].is_null(), "not started");
+    step(&mut worker).await;
+    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed");
+    assert!(fake.get("/api/v1/namespaces/z/configmaps/c").is_some() && fake.get(ITEM).is_none());
+}
+
+#[tokio::test]
+async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
+    fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+    backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
+    for (spec, says) in [
+        (only("a"), "not in what the restore has claimed"),
+        (json!({"backupName": "b", "includeClusterResources": true}), "includeClusterResources"),
+    ] {
+        fake.put(RESTORE, object("Restore", "r", spec, json!({"phase": "InProgress"})));
+        step(&mut worker(&ctx)).await;
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(fake.get(ITEM), None);
+        assert_ne!(restore["status"]["phase"], "Completed", "{says}: {restore}");
+        let key = ObjectKey::restore("velero", "r");
+        fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+        backup_lock::activate(&ctx.ledger, &key, "uid-r").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
+    ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
+    let before = claims(&ctx).await;
+    // Its end is no longer Failed, and the ledger does not let it go on.
+    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
+    fake.remove("/apis/velero.io/v1/namespaces/velero/backups/b");
+    let done = step(&mut worker(&ctx)).await;
+    assert!(matches!(done, Step::Again(_)), "{done:?}");
+    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Finalizing");
+    assert_eq!(claims(&ctx).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("InProgress")).await;
+    let ctx = Context::fake(fake.client());
+    let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
+    let report = crate::restore::report::Report::new().unwrap();
+    let within = Duration::from_secs(10);
+    let watched = || tokio::time::timeout(within, runner::show_progress(&ctx, &restore, &report));
+    assert!(watched().await.is_err(), "it runs");
+    let mut ended = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
+    ended["metadata"]["resourceVersion"] = json!("99");
+    fake.put(RESTORE, ended);
+    assert_eq!(watched().await, Ok(StopReason::Deleted));
+    fake.remove(RESTORE);
+    assert_eq!(watched().await, Ok(StopReason::Deleted));
+}
+
+#[tokio::test]
+async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_resumed() {
+    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
+    let seen = Arc::clone(&shared);
+    let fake = Fake::with(move |method, path, _| {
+        if is_item(&format!("{method} {path}")) {
+            let restore = seen.get().unwrap().get(RESTORE).unwrap();
+            assert_eq!(restore["metadata"]["finalizers"], json!(Restores::FINALIZERS));
+        }
+        Fault::None
+    });
+    shared.set(fake.clone()).ok().unwrap();
+    let _folder = prepared(&fake, Some("InProgress")).await;
+    run(&fake).await;
+    assert!(fake.get(ITEM).is_some());
+    let finalizers = fake.get(RESTORE).unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers, json!([Restores::FINALIZERS[1]]));
+}
+
+#[tokio::test]
+async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of_others() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, None).await;
+    let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
+    for (phase, ends) in [("InProgress", "Failed"), ("OfTomorrow", "OfTomorrow")] {
+        let mut restore = object("Restore", "r", spec.clone(), json!({"phase": phase}));
+        restore["metadata"]["finalizers"] = json!([Restores::FINALIZERS[0], "other/one"]);
+        fake.put(RESTORE, restore);
+        let ctx = Context::fake(fake.client());
+        ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
+        let before = claims(&ctx).await;
+        refuse(&ctx).await;
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(restore["status"]["phase"], ends);
+        assert!(restore["metadata"]["finalizers"].to_string().contains("other/one"), "{restore}");
+        assert_eq!(claims(&ctx).await, if ends == phase { before } else { 0 }, "{phase}");
+        fake.remove("/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero");
+        fake.remove("/api/v1/namespaces/velero/configmaps/backup-lock-velero");
+    }
+}
+
+#[tokio::test]
+async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    let tarball = folder.path().join("backups/b/b.tar.gz");
+    let bytes = std::fs::read(&tarball).unwrap();
+    std::fs::write(&tarball, &bytes[..bytes.len() / 2]).unwrap();
+    run(&fake).await;
+    let status = &fake.get(RESTORE).unwrap()["status"];
+    assert_eq!(status["phase"], "Failed");
+    assert!(status["failureReason"].as_str().unwrap().contains("nothing was restored"), "{status}");
+    assert!(!fake.log().iter().any(|line| is_item(line)));
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    // A folder where the log should be.
+    let log = folder.path().join("restores/r/restore-r-logs.gz");
+    std::fs::create_dir_all(&log).unwrap();
+    let ctx = Context::fake(fake.client());
+    let mut worker = worker(&ctx);
+    assert!(matches!(step(&mut worker).await, Step::Again(_)));
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Finalizing");
+    assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string(), "{restore}");
+    assert_eq!(claims(&ctx).await, 1, "it still works");
+    std::fs::remove_dir(&log).unwrap();
+    let posts = || fake.log().iter().filter(|line| line.contains("configmaps")).count();
+    let before = posts();
+    assert_eq!(step(&mut worker).await, Step::Done);
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Completed");
+    assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null());
+    assert_eq!((posts(), claims(&ctx).await), (before, 0), "the items are not done again");
+}
+
+#[tokio::test]
+async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
+    let at_post = Arc::new(std::sync::OnceLock::<(Fake, Cancellation)>::new());
+    let shared = Arc::clone(&at_post);
+    // The deletion comes when the namespace is created: the item after it must not be.
+    let fake = Fake::with(move |method, path, _| {
+        if method == "POST" && path == "/api/v1/namespaces" {
+            let (fake, cancellation) = shared.get().unwrap();
+            let mut restore = fake.get(RESTORE).unwrap();
+            restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+            fake.put(RESTORE, restore);
+            cancellation.delete();
+        }
+        Fault::None
+    });
+    let folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    let mut worker = worker(&ctx);
+    at_post.set((fake.clone(), worker.cancellation.clone())).ok().unwrap();
+    assert_eq!(
+        step(&mut worker).await,
+        Step::Again(format!("{:?}", WorkerError::Stopped(StopReason::Deleted)))
+    );
+    assert!(fake.get(ITEM).is_none());
+    assert_eq!(claims(&ctx).await, 1, "the claim stands until the worker has stopped");
+    assert!(folder.path().join("restores/r").exists());
+    worker.after_deletion().await.unwrap();
+    assert_eq!(claims(&ctx).await, 0);
+    assert!(fake.get(RESTORE).is_none(), "the finalizers are off, so it is gone");
+    assert!(!folder.path().join("restores/r").exists(), "and so are its files");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_gone() {
+    let deleted = |fake: &Fake| {
+        let mut restore = fake.get(RESTORE).unwrap();
+        restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+        fake.put(RESTORE, restore);
+    };
+    let fake = Fake::new();
+    let folder = prepared(&fake, None).await;
+    let ctx = Context::fake(fake.client());
+    run(&fake).await;
+    deleted(&fake);
+    // The files are not there to be listed.
+    let (restores, aside) = (folder.path().join("restores"), folder.path().join("aside"));
+    std::fs::rename(&restores, &aside).unwrap();
+    std::fs::write(&restores, "no folder").unwrap();
+    let mut waiting = worker(&ctx);
+    let done = tokio::time::timeout(Duration::from_mins(1), waiting.after_deletion()).await;
+    assert!(done.is_err(), "{done:?}");
+    assert_eq!(claims(&ctx).await, 0, "its claim does not wait");
+    assert_eq!(fake.get(RESTORE).unwrap()["metadata"]["finalizers"], json!([Restores::FINALIZERS[1]]));
+    std::fs::remove_file(&restores).unwrap();
+    std::fs::rename(&aside, &restores).unwrap();
+    waiting.after_deletion().await.unwrap();
+    assert!(fake.get(RESTORE).is_none());
+    assert!(!restores.join("r/restore-r-results.gz").exists());
+
+    for gone in [LOCATION, BACKUP] {
+        let fake = Fake::new();
+        let _folder = prepared(&fake, None).await;
+        run(&fake).await;
+        deleted(&fake);
+        fake.remove(gone);
+        worker(&Context::fake(fake.client())).after_deletion().await.unwrap();
+        assert!(fake.get(RESTORE).is_none(), "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_process() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("InProgress")).await;
+    let ctx = Context::fake(fake.client());
+    let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
+    let (_, location) = ctx.locations.open("default").await.unwrap();
+    let mut crashed = worker(&ctx);
+    assert!(Restores::fail(&mut crashed, &restore, "no room", Some(&location)).await.is_ok());
+    drop(crashed);
+    assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(
+        (&restore["status"]["phase"], &restore["status"]["failureReason"]),
+        (&json!("Failed"), &json!("no room"))
+    );
+    assert_eq!(claims(&ctx).await, 0);
+}
+
+mod operating;

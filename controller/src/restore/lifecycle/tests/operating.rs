@@ -1,0 +1,168 @@
+//! Restores whose items are done, and whose operations go on.
+
+use backup_store::{Claimant, FoundRestore, LogFile, ResourceList, RestoreFiles, Results, Scope};
+
+use super::*;
+
+/// Keeps what is known of the restore, with operations in these phases.
+async fn kept(ctx: &Context, phases: &[&str], errors: usize) {
+    let operation = |(n, phase): (usize, &&str)| {
+        let item = json!({"Group": "", "Resource": "configmaps", "Namespace": "a", "Name": format!("c-{n}")});
+        json!({
+            "spec": {"restoreName": "r", "restoreUID": "uid-r", "restoreItemAction": "x/gone",
+                "resourceIdentifier": item, "operationID": format!("id-{n}")},
+            "status": {"phase": phase, "error": if *phase == "Failed" { "no space" } else { "" }},
+        })
+    };
+    let mut files = RestoreFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        item_operations: phases.iter().enumerate().map(operation).collect(),
+        volume_info: vec![],
+    };
+    files.resource_list.add("v1", "ConfigMap", Some("a"), "c", Some("created"));
+    for n in 0..errors {
+        files.results.error(Scope::Cluster, format!("error {n}"));
+    }
+    let (_, store) = ctx.locations.open("default").await.unwrap();
+    let claimant = Claimant { uid: "uid-r".to_owned(), installation: ctx.installation.to_string() };
+    store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
+}
+
+fn status(fake: &Fake) -> Value {
+    fake.get(RESTORE).unwrap()["status"].clone()
+}
+
+/// The file of the restore, from its folder.
+fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
+    let path = folder.path().join(format!("restores/r/restore-r-{suffix}"));
+    serde_json::from_reader(flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_is_looked_at_again() {
+    for (phase, operations, errors, end) in [
+        ("InProgress", vec!["Completed"], 0, "Completed"),
+        ("WaitingForPluginOperations", vec!["Completed", "Completed"], 0, "Completed"),
+        ("WaitingForPluginOperations", vec!["Completed", "Failed"], 0, "PartiallyFailed"),
+        ("WaitingForPluginOperations", vec!["Completed"], 1, "PartiallyFailed"),
+        ("Finalizing", vec!["Completed"], 0, "Completed"),
+        // A patch that told of a failure is not taken back.
+        ("WaitingForPluginOperationsPartiallyFailed", vec!["Completed"], 0, "PartiallyFailed"),
+    ] {
+        let fake = Fake::new();
+        let folder = prepared(&fake, Some(phase)).await;
+        let ctx = Context::fake(fake.client());
+        kept(&ctx, &operations, errors).await;
+        assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{phase}");
+        let status = status(&fake);
+        assert_eq!(status["phase"], end, "{phase}: {status}");
+        assert_eq!(status["restoreItemOperationsAttempted"], operations.len());
+        let failed = operations.iter().filter(|phase| **phase == "Failed").count();
+        assert_eq!(status["restoreItemOperationsFailed"], failed);
+        assert_eq!(status["progress"], json!({"totalItems": 1, "itemsRestored": 1}));
+        assert!(!fake.log().iter().any(|line| is_item(line)), "{phase}");
+        let results = file(&folder, "results.gz");
+        assert_eq!(status["errors"] == 0, end == "Completed", "{status} {results}");
+        assert_eq!(results["errors"].to_string().matches("no space").count(), failed, "{results}");
+        assert_eq!(file(&folder, "itemoperations.json.gz").as_array().unwrap().len(), operations.len());
+        assert!(!folder.path().join("restores/r/.private/uid-r/record").exists(), "{phase}");
+        assert_eq!(claims(&ctx).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_says_so() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, Some("InProgress")).await;
+    let ctx = Context::fake(fake.client());
+    kept(&ctx, &["New"], 0).await;
+    step(&mut worker(&ctx)).await;
+    let status = status(&fake);
+    assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)), "{status}");
+    let results = file(&folder, "results.gz");
+    assert!(
+        results["errors"]["namespaces"]["a"][0].as_str().unwrap().contains("no action x/gone"),
+        "{results}"
+    );
+    let patches: Vec<_> = fake.log().into_iter().filter(|line| line.starts_with("PATCH")).collect();
+    assert!(patches.len() >= 3, "waiting, finalizing, ended: {patches:?}");
+}
+
+#[tokio::test]
+async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
+    for (gone, says) in [(None, "the record of its operations"), (Some(BACKUP), "backup \"b\"")] {
+        let fake = Fake::new();
+        let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
+        let ctx = Context::fake(fake.client());
+        if let Some(gone) = gone {
+            fake.remove(gone);
+        }
+        assert!(matches!(step(&mut worker(&ctx)).await, Step::Again(_)));
+        let restore = fake.get(RESTORE).unwrap();
+        assert_eq!(restore["status"]["phase"], "WaitingForPluginOperations");
+        let why = restore["metadata"]["annotations"][BLOCKED_ANNOTATION].as_str().unwrap();
+        assert!(why.contains(says), "{why}");
+        assert_eq!(claims(&ctx).await, 1, "it still works");
+        assert!(!folder.path().join("restores/r/restore-r-results.gz").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
+    let fake = Fake::new();
+    let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
+    let ctx = Context::fake(fake.client());
+    kept(&ctx, &["New"], 0).await;
+    // Another state of a foreign kind is where the next one goes.
+    let (_, store) = ctx.locations.open("default").await.unwrap();
+    let FoundRestore::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
+        panic!("no record")
+    };
+    let ended = json!({"spec": {"restoreItemAction": "x/gone", "operationID": "id-0"}, "status": {"phase": "Completed"}});
+    let state = folder.path().join("restores/r/.private/uid-r/operations-1");
+    std::fs::create_dir_all(&state).unwrap();
+    let mut delayed = worker(&ctx);
+    let blocked = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let restore = fake.get(RESTORE).unwrap();
+            if restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string() {
+                break;
+            }
+        }
+        assert_eq!(status(&fake)["phase"], "WaitingForPluginOperations", "not before it is kept");
+        std::fs::remove_dir(&state).unwrap();
+        // Another replica is faster.
+        waiting.store_operations(&[ended]).await.unwrap();
+    };
+    let (first, ()) = tokio::join!(step(&mut delayed), blocked);
+    assert!(matches!(first, Step::Again(_)), "{first:?}");
+    step(&mut delayed).await;
+    let restore = fake.get(RESTORE).unwrap();
+    assert_eq!(restore["status"]["phase"], "Completed", "what was kept first counts: {restore}");
+    assert!(restore["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null());
+}
+
+#[tokio::test]
+async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
+    let fake = Fake::new();
+    let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
+    let (ctx, permits) = (Context::fake(fake.client()), Arc::new(Semaphore::new(0)));
+    let worker = || worker_with(&ctx, &permits);
+    kept(&ctx, &["Completed"], 0).await;
+    step(&mut worker()).await;
+    assert_eq!(status(&fake)["phase"], "Completed");
+    let mut going = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "InProgress"}));
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
+    going["metadata"]["finalizers"] = json!(Restores::FINALIZERS);
+    fake.put(RESTORE, going);
+    step(&mut worker()).await;
+    assert!(fake.get(RESTORE).is_none());
+    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({})));
+    let mut waiting = worker();
+    let works = tokio::time::timeout(Duration::from_millis(300), step(&mut waiting)).await;
+    assert!(works.is_err(), "it waits for a place");
+    assert!(fake.get(ITEM).is_none());
+}

@@ -1,0 +1,133 @@
+//! Operations that actions on the items of a restore have started.
+
+use std::time::Duration;
+
+use backup_actions::restore::RestoreActionOutput;
+use backup_core::{
+    api::{Restore, RestorePhase, restore::RestoreProgress},
+    operation::{
+        Counts as Numbers, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
+    },
+    time::whole_seconds,
+};
+use backup_store::{AwaitingRestore, FoundRestore, Location, RestoreFiles, Scope, StoreError};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::{Restores, files, status::Counts, work::Started};
+use crate::job::{
+    action_journal::{self, PriorAttempt},
+    operations::{call, records},
+    worker::Worker,
+};
+
+/// How long all of them may take to be cancelled.
+const CANCEL_BUDGET: Duration = Duration::from_mins(1);
+
+/// Operations as they are begun.
+pub(super) fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> Vec<RestoreOperation> {
+    let mapping = &restore.spec.namespace_mapping;
+    let operation = |(of, done): Started| {
+        let source = of.item.namespace.as_deref();
+        let target = source.map(|source| mapping.get(source).map_or(source, String::as_str));
+        Some(RestoreOperation {
+            spec: RestoreOperationSpec {
+                restore_name: restore.name_any(),
+                restore_uid: restore.uid().unwrap_or_default(),
+                resource_identifier: ResourceIdentifier::new(&of.item.group_resource, target, &of.item.name),
+                restore_item_action: of.action,
+                operation_id: done.executed.operation?,
+                ..RestoreOperationSpec::default()
+            },
+            status: OperationStatus { created: Some(whole_seconds(done.at)), ..OperationStatus::default() },
+            ..RestoreOperation::default()
+        })
+    };
+    started.into_iter().filter_map(operation).collect()
+}
+
+/// The counts of a restore by its files, and by operations that are not in them yet.
+pub(super) fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperation]) -> Counts {
+    let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
+    let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
+    let total = restore.status.progress.as_ref().map_or(0, |progress| progress.total_items);
+    Counts {
+        warnings: files.results.warnings(),
+        errors: files.results.errors() + failed,
+        // What the status says may be from before a crash.
+        progress: RestoreProgress {
+            total_items: total.max(done),
+            items_restored: done,
+            ..RestoreProgress::default()
+        },
+        operations: Numbers::of_all(operations),
+    }
+}
+
+/// All have ended: their errors are added to the results and the log.
+pub(super) fn completed(
+    restore: &Restore,
+    awaiting: AwaitingRestore,
+    operations: &[RestoreOperation],
+) -> Result<(RestoreFiles, RestoreProgress), StoreError> {
+    let mut files = awaiting.into_files();
+    files.item_operations = records::encode(operations).map_err(|error| StoreError::Io {
+        action: "encode operations".to_owned(),
+        detail: error.to_string(),
+    })?;
+    let at = Timestamp::now();
+    for (namespace, sentence) in records::errors(operations) {
+        files.log.line("error", &sentence, &[], at);
+        files.results.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);
+    }
+    if restore.phase().has_failed_so_far() && files.results.errors() == 0 {
+        let sentence = "an earlier try of this restore met errors that were lost when it was taken up again";
+        files.log.line("error", sentence, &[], at);
+        files.results.error(Scope::Velero, sentence);
+    }
+    let progress = counts(restore, &files, &[]).progress;
+    Ok((files, progress))
+}
+
+/// Cancels the operations of a restore that does not go on, as far as they are known. Best effort and bounded.
+pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
+    if restore.phase() == RestorePhase::New {
+        return;
+    }
+    let store = match files::location(worker, restore).await {
+        Ok(Some(store)) => store,
+        Ok(None) => return,
+        Err(error) => {
+            tracing::warn!(restore = worker.name, ?error, "the operations of a restore are not known");
+            return;
+        }
+    };
+    let cancelled = async {
+        let operations = known(restore, &store).await;
+        call::cancel_all(&worker.config.registry, &operations, restore).await;
+    };
+    if tokio::time::timeout(CANCEL_BUDGET, cancelled).await.is_err() {
+        tracing::warn!(restore = worker.name, "not all operations could be cancelled");
+    }
+}
+
+/// While items are restored, operations are known by the notes about them, later by what was kept.
+async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
+    let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+    match store.find_job::<Restore>(&name, &uid).await {
+        Ok(FoundRestore::Awaiting(waiting)) => {
+            records::decode(&waiting.files().item_operations).unwrap_or_default()
+        }
+        Ok(FoundRestore::Nothing) if restore.phase() == RestorePhase::InProgress => {
+            let notes = store.journal::<Restore>(&name, &uid).await.map(|(_, notes)| notes);
+            let read =
+                action_journal::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
+            let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
+                PriorAttempt::Started(done) => Some((of, *done)),
+                PriorAttempt::Unknown => None,
+            });
+            begun(restore, started)
+        }
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
