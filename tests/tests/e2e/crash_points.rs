@@ -59,7 +59,7 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
     world.config_maps(place, 20).await?;
     world.back_up(place, of_place(place)).await?;
     for point in crash::RESTORE_POINTS {
-        let name = format!("restore-{}", point.replace('.', "-"));
+        let name = format!("killed-{}", point.replace('.', "-"));
         world.crash_at(point).await?;
         world.create_restore(&name, into_namespace(place, &name)).await?;
         world.crashed(point).await?;
