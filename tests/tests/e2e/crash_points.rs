@@ -69,8 +69,12 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &name);
         let there = maps.list(&ListParams::default()).await?.items.len();
         ensure!(there >= 20, "killed at {point}: {there} of 20 are there");
-        let claims = world.claims().await?;
-        ensure!(!claims.contains(&name), "killed at {point}: {claims}");
+        eventually("its claim is free", REACHED, async || {
+            let claims = world.claims().await?;
+            anyhow::Ok(when(!claims.contains(&name), claims))
+        })
+        .await
+        .with_context(|| format!("killed at {point}"))?;
         each_file_is_there_once(world, place, &name).await.with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
