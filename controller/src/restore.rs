@@ -7,7 +7,6 @@
 
 mod apply;
 mod calls;
-mod crds;
 mod files;
 mod guard;
 mod lifecycle;

@@ -92,7 +92,7 @@ pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, ku
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
-    let (policy, policy_problems) = match prepare::policy::read(spec, policy(ctx, spec).await?.as_ref()) {
+    let (policy, policy_problems) = match prepare::read_policy(spec, policy(ctx, spec).await?.as_ref()) {
         Ok(policy) => (policy, Vec::new()),
         // It was sound when the backup began.
         Err(findings) => (None, findings.iter().map(ToString::to_string).collect()),

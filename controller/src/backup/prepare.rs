@@ -5,46 +5,47 @@
 use std::collections::BTreeMap;
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration},
+    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration, LocationPhase},
     labels,
+    resource_policy::{self, ResourcePolicy},
     time::whole_seconds,
-    validate::{self, Finding},
+    validate::{self, Finding, uses_combined_filters},
 };
 use backup_store::tarball::FORMAT_VERSION;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 
-use crate::{args::Args, snapshots::choose};
-
-mod location;
-pub mod policy;
-mod unsupported;
+use crate::{
+    args::Args,
+    location::{choose_default, is_read_only},
+    snapshots::choose::{self, Chosen},
+};
 
 /// How long a CSI snapshot may take to be made, where the backup does not say (Velero `pkg/cmd/server/config`, v1.18).
 const CSI_SNAPSHOT_TIMEOUT: GoDuration = GoDuration::from_secs(600);
 /// Label of claims that are snapshotted together, likewise.
 const VOLUME_GROUP_LABEL: &str = "velero.io/volume-group";
+const STORAGE_LOCATION: &str = "spec.storageLocation";
+const RESOURCE_POLICY: &str = "spec.resourcePolicy";
 
 /// Settings of the installation that fill in what a backup leaves open.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// How long a backup is kept.
-    pub ttl: GoDuration,
-    /// Deadline of item operations.
-    pub item_operation_timeout: GoDuration,
+pub(crate) struct Settings {
+    pub(crate) ttl: GoDuration,
+    pub(crate) item_operation_timeout: GoDuration,
     /// How long single resources are waited for.
-    pub resource_timeout: GoDuration,
+    pub(crate) resource_timeout: GoDuration,
     /// Location to use when none is marked as the default.
-    pub location: String,
+    pub(crate) location: String,
     /// Whether volumes of CSI drivers are snapshotted.
-    pub csi: bool,
+    pub(crate) csi: bool,
     /// VolumeSnapshotLocations by provider, for providers that have several.
-    pub snapshot_locations: BTreeMap<String, String>,
+    pub(crate) snapshot_locations: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// From the command line.
-    pub fn of(args: &Args) -> Self {
+    pub(crate) fn of(args: &Args) -> Self {
         Self {
             ttl: args.default_backup_ttl,
             item_operation_timeout: args.default_item_operation_timeout,
@@ -58,50 +59,45 @@ impl Settings {
 
 /// What was read from the cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The locations of the installation.
-    pub locations: Vec<BackupStorageLocation>,
+pub(crate) struct Facts {
+    pub(crate) locations: Vec<BackupStorageLocation>,
     /// Namespaces that carry `velero.io/exclude-from-backup: "true"`.
-    pub excluded_namespaces: Vec<String>,
-    /// Version of the cluster.
-    pub version: ClusterVersion,
-    /// The data of the ConfigMap with the resource policy that the Backup names; none if it names none, or it does not exist.
-    pub policy: Option<BTreeMap<String, String>>,
-    /// Where and by whom snapshots of volumes can be taken, besides those of CSI.
-    pub snapshots: choose::Facts,
+    pub(crate) excluded_namespaces: Vec<String>,
+    pub(crate) version: ClusterVersion,
+    /// The data of the ConfigMap with the resource policy that the Backup names, if there is one.
+    pub(crate) policy: Option<BTreeMap<String, String>>,
+    /// Where plugins can take snapshots of volumes.
+    pub(crate) snapshots: choose::Facts,
 }
 
-/// Version of the cluster, as it tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterVersion {
+pub(crate) struct ClusterVersion {
     /// Such as `v1.34.4`.
-    pub git: String,
-    /// Such as `1`.
-    pub major: String,
-    /// Such as `34`.
-    pub minor: String,
+    pub(crate) git: String,
+    pub(crate) major: String,
+    pub(crate) minor: String,
 }
 
 /// A Backup with its defaults, and what keeps it from running.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// The Backup as it is to be stored: spec, labels, annotations, and the parts of the status that depend on nothing
     /// else. The phase is as it was.
-    pub backup: Backup,
+    pub(crate) backup: Backup,
     /// Everything that is wrong. Empty: it may run.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// Fills in and checks a Backup. Doing it again changes nothing but the expiration.
-pub fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Prepared {
+pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Prepared {
     let mut backup = backup.clone();
-    let (name, mut location_findings) = location::choose(&backup.spec, &facts.locations, &settings.location);
-    let mut findings = validate::backup(&backup.spec);
-    findings.append(&mut location_findings);
+    let name = location_name(&backup.spec, &facts.locations, &settings.location);
     let mut snapshots = choose::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
+    let mut findings = validate::backup(&backup.spec);
+    findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
-    findings.append(&mut unsupported::findings(&backup.spec, settings.csi, &snapshots));
-    findings.append(&mut policy::findings(&backup.spec, facts.policy.as_ref()));
+    findings.extend(unsupported(&backup.spec, settings.csi, &snapshots));
+    findings.extend(policy_findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup.spec.volume_snapshot_locations = snapshots.names;
@@ -162,12 +158,130 @@ fn annotate(annotations: &mut BTreeMap<String, String>, version: &ClusterVersion
 impl Prepared {
     /// The Backup on its way into `InProgress`.
     #[must_use]
-    pub fn begun(mut self, now: Timestamp) -> Backup {
+    pub(crate) fn begun(mut self, now: Timestamp) -> Backup {
         let status = &mut self.backup.status;
         status.phase = Some(BackupPhase::InProgress);
         status.queue_position = 0;
         status.start_timestamp.get_or_insert_with(|| Time(whole_seconds(now)));
         self.backup
+    }
+}
+
+/// The name of the location that a backup goes to.
+fn location_name(spec: &BackupSpec, locations: &[BackupStorageLocation], fallback: &str) -> String {
+    let named = spec.storage_location.clone().filter(|name| !name.is_empty());
+    named.or_else(|| choose_default(locations, fallback)).unwrap_or_else(|| fallback.to_owned())
+}
+
+/// What keeps a backup from going to its location.
+fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name: &str) -> Option<Finding> {
+    let is_named = spec.storage_location.as_ref().is_some_and(|name| !name.is_empty());
+    let problem = match locations.iter().find(|location| location.name_any() == name) {
+        Some(location) => location_problem(location, name)?,
+        None if is_named => {
+            format!("BackupStorageLocation {name:?} does not exist; existing ones: {}", names(locations))
+        }
+        None => format!(
+            "no location was named, none is marked as the default, and {name:?} does not exist; name one of: {}",
+            names(locations)
+        ),
+    };
+    Some(Finding::new(STORAGE_LOCATION, problem))
+}
+
+/// A location that was not validated yet is tried.
+fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<String> {
+    if is_read_only(location) {
+        return Some(format!("BackupStorageLocation {name:?} is read-only (spec.accessMode)"));
+    }
+    let message = location.status.message.as_deref().filter(|text| !text.is_empty());
+    match &location.status.phase {
+        None | Some(LocationPhase::Available) => None,
+        Some(phase) => Some(format!(
+            "BackupStorageLocation {name:?} is {phase}: {}",
+            message.unwrap_or("no reason was given; see its status")
+        )),
+    }
+}
+
+fn names(locations: &[BackupStorageLocation]) -> String {
+    if locations.is_empty() {
+        return "none".to_owned();
+    }
+    locations.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>().join(", ")
+}
+
+/// What can be asked for and is not done yet. It is refused, and never left out silently. `csi`: volumes of CSI drivers are
+/// snapshotted here; `snapshots`: where plugins take some.
+fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &Chosen) -> Vec<Finding> {
+    let impossible = !csi && snapshots.names.is_empty();
+    let fs_backup = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true);
+    [
+        (
+            spec.snapshot_move_data == Some(true),
+            "spec.snapshotMoveData",
+            "moving snapshot data is not done yet; unset it",
+        ),
+        (
+            fs_backup,
+            if spec.default_volumes_to_fs_backup == Some(true) {
+                "spec.defaultVolumesToFsBackup"
+            } else {
+                "spec.defaultVolumesToRestic"
+            },
+            "file-system backup of volumes is not done yet; unset it",
+        ),
+    ]
+    .into_iter()
+    .filter(|(asked, _, _)| *asked)
+    .map(|(_, field, message)| Finding::new(field, message))
+    .chain((spec.snapshot_volumes == Some(true) && impossible).then(|| no_snapshots(snapshots)))
+    .collect()
+}
+
+/// Snapshots are asked for, and nothing takes them.
+fn no_snapshots(snapshots: &Chosen) -> Finding {
+    let mut message =
+        "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
+                       VolumeSnapshotLocations; unset it, or set it to false, to back up resources only"
+            .to_owned();
+    for reason in &snapshots.unusable {
+        message.push_str("; ");
+        message.push_str(reason);
+    }
+    Finding::new("spec.snapshotVolumes", message)
+}
+
+/// What is wrong with the resource policy. `data` is that of its ConfigMap, if there is one.
+fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -> Vec<Finding> {
+    match read_policy(spec, data) {
+        Ok(Some(policy)) if !policy.types.is_empty() && uses_combined_filters(spec) => vec![Finding::new(
+            format!("{RESOURCE_POLICY}: includeExcludePolicy"),
+            "can not be used with includedResources, excludedResources or includeClusterResources; use the filters for \
+             cluster-scoped and namespace-scoped resources",
+        )],
+        Ok(_) => Vec::new(),
+        Err(findings) => findings,
+    }
+}
+
+/// The resource policy, if the Backup names one.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn read_policy(
+    spec: &BackupSpec,
+    data: Option<&BTreeMap<String, String>>,
+) -> Result<Option<ResourcePolicy>, Vec<Finding>> {
+    match (&spec.resource_policy, data) {
+        (None, _) => Ok(None),
+        // Found by the rules that need no cluster.
+        (Some(reference), _) if !reference.kind.eq_ignore_ascii_case("configmap") => Ok(None),
+        (Some(reference), None) => Err(vec![Finding::new(
+            format!("{RESOURCE_POLICY}.name"),
+            format!("there is no ConfigMap {:?} in the namespace of this Backup", reference.name),
+        )]),
+        (Some(_), Some(data)) => resource_policy::read(data).map(Some),
     }
 }
 

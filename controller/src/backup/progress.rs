@@ -7,9 +7,9 @@ use std::sync::{
 
 use backup_core::api::{backup::BackupProgress, common::HookStatus};
 
-/// Counts of one collection; written by the collector, read by whoever publishes. Cheap to clone.
+/// Counts of one collection. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     counts: Arc<Counts>,
 }
 
@@ -23,47 +23,43 @@ struct Counts {
 
 impl Progress {
     /// Of a collection that has written so many items.
-    pub fn of(written: u64) -> Self {
+    pub(crate) fn of(written: u64) -> Self {
         let progress = Self::default();
         progress.counts.written.store(written, Ordering::Relaxed);
         progress
     }
 
-    /// An item was written.
-    pub fn wrote(&self) {
+    pub(crate) fn wrote(&self) {
         self.counts.written.fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many more are known to come.
-    pub fn expect(&self, more: u64) {
+    pub(crate) fn expect(&self, more: u64) {
         let total = self.written().saturating_add(more);
         self.counts.expected.fetch_max(total, Ordering::Relaxed);
     }
 
-    /// A command in a pod is about to be run.
-    pub fn attempts_hook(&self) {
+    pub(crate) fn attempts_hook(&self) {
         self.counts.hooks_attempted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has failed.
-    pub fn hook_failed(&self) {
+    pub(crate) fn hook_failed(&self) {
         self.counts.hooks_failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Commands in pods, as they stand in the status; none if there were none.
-    pub fn hooks(&self) -> Option<HookStatus> {
+    /// Commands in pods, as they stand in the status, if there were some.
+    pub(crate) fn hooks(&self) -> Option<HookStatus> {
         let hooks_attempted = self.counts.hooks_attempted.load(Ordering::Relaxed);
         let hooks_failed = self.counts.hooks_failed.load(Ordering::Relaxed);
         (hooks_attempted > 0).then(|| HookStatus { hooks_attempted, hooks_failed, ..HookStatus::default() })
     }
 
-    /// Items written.
-    pub fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.counts.written.load(Ordering::Relaxed)
     }
 
     /// As it stands in the status. The total grows while lists are read; at the end it is what was written.
-    pub fn status(&self, ended: bool) -> BackupProgress {
+    pub(crate) fn status(&self, ended: bool) -> BackupProgress {
         let written = self.written();
         let total = if ended { written } else { written.max(self.counts.expected.load(Ordering::Relaxed)) };
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);

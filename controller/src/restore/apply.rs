@@ -3,6 +3,8 @@
 //! Creation comes first, because most items are not there; only `AlreadyExists` leads to a read (Velero does the same
 //! without its informer cache, `pkg/restore/restore.go`, v1.18).
 
+use std::time::Duration;
+
 use backup_actions::restore::{
     RestoreRules,
     existing::{self, Existing},
@@ -17,7 +19,7 @@ const PATCH_TRIES: u32 = 4;
 
 /// What was done with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// It was not there and now is.
     Created,
     /// It was there, differed, and was changed.
@@ -30,7 +32,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The word in the list of resources (Velero `pkg/restore/request.go`, v1.18).
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -42,62 +44,63 @@ impl Outcome {
 
 /// What was done with an item, and what people should know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// What was done.
-    pub outcome: Outcome,
-    /// For the warnings of the restore.
-    pub warning: Option<String>,
-    /// For the errors of the restore.
-    pub error: Option<String>,
+pub(super) struct Applied {
+    pub(super) outcome: Outcome,
+    pub(super) warning: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 impl Applied {
-    /// Done, and nothing to say about it.
-    pub fn quiet(outcome: Outcome) -> Self {
+    pub(super) fn quiet(outcome: Outcome) -> Self {
         Self { outcome, warning: None, error: None }
     }
 
     /// Left as it is, which people should know.
-    pub fn skipped(warning: String) -> Self {
+    pub(super) fn skipped(warning: String) -> Self {
         Self { outcome: Outcome::Skipped, warning: Some(warning), error: None }
     }
 
-    /// Not restored.
-    pub fn failed(error: String) -> Self {
+    pub(super) fn failed(error: String) -> Self {
         Self { outcome: Outcome::Failed, warning: None, error: Some(error) }
     }
 }
 
 /// Where an item goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub(super) struct Target<'a> {
     /// `deployments.apps`.
-    pub group_resource: &'a str,
-    /// Kind, for messages.
-    pub kind: &'a str,
+    pub(super) group_resource: &'a str,
+    pub(super) kind: &'a str,
     /// URL path of the collection.
-    pub collection: &'a str,
-    /// Namespace it goes into; none for cluster-scoped items.
-    pub namespace: Option<&'a str>,
-    /// Name of the object.
-    pub name: &'a str,
+    pub(super) collection: &'a str,
+    pub(super) namespace: Option<&'a str>,
+    pub(super) name: &'a str,
 }
 
 /// What the treatment of existing objects depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy<'a> {
-    /// The rewriting that the comparison undoes.
-    pub rules: &'a RestoreRules,
+pub(super) struct Policy<'a> {
+    /// How items are rewritten; the comparison undoes it.
+    pub(super) rules: &'a RestoreRules,
     /// Whether existing objects that differ are changed.
-    pub update: bool,
+    pub(super) update: bool,
     /// `metadata.creationTimestamp` of the Restore.
-    pub restore_created: Option<&'a str>,
+    pub(super) restore_created: Option<&'a str>,
     /// Whether an earlier run of the same Restore may have created items.
-    pub resumed: bool,
+    pub(super) resumed: bool,
+    /// How long an object that is being deleted is waited for.
+    pub(super) patience: Duration,
+}
+
+impl Policy<'_> {
+    /// Whether an object was created by this Restore.
+    pub(super) fn is_ours(&self, found: &Object) -> bool {
+        existing::is_ours(found, self.rules, self.restore_created)
+    }
 }
 
 /// Creates the item or deals with the object that is there. `Err` only when the work has to stop.
-pub async fn item(
+pub(super) async fn item(
     calls: &Calls,
     target: Target<'_>,
     wanted: &Object,
@@ -106,7 +109,7 @@ pub async fn item(
     let (created, uncertain) = calls.create(target.collection, wanted).await;
     let error = match created {
         Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-        Err(CallError::Stopped(halt)) => return Err(halt),
+        Err(CallError::Stopped(reason)) => return Err(reason),
         Err(error) => error,
     };
     if !error.is_already_exists() && !holds_port(target, &error) {
@@ -116,7 +119,7 @@ pub async fn item(
         )));
     }
     let mine = uncertain || policy.resumed;
-    settle(calls, target, wanted, policy, mine, &error).await
+    compare(calls, target, wanted, policy, mine, &error).await
 }
 
 /// A service whose address or port is taken may well be the one that is being restored: the server allocates before it
@@ -125,7 +128,7 @@ fn holds_port(target: Target<'_>, error: &CallError) -> bool {
     target.group_resource == "services" && error.to_string().contains("already allocated")
 }
 
-async fn settle(
+async fn compare(
     calls: &Calls,
     target: Target<'_>,
     wanted: &Object,
@@ -146,14 +149,14 @@ async fn settle(
             Ok(None) => {
                 return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {refused}")));
             }
-            Err(CallError::Stopped(halt)) => return Err(halt),
+            Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) => {
                 return Ok(Applied::skipped(format!(
                     "{kind} {name:?} exists and could not be compared: {error}"
                 )));
             }
         };
-        if mine && existing::is_ours(&found, policy.rules, policy.restore_created) {
+        if mine && policy.is_ours(&found) {
             return Ok(Applied::quiet(Outcome::Created));
         }
         let patch =
@@ -169,7 +172,7 @@ async fn settle(
             };
         match calls.patch(collection, name, &patch).await {
             Ok(()) => return Ok(Applied::quiet(Outcome::Updated)),
-            Err(CallError::Stopped(halt)) => return Err(halt),
+            Err(CallError::Stopped(reason)) => return Err(reason),
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {

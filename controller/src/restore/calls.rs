@@ -3,7 +3,6 @@
 //! Three kinds of failure are told apart: a server that is away or overloaded (tried again until a deadline), a server
 //! that failed on this request (tried again a few times), and an answer that will not change (returned at once).
 
-use crate::job::cancellation::{Cancellation, StopReason};
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -20,22 +19,23 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::job::cancellation::{Cancellation, StopReason};
+
 /// Time-outs and retries.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub(super) struct Pace {
     /// Longest wait for one answer.
-    pub request: Duration,
+    pub(super) request: Duration,
     /// How long a server that is away is waited for.
-    pub patience: Duration,
+    pub(super) patience: Duration,
     /// First and longest pause between two tries.
-    pub pause: (Duration, Duration),
+    pub(super) pause: (Duration, Duration),
     /// Tries when the server fails on this request.
-    pub tries: u32,
+    pub(super) tries: u32,
 }
 
 impl Pace {
-    /// The usual pace with this patience.
-    pub fn with_patience(patience: Duration) -> Self {
+    pub(super) fn with_patience(patience: Duration) -> Self {
         Self {
             request: Duration::from_secs(30),
             patience,
@@ -47,8 +47,7 @@ impl Pace {
 
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The work has to stop.
+pub(super) enum CallError {
     #[error(transparent)]
     Stopped(#[from] StopReason),
     /// The server's answer, which will not change.
@@ -57,60 +56,56 @@ pub enum CallError {
     /// No usable answer within the patience.
     #[error("the API server gave no usable answer, the last was: {0}")]
     Away(String),
-    /// The request can not be made.
     #[error("the request can not be made: {0}")]
     Request(String),
 }
 
 impl CallError {
-    /// Whether the server said that the object is not there.
-    pub fn is_not_found(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
 
-    /// Whether the server said that an object of this name is there.
-    pub fn is_already_exists(&self) -> bool {
+    pub(super) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_already_exists())
     }
 
     /// Whether the object changed between reading and writing.
-    pub fn is_conflict(&self) -> bool {
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_conflict() && !status.is_already_exists())
     }
 }
 
-/// Whether trying again may help.
+/// Whether a request is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hope {
+enum Retry {
     /// The server is away or overloaded.
-    Wait,
+    UntilDeadline,
     /// The server failed on this request.
-    Few,
-    None,
+    FewTimes,
+    Never,
 }
 
 /// Makes requests. Cheap to clone.
 #[derive(Clone)]
-pub struct Calls {
+pub(super) struct Calls {
     client: Client,
     cancellation: Cancellation,
     pace: Pace,
 }
 
 impl Calls {
-    /// Requests by this client, each write only while the cancellation is open.
-    pub fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
+    pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
         Self { client, cancellation, pace }
     }
 
-    /// The cancellation before every write.
-    pub fn cancellation(&self) -> &Cancellation {
+    /// Checked before every write.
+    pub(super) fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
 
     /// Creates an object. Create-only: it never changes one that is there. True if an earlier try of this very call may
     /// have created it.
-    pub async fn create(&self, collection: &str, body: &Object) -> (Result<(), CallError>, bool) {
+    pub(super) async fn create(&self, collection: &str, body: &Object) -> (Result<(), CallError>, bool) {
         let bytes = match serde_json::to_vec(body) {
             Ok(bytes) => bytes,
             Err(error) => return (Err(CallError::Request(error.to_string())), false),
@@ -126,8 +121,8 @@ impl Calls {
         (result.map(|_| ()), tries > 1)
     }
 
-    /// Reads an object; none if it is not there.
-    pub async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
+    /// Reads an object; `None` if it does not exist.
+    pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
         let request = Request::new(collection);
         match self.call(false, || request.get(&path::segment(name), &GetParams::default())).await {
             Ok(object) => Ok(Some(object)),
@@ -137,7 +132,7 @@ impl Calls {
     }
 
     /// Merge-patches an object. The patch carries a resourceVersion where a change in between matters.
-    pub async fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<(), CallError> {
+    pub(super) async fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<(), CallError> {
         let request = Request::new(collection);
         let params = PatchParams::default();
         self.call::<IgnoredAny>(true, || request.patch(&path::segment(name), &params, &Patch::Merge(patch)))
@@ -165,44 +160,44 @@ impl Calls {
             let request = request().map_err(|error| CallError::Request(error.to_string()))?;
             let limit = self.cancellation.request_timeout(self.pace.request);
             let answer = tokio::time::timeout(limit, self.client.request::<T>(request)).await;
-            let error = match answer {
+            let (retry, error) = match answer {
                 Ok(Ok(value)) => return Ok(value),
-                Ok(Err(error)) => judge(error),
-                Err(_) => (Hope::Wait, CallError::Away(format!("nothing within {limit:?}"))),
+                Ok(Err(error)) => classify(error),
+                Err(_) => (Retry::UntilDeadline, CallError::Away(format!("nothing within {limit:?}"))),
             };
-            failures += u32::from(error.0 == Hope::Few);
-            let again = match error.0 {
-                Hope::Wait => true,
-                Hope::Few => failures < self.pace.tries,
-                Hope::None => false,
+            failures += u32::from(retry == Retry::FewTimes);
+            let again = match retry {
+                Retry::UntilDeadline => true,
+                Retry::FewTimes => failures < self.pace.tries,
+                Retry::Never => false,
             };
             let pause = pauses.next().unwrap_or(self.pace.pause.1);
             if !again || Instant::now() + pause > deadline {
-                return Err(error.1);
+                return Err(error);
             }
             self.cancellation.sleep(pause).await?;
         }
     }
 }
 
-fn judge(error: kube::Error) -> (Hope, CallError) {
+fn classify(error: kube::Error) -> (Retry, CallError) {
     match error {
         kube::Error::Api(status) => {
-            let hope = match status.code {
-                429 | 502..=504 => Hope::Wait,
+            let retry = match status.code {
+                429 | 502..=504 => Retry::UntilDeadline,
                 // A definition that was just established may not be served by every API server yet.
-                404 if status.message.contains("could not find the requested resource") => Hope::Few,
+                404 if status.message.contains("could not find the requested resource") => Retry::FewTimes,
                 // A conflict on creation is one between the server's own writes (a quota, for example).
-                409 if !status.is_already_exists() && !names_version(&status) => Hope::Few,
-                500 => Hope::Few,
-                _ => Hope::None,
+                409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
+                500 => Retry::FewTimes,
+                _ => Retry::Never,
             };
-            (hope, CallError::Refused(status))
+            (retry, CallError::Refused(status))
         }
         // The answer came but is not what was asked for: asking again gives the same.
-        kube::Error::SerdeError(error) => (Hope::None, CallError::Request(error.to_string())),
+        kube::Error::SerdeError(error) => (Retry::Never, CallError::Request(error.to_string())),
         // The connection failed or broke: the outcome is unknown.
-        other => (Hope::Wait, CallError::Away(plain(&other))),
+        other => (Retry::UntilDeadline, CallError::Away(plain(&other))),
     }
 }
 

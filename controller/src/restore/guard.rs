@@ -3,6 +3,8 @@
 //! Objects that start work when they appear, and the objects that this installation itself lives on: restored, they
 //! would run again, free what is held, or lock everybody out.
 
+use backup_core::resources::DEFINITIONS;
+
 /// Kinds of `velero.io` that start work, or answer a request, when they appear.
 const WORK: [&str; 11] = [
     "backups.velero.io",
@@ -19,7 +21,7 @@ const WORK: [&str; 11] = [
 ];
 
 /// Whether no item of this type is restored.
-pub fn keeps_type(group_resource: &str) -> bool {
+pub(super) fn keeps_type(group_resource: &str) -> bool {
     WORK.contains(&group_resource)
 }
 
@@ -28,10 +30,15 @@ pub fn keeps_type(group_resource: &str) -> bool {
 const OURS: [&str; 3] = ["backup-lock", "backup-webhook", "backup-controller"];
 
 /// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation.
-pub fn keeps(group_resource: &str, namespace: Option<&str>, name: &str, own: &str) -> Option<&'static str> {
+pub(super) fn keeps(
+    group_resource: &str,
+    namespace: Option<&str>,
+    name: &str,
+    own: &str,
+) -> Option<&'static str> {
     let here = namespace.is_none_or(|namespace| namespace == own);
     let of_velero = match group_resource {
-        "customresourcedefinitions.apiextensions.k8s.io" => name.ends_with(".velero.io"),
+        DEFINITIONS => name.ends_with(".velero.io"),
         other => namespace == Some(own) && other.ends_with(".velero.io"),
     };
     let kept = here && is_ours(name) || of_velero || keeps_type(group_resource);

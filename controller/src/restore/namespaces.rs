@@ -8,7 +8,7 @@ use std::{
 };
 
 use backup_actions::restore::{
-    RestoreRules, existing,
+    RestoreRules,
     json::{self, Object},
     transform,
 };
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    apply::{Applied, Outcome},
+    apply::{Applied, Outcome, Policy},
     calls::{CallError, Calls},
 };
 use crate::job::cancellation::StopReason;
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What became of the namespaces so far.
 #[derive(Debug, Default)]
-pub struct Namespaces {
+pub(super) struct Namespaces {
     /// From the backup, by the name they are restored as.
     bodies: BTreeMap<String, Object>,
     /// Those that were tried, and whether they can be used.
@@ -38,7 +38,7 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// `bodies` are Namespace objects of the backup, not yet rewritten.
-    pub fn new(bodies: Vec<Object>, rules: &RestoreRules) -> Self {
+    pub(super) fn new(bodies: Vec<Object>, rules: &RestoreRules) -> Self {
         let mut named = BTreeMap::new();
         for mut body in bodies {
             transform::rewrite(&mut body, "namespaces", None, rules);
@@ -50,12 +50,12 @@ impl Namespaces {
     }
 
     /// Whether this namespace was tried and can not be used.
-    pub fn has_failed(&self, name: &str) -> bool {
+    pub(super) fn has_failed(&self, name: &str) -> bool {
         self.tried().get(name) == Some(&false)
     }
 
-    /// Notes that a namespace must not be used. What is told about it, or none if it was asked before.
-    pub fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
+    /// Notes that a namespace must not be used. What to report, or `None` if it was reported before.
+    pub(super) fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
         if self.tried().insert(name.to_owned(), false) == Some(false) {
             return None;
         }
@@ -66,12 +66,12 @@ impl Namespaces {
         self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that a namespace is there and not going away. What was done, or none if it was asked before.
-    pub async fn ensure(
+    /// Makes sure that a namespace is there and not going away. What was done, or `None` if it was tried before.
+    pub(super) async fn ensure(
         &self,
         calls: &Calls,
         name: &str,
-        how: &How<'_>,
+        policy: Policy<'_>,
     ) -> Result<Option<Applied>, StopReason> {
         if self.tried().contains_key(name) {
             return Ok(None);
@@ -80,38 +80,25 @@ impl Namespaces {
         if self.tried().contains_key(name) {
             return Ok(None);
         }
-        let applied = create(calls, self.bodies.get(name), name, how).await?;
+        let applied = create(calls, self.bodies.get(name), name, policy).await?;
         self.tried().insert(name.to_owned(), applied.error.is_none());
         Ok(Some(applied))
     }
-}
-
-/// What the creation of namespaces depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct How<'a> {
-    /// For the labels of blank namespaces.
-    pub rules: &'a RestoreRules,
-    /// How long a namespace that goes away is waited for.
-    pub patience: Duration,
-    /// `metadata.creationTimestamp` of the Restore, and whether an earlier run of it may have created namespaces.
-    pub restore_created: Option<&'a str>,
-    /// Whether an earlier run of the same Restore may have created namespaces.
-    pub resumed: bool,
 }
 
 async fn create(
     calls: &Calls,
     body: Option<&Object>,
     name: &str,
-    how: &How<'_>,
+    policy: Policy<'_>,
 ) -> Result<Applied, StopReason> {
-    let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, how.rules)), Cow::Borrowed);
-    let deadline = Instant::now() + how.patience;
+    let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, policy.rules)), Cow::Borrowed);
+    let deadline = Instant::now() + policy.patience;
     loop {
         let (created, uncertain) = calls.create(COLLECTION, &body).await;
         match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-            Err(CallError::Stopped(halt)) => return Err(halt),
+            Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) if !error.is_already_exists() => return Ok(not_created(name, &error.to_string())),
             Err(_) => {}
         }
@@ -119,12 +106,11 @@ async fn create(
             Ok(Some(found)) => found,
             // Gone in between: create it again.
             Ok(None) => Object::new(),
-            Err(CallError::Stopped(halt)) => return Err(halt),
+            Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) => return Ok(not_created(name, &error.to_string())),
         };
         if !found.is_empty() && !is_going(&found) {
-            let ours =
-                (uncertain || how.resumed) && existing::is_ours(&found, how.rules, how.restore_created);
+            let ours = (uncertain || policy.resumed) && policy.is_ours(&found);
             return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
         }
         if Instant::now() >= deadline {
@@ -132,7 +118,7 @@ async fn create(
                 name,
                 &format!(
                     "the old one is still going away after {:?}; `kubectl get namespace {name} -o yaml` shows what holds it",
-                    how.patience
+                    policy.patience
                 ),
             ));
         }

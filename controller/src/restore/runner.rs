@@ -26,9 +26,9 @@ use super::{
     operations,
     report::Report,
     select::Served,
-    snapshots::{self, Noted, Snapshots},
+    snapshots::{Snapshots, VolumeJournal},
     status,
-    work::{self, Acting, Discover, Started, Work},
+    work::{self, ActionContext, Discover, Started, Work},
 };
 use crate::{
     context::Context,
@@ -113,12 +113,11 @@ impl Worker<Restores> {
         // Before any item: what is found out only at the end could not be mended any more.
         let opened = store.open_restore(&self.name, &claimant(&ctx, restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
-        let (executions, made) = notes(&ctx, store, (&self.name, &uid), resumed).await?;
+        let (actions, volumes) = open_journals(&ctx, store, (&self.name, &uid), resumed).await?;
         let log = PluginLog::default();
-        let loaded = snapshots::load(&ctx, (store, &name), restore, (made, &log)).await;
-        let (snapshots, failed) =
-            loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
-        for volume in failed {
+        let loaded = Snapshots::load(&ctx, store, &name, restore, volumes, &log).await;
+        let snapshots = loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
+        for volume in &snapshots.failed {
             let message =
                 format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
             report.warn(Scope::Cluster, message);
@@ -126,12 +125,12 @@ impl Worker<Restores> {
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
         let run = Run { restore, backup, claimed, resumed };
         let done = tokio::select! {
-            done = work(&ctx, &run, (&contents, &report), self.cancellation.clone(), (&executions, log), snapshots) => done,
+            done = work(&ctx, &run, (&contents, &report), self.cancellation.clone(), (&actions, log), snapshots) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         let started = done.map_err(|error| match error {
             work::WorkError::Stopped(reason) => WorkerError::Stopped(reason),
-            work::WorkError::Notes(ref cause) => {
+            work::WorkError::Journal(ref cause) => {
                 WorkerError::Blocked { reason: error.to_string(), retryable: cause.is_transient() }
             }
             work::WorkError::Discovery(_) | work::WorkError::Contents(_) => {
@@ -145,7 +144,7 @@ impl Worker<Restores> {
                     .to_owned(),
             );
         }
-        let (left, unknown) = executions.left();
+        let (left, unknown) = actions.left();
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
@@ -175,29 +174,29 @@ pub(super) fn claimant(ctx: &Context, restore: &Restore) -> Claimant {
     Claimant { uid: restore.uid().unwrap_or_default(), installation: ctx.installation.to_string() }
 }
 
-/// What was noted about earlier tries of this restore, and where it goes on.
-async fn notes(
+/// The journals of this restore, with what earlier attempts have written.
+async fn open_journals(
     ctx: &Context,
     store: &Location,
     (restore, uid): (&str, &str),
     resumed: bool,
-) -> Result<(ActionJournal<RestoreActionOutput>, Noted), StoreError> {
-    let (journal, notes) = if resumed {
+) -> Result<(ActionJournal<RestoreActionOutput>, VolumeJournal), StoreError> {
+    let (journal, entries) = if resumed {
         store.journal::<Restore>(restore, uid).await?
     } else {
         (store.new_journal::<Restore>(restore, uid)?, Vec::new())
     };
-    let notebook = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()));
-    Ok((ActionJournal::take_over(notebook.clone(), &notes)?, Noted::take_over(notebook, &notes)?))
+    let writer = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()));
+    Ok((ActionJournal::take_over(writer.clone(), &entries)?, VolumeJournal::take_over(writer, &entries)?))
 }
 
 /// The actions of plugins; what can't be used of them is told.
 async fn plugins<'a>(
     ctx: &Context,
     report: &Report,
-    executions: &'a ActionJournal<RestoreActionOutput>,
+    journal: &'a ActionJournal<RestoreActionOutput>,
     log: PluginLog,
-) -> Acting<'a> {
+) -> ActionContext<'a> {
     let built_in =
         restore::built_in(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
     let built_in = built_in.into_iter().chain(restore::CSI_NAMES.map(str::to_owned)).collect();
@@ -207,7 +206,7 @@ async fn plugins<'a>(
     }
     let plugins = found.usable.into_iter().map(|action| action as Arc<dyn RestoreItemAction>);
     let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
-    Acting { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), executions, csi }
+    ActionContext { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), journal, csi }
 }
 
 async fn work(
@@ -215,13 +214,13 @@ async fn work(
     run: &Run<'_>,
     (contents, report): (&Contents, &Report),
     cancellation: Cancellation,
-    (executions, log): (&ActionJournal<RestoreActionOutput>, PluginLog),
+    (journal, log): (&ActionJournal<RestoreActionOutput>, PluginLog),
     snapshots: Snapshots,
 ) -> Result<Vec<Started>, work::WorkError> {
     let Run { restore, backup, claimed, resumed } = run;
     let patience = ctx.args.resource_timeout.as_std();
-    let acting = tokio::select! {
-        acting = plugins(ctx, report, executions, log) => acting,
+    let actions = tokio::select! {
+        actions = plugins(ctx, report, journal, log) => actions,
         reason = cancellation.stopped() => return Err(reason.into()),
     };
     let calls = Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(patience));
@@ -229,7 +228,7 @@ async fn work(
     let work = Work {
         contents,
         restore,
-        acting,
+        actions,
         calls: &calls,
         report,
         discover: ByClient(ctx.cluster.client.clone()),

@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use backup_actions::restore::json::Object;
 use backup_core::{
     api::RestoreSpec,
-    resources::{self, NAMESPACES, ResourceFilter, ResourceType},
+    resources::{self, DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType},
     selection::{IncludesExcludes, LabelFilter},
 };
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
-use super::{crds::DEFINITIONS, guard};
+use super::guard;
 
 /// The filters of a Restore.
 #[derive(Debug)]
-pub struct Selection {
+pub(super) struct Selection {
     types: ResourceFilter,
     namespaces: IncludesExcludes,
     labels: LabelFilter,
@@ -25,17 +25,16 @@ pub struct Selection {
 
 /// The items of one type.
 #[derive(Debug)]
-pub struct Batch {
+pub(super) struct Batch {
     /// `deployments.apps`, as the tarball has it.
-    pub group_resource: String,
-    /// What the cluster serves under this name; none if it does not.
-    pub resource: Option<ResourceType>,
-    /// The selected items.
-    pub items: Vec<ItemRef>,
+    pub(super) group_resource: String,
+    /// What the cluster serves under this name, if it does.
+    pub(super) resource: Option<ResourceType>,
+    pub(super) items: Vec<ItemRef>,
 }
 
 /// What the cluster serves.
-pub trait Served {
+pub(super) trait Served {
     /// The group resource that a person means by this name (`po`, `deployments`).
     fn complete(&self, name: &str) -> Option<String>;
     /// The type of this exact group resource.
@@ -44,7 +43,7 @@ pub trait Served {
 
 impl Selection {
     /// The filters of a spec, with names completed by what the cluster serves.
-    pub fn new(spec: &RestoreSpec, served: &dyn Served) -> Self {
+    pub(super) fn new(spec: &RestoreSpec, served: &dyn Served) -> Self {
         Self {
             types: ResourceFilter::for_restore(spec, &|name| served.complete(name)),
             namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
@@ -53,7 +52,7 @@ impl Selection {
     }
 
     /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
-    pub fn batches(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<Batch>, StoreError> {
+    pub(super) fn batches(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<Batch>, StoreError> {
         let mut batches = Vec::new();
         for group_resource in in_order(contents.types()) {
             if [DEFINITIONS, NAMESPACES].contains(&group_resource.as_str()) {
@@ -69,7 +68,11 @@ impl Selection {
     }
 
     /// The selected items of a type.
-    pub fn items(&self, contents: &Contents, group_resource: &str) -> Result<Vec<ItemRef>, StoreError> {
+    pub(super) fn items(
+        &self,
+        contents: &Contents,
+        group_resource: &str,
+    ) -> Result<Vec<ItemRef>, StoreError> {
         if guard::keeps_type(group_resource) {
             return Ok(Vec::new());
         }
@@ -98,7 +101,11 @@ impl Selection {
 
     /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
     /// cluster does not serve them (unless the spec leaves definitions out).
-    pub fn definitions(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<ItemRef>, StoreError> {
+    pub(super) fn definitions(
+        &self,
+        contents: &Contents,
+        served: &dyn Served,
+    ) -> Result<Vec<ItemRef>, StoreError> {
         let mut chosen = self.items(contents, DEFINITIONS)?;
         if self.types.excludes(&named(DEFINITIONS, false)) {
             return Ok(chosen);
@@ -129,32 +136,32 @@ impl Selection {
     }
 
     /// Whether items of this namespace of the backup are restored at all.
-    pub fn takes_namespace(&self, namespace: &str) -> bool {
+    pub(super) fn takes_namespace(&self, namespace: &str) -> bool {
         self.namespaces.includes(namespace)
     }
 
     /// Whether a Namespace object is restored even if nothing is restored into it.
-    pub fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    pub(super) fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.types.includes(&named(NAMESPACES, false))
             && self.takes_namespace(name)
             && self.labels.matches(labels)
     }
 
-    /// Whether an item of this type and namespace of the backup may be restored because an action on another one asks for it.
-    pub fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
+    /// Whether an action on another item may ask for an item of this type and namespace of the backup.
+    pub(super) fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
         !guard::keeps_type(group_resource)
             && self.types.allows_related_in_restore(&named(group_resource, namespace.is_some()))
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }
 
-    /// Whether the volume of a selected claim may come along.
-    pub fn lets_volumes_come_along(&self) -> bool {
+    /// Whether the volume of a selected claim may be restored with it.
+    pub(super) fn allows_related_volumes(&self) -> bool {
         !self.types.excludes(&named("persistentvolumes", false))
     }
 }
 
 /// Group resources in the order of restoring.
-pub fn in_order(mut types: Vec<String>) -> Vec<String> {
+pub(super) fn in_order(mut types: Vec<String>) -> Vec<String> {
     types.sort_by(|a, b| resources::restore_rank(a).cmp(&resources::restore_rank(b)));
     types
 }
@@ -181,7 +188,7 @@ struct HeadMetadata {
 }
 
 /// Reads and decodes one item. The inner error is for the results of the restore.
-pub fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String> {
+pub(super) fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String> {
     let bytes = contents.read(item).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes)
         .map_err(|error| format!("the backup holds something that is no Kubernetes object: {error}"))

@@ -1,169 +1,217 @@
-//! Volumes that come back from snapshots which plugins have taken (Velero `pkg/restore/restore.go`,
+//! Volumes that are restored from snapshots which plugins have taken (Velero `pkg/restore/restore.go`,
 //! `handlePVHasNativeSnapshot`, and `pv_restorer.go`, v1.18).
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use backup_actions::restore::{
-    RestoreRules, RestoredVolumes, existing,
+    RestoredVolumes,
     json::{self, Object},
 };
-use backup_core::{names, snapshot::VolumeSnapshot};
+use backup_core::{api::Restore, names, snapshot::VolumeSnapshot};
+use backup_plugins::{
+    PluginLog,
+    error::PluginError,
+    snapshotter::{From as FromSnapshot, VolumeSnapshotter},
+};
 use backup_runtime::backoff::Backoff;
-use backup_store::{StoreError, crash};
-use serde_json::Value;
+use backup_store::{Location, StoreError, crash};
+use kube::ResourceExt as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    apply::Policy,
     calls::{CallError, Calls},
-    work::WorkError,
 };
-use crate::job::cancellation::StopReason;
-use backup_plugins::{
-    error::PluginError,
-    snapshotter::{From, VolumeSnapshotter},
+use crate::{
+    context::Context,
+    job::{
+        cancellation::StopReason,
+        journal::{JournalWriter, undecodable},
+    },
+    snapshots::{self, LocationError},
 };
 
-mod load;
-mod noted;
 #[cfg(test)]
-pub mod tests;
-
-pub use load::load;
-use noted::Earlier;
-pub use noted::Noted;
+pub(super) mod tests;
 
 /// What a volume was called in the backup, if it is called otherwise now.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
-/// Between looks at a volume that is going away.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+const BEGUN: &str = "volumeBegun";
+const ENDED: &str = "volumeEnded";
 
-/// Who takes snapshots in each location; the error says why nobody does.
-pub type Places = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter>, String>>;
+/// The plugin of each location; the error says why there is none.
+pub(super) type Snapshotters = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter>, String>>;
 
 /// The snapshots of the backup that is restored.
-pub struct Snapshots {
+pub(super) struct Snapshots {
     by_volume: BTreeMap<String, VolumeSnapshot>,
-    places: Places,
+    /// Volumes that the backup was to snapshot, and could not.
+    pub(super) failed: Vec<String>,
+    snapshotters: Snapshotters,
     /// Uid of the Restore.
     uid: String,
-    noted: Noted,
+    journal: VolumeJournal,
     /// Volumes that have another name here, by the name that they have in the backup.
     renamed: Mutex<BTreeMap<String, String>>,
     restored: RestoredVolumes,
 }
 
-/// What the restore of a volume depends on.
-#[derive(Clone, Copy)]
-pub struct How<'a> {
-    /// How names of namespaces change, and by what our objects are known.
-    pub rules: &'a RestoreRules,
-    /// `metadata.creationTimestamp` of the Restore.
-    pub created: Option<&'a str>,
-    /// How long a volume that is going away is waited for.
-    pub patience: Duration,
+/// Why the snapshots of a backup could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    /// The file that lists them cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("a snapshot that is recorded for it can't be read: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// The API server could not be asked.
+    #[error(transparent)]
+    Location(LocationError),
+}
+
+impl LoadError {
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient(),
+            Self::Malformed(_) => false,
+            Self::Location(error) => error.is_transient(),
+        }
+    }
+}
+
+/// Why a volume was not created.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VolumeError {
+    #[error(transparent)]
+    Stopped(#[from] StopReason),
+    /// Of the journal: it keeps the volume from being created.
+    #[error(transparent)]
+    Journal(StoreError),
+    /// Of this volume only, as a sentence.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl Snapshots {
-    /// Those that a volume can be made of; others are as if they had not been taken.
-    pub fn new(all: Vec<VolumeSnapshot>, places: Places, uid: &str, noted: Noted) -> Self {
-        let usable = all.into_iter().filter(|snapshot| snapshot.usable().is_some());
-        let by_volume = usable.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect();
-        let restored = RestoredVolumes::default();
-        Self { by_volume, places, uid: uid.to_owned(), noted, renamed: Mutex::default(), restored }
+    /// Reads what volumes of a backup can be created from, and opens their locations. What plugins log goes into `log`.
+    pub(super) async fn load(
+        ctx: &Context,
+        store: &Location,
+        backup: &str,
+        restore: &Restore,
+        journal: VolumeJournal,
+        log: &PluginLog,
+    ) -> Result<Self, LoadError> {
+        let wanted = restore.spec.restore_pvs != Some(false);
+        let values = if wanted { store.read_volume_snapshots(backup).await? } else { None };
+        let values = values.unwrap_or_default().into_iter();
+        let all = values.map(serde_json::from_value).collect::<Result<Vec<VolumeSnapshot>, _>>()?;
+        let usable = all.iter().filter(|snapshot| snapshot.usable().is_some());
+        let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
+        let mut snapshotters = Snapshotters::new();
+        for location in locations {
+            let snapshotter = match snapshots::open(ctx, location, Some(log)).await {
+                Err(error @ LocationError::Api { .. }) if error.is_transient() => {
+                    return Err(LoadError::Location(error));
+                }
+                other => other.map_err(|error| error.to_string()),
+            };
+            snapshotters.insert(location.to_owned(), snapshotter);
+        }
+        Ok(Self::new(all, snapshotters, &restore.uid().unwrap_or_default(), journal))
     }
 
-    /// Whether there is one of this volume.
-    pub fn has(&self, volume: &str) -> bool {
+    fn new(all: Vec<VolumeSnapshot>, snapshotters: Snapshotters, uid: &str, journal: VolumeJournal) -> Self {
+        let (usable, failed): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|snapshot| snapshot.usable().is_some());
+        Self {
+            by_volume: usable.into_iter().map(|one| (one.spec.persistent_volume_name.clone(), one)).collect(),
+            failed: failed.into_iter().map(|one| one.spec.persistent_volume_name).collect(),
+            snapshotters,
+            uid: uid.to_owned(),
+            journal,
+            renamed: Mutex::default(),
+            restored: RestoredVolumes::default(),
+        }
+    }
+
+    /// Whether a volume can be created from its snapshot.
+    pub(super) fn has(&self, volume: &str) -> bool {
         self.by_volume.contains_key(volume)
     }
 
-    /// What volumes were made of so far.
-    pub fn restored(&self) -> &RestoredVolumes {
+    /// What volumes were created from so far.
+    pub(super) fn restored(&self) -> &RestoredVolumes {
         &self.restored
     }
 
-    /// Makes a volume from the snapshot of one in the backup, unless the volume is there; then it is left to be compared. What
-    /// is to be created; the inner error is a sentence.
-    pub async fn restore(
+    /// Creates a volume from the snapshot of one in the backup, unless the volume exists; then it is left to be compared. The
+    /// object that is to be created.
+    pub(super) async fn restore(
         &self,
         calls: &Calls,
         collection: &str,
         mut volume: Object,
-        how: How<'_>,
-    ) -> Result<Result<Object, String>, WorkError> {
+        policy: Policy<'_>,
+    ) -> Result<Object, VolumeError> {
         let name = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
-        let Some(snapshot) = self.by_volume.get(&name) else { return Ok(Ok(volume)) };
-        let claimed_in = json::text(&volume, &["spec", "claimRef"], "namespace");
-        let claimed_in = claimed_in.map(|namespace| how.rules.target(namespace).to_owned());
-        let moved = claimed_in.as_deref() != json::text(&volume, &["spec", "claimRef"], "namespace");
-        let made_before = matches!(self.noted.earlier(&name), Some(Earlier::Made(_)));
-        let tell = |made: &Object| self.restored.native(made, claimed_in.as_deref(), &snapshot.info());
-        match self.there(calls, collection, &name, how).await? {
-            Ok(None) => {}
-            Ok(Some(found)) if !moved || existing::is_ours(&found, how.rules, how.created) => {
-                if made_before {
-                    tell(&volume);
-                }
-                return Ok(Ok(volume));
-            }
-            // The one that is there stays with its own claim.
-            Ok(Some(_)) => {
-                let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
-                self.rename(&mut volume, &name, &clone);
-                match self.there(calls, collection, &clone, how).await? {
-                    Ok(None) => {}
-                    Ok(Some(_)) => {
-                        if made_before {
-                            tell(&volume);
-                        }
-                        return Ok(Ok(volume));
-                    }
-                    Err(reason) => return Ok(Err(reason)),
-                }
-            }
-            Err(reason) => return Ok(Err(reason)),
+        let Some(snapshot) = self.by_volume.get(&name) else { return Ok(volume) };
+        let source = json::text(&volume, &["spec", "claimRef"], "namespace");
+        let namespace = source.map(|source| policy.rules.target(source).to_owned());
+        let moved = namespace.as_deref() != source;
+        let record = |created: &Object| self.restored.native(created, namespace.as_deref(), &snapshot.info());
+        let mut found = self.find(calls, collection, &name, policy.patience).await?;
+        // One that is not ours stays with its own claim.
+        if moved && found.as_ref().is_some_and(|found| !policy.is_ours(found)) {
+            let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
+            self.rename(&mut volume, &name, &clone);
+            found = self.find(calls, collection, &clone, policy.patience).await?;
         }
-        let by = match self.places.get(&snapshot.spec.location) {
-            Some(Ok(by)) => by,
-            Some(Err(reason)) => return Ok(Err(reason.clone())),
+        if found.is_some() {
+            if matches!(self.journal.prior.get(&name), Some(PriorVolume::Created(_))) {
+                record(&volume);
+            }
+            return Ok(volume);
+        }
+        let location = &snapshot.spec.location;
+        let snapshotter = match self.snapshotters.get(location) {
+            Some(Ok(snapshotter)) => snapshotter,
+            Some(Err(reason)) => return Err(VolumeError::Failed(reason.clone())),
             None => {
-                return Ok(Err(format!("nobody serves VolumeSnapshotLocation {}", snapshot.spec.location)));
+                return Err(VolumeError::Failed(format!("nobody serves VolumeSnapshotLocation {location}")));
             }
         };
         calls.cancellation().check()?;
-        let id = match self.make(&**by, snapshot).await.map_err(WorkError::Notes)? {
-            Ok(id) => id,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let renamed = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
-        let made = match by.set_volume_id(&Value::Object(volume), &id).await {
-            Ok(Value::Object(made)) => Ok(made),
+        let id = self.create(&**snapshotter, snapshot).await?;
+        let wanted = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
+        let changed = match snapshotter.set_volume_id(&Value::Object(volume), &id).await {
+            Ok(Value::Object(changed)) => Ok(changed),
             Ok(_) => Err("the plugin made something of it that is no object".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let mut made = match made {
-            Ok(made) => made,
-            Err(reason) => {
-                return Ok(Err(format!(
-                    "volume {id}, which was made of its snapshot, is of no use: {reason}"
-                )));
-            }
-        };
+        let mut created = changed.map_err(|reason| {
+            VolumeError::Failed(format!(
+                "volume {id}, which was made of its snapshot, is of no use: {reason}"
+            ))
+        })?;
         // Plugins may rename what they are given.
-        let given = json::text(&made, &["metadata"], "name").unwrap_or_default().to_owned();
-        if given != renamed {
-            self.rename(&mut made, &name, &given);
+        let given = json::text(&created, &["metadata"], "name").unwrap_or_default().to_owned();
+        if given != wanted {
+            self.rename(&mut created, &name, &given);
         }
-        tell(&made);
-        Ok(Ok(made))
+        record(&created);
+        Ok(created)
     }
 
     /// Has a claim follow its volume to another name.
-    pub fn follow(&self, claim: &mut Object) {
+    pub(super) fn follow(&self, claim: &mut Object) {
         let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
         let name = json::text(claim, &["spec"], "volumeName").and_then(|name| renamed.get(name));
         if let Some(name) = name.cloned() {
@@ -178,79 +226,140 @@ impl Snapshots {
         renamed.insert(from.to_owned(), to.to_owned());
     }
 
-    /// The volume of this name in the cluster; one that is going away is waited for. The inner error is a sentence.
-    async fn there(
+    /// The volume of this name in the cluster; one that is being deleted is waited for.
+    async fn find(
         &self,
         calls: &Calls,
         collection: &str,
         name: &str,
-        how: How<'_>,
-    ) -> Result<Result<Option<Object>, String>, StopReason> {
+        patience: Duration,
+    ) -> Result<Option<Object>, VolumeError> {
         let (started, mut looks) = (Instant::now(), 0);
         loop {
             let found = match calls.get(collection, name).await {
-                Ok(found) => found,
-                Err(CallError::Stopped(halt)) => return Err(halt),
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(None),
+                Err(CallError::Stopped(reason)) => return Err(reason.into()),
                 Err(error) => {
-                    return Ok(Err(format!("whether it is in the cluster could not be read: {error}")));
+                    let reason = format!("whether it is in the cluster could not be read: {error}");
+                    return Err(VolumeError::Failed(reason));
                 }
             };
-            let Some(found) = found else { return Ok(Ok(None)) };
             if json::text(&found, &["metadata"], "deletionTimestamp").is_none() {
-                return Ok(Ok(Some(found)));
+                return Ok(Some(found));
             }
-            if started.elapsed() >= how.patience {
-                let reason = format!(
-                    "one of this name has been going away for longer than {:?}: see its finalizers, and restore again",
-                    how.patience
-                );
-                return Ok(Err(reason));
+            if started.elapsed() >= patience {
+                return Err(VolumeError::Failed(format!(
+                    "one of this name has been going away for longer than {patience:?}: see its finalizers, and restore again"
+                )));
             }
             looks += 1;
             calls.cancellation().wait(STEPS.delay(looks)).await?;
         }
     }
 
-    /// Makes a volume of a snapshot, unless an earlier run has; its id. The inner error is a sentence, the outer one keeps it
-    /// from being made.
-    async fn make(
+    /// Creates a volume from a snapshot, unless an earlier run has; its id.
+    async fn create(
         &self,
-        by: &dyn VolumeSnapshotter,
+        snapshotter: &dyn VolumeSnapshotter,
         snapshot: &VolumeSnapshot,
-    ) -> Result<Result<String, String>, StoreError> {
+    ) -> Result<String, VolumeError> {
         let (spec, volume) = (&snapshot.spec, &snapshot.spec.persistent_volume_name);
         let id = snapshot.usable().unwrap_or_default();
-        let open = |reason: &str| {
-            format!(
+        let unknown = |reason: &str| {
+            VolumeError::Failed(format!(
                 "{reason}; whether there is a new volume is not known: look in VolumeSnapshotLocation {} for one made of snapshot {id}, \
                  delete it, and restore again",
                 spec.location
-            )
+            ))
         };
-        match self.noted.earlier(volume) {
-            Some(Earlier::Made(made)) => return Ok(Ok(made.clone())),
-            Some(Earlier::Unknown) => {
-                let reason =
-                    "an earlier run of this restore was ended while it was made, so it is not made again";
-                return Ok(Err(open(reason)));
+        match self.journal.prior.get(volume) {
+            Some(PriorVolume::Created(id)) => return Ok(id.clone()),
+            Some(PriorVolume::Unknown) => {
+                return Err(unknown(
+                    "an earlier run of this restore was ended while it was made, so it is not made again",
+                ));
             }
             None => {}
         }
-        self.noted.begun(volume).await?;
+        self.journal.begin(volume).await.map_err(VolumeError::Journal)?;
         crash::point("before-volume");
-        let from =
-            From { snapshot: id, kind: &spec.volume_type, zone: &spec.volume_az, iops: spec.volume_iops };
-        let made = by.create_volume(from).await;
-        crash::point("after-volume");
-        let made = match made {
-            // Stays open: whoever takes this up must not try it again either.
-            Err(error) if error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. }) => {
-                return Ok(Err(open(&error.to_string())));
-            }
-            made => made.map_err(|error| error.to_string()),
+        let from = FromSnapshot {
+            snapshot: id,
+            kind: &spec.volume_type,
+            zone: &spec.volume_az,
+            iops: spec.volume_iops,
         };
-        self.noted.ended(volume, made.as_deref().ok()).await?;
+        let created = snapshotter.create_volume(from).await;
+        crash::point("after-volume");
+        let created = match created {
+            // Not ended in the journal: a run that takes this restore over must not try it again either.
+            Err(error) if error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. }) => {
+                return Err(unknown(&error.to_string()));
+            }
+            created => created.map_err(|error| VolumeError::Failed(error.to_string())),
+        };
+        self.journal.end(volume, created.as_deref().ok()).await.map_err(VolumeError::Journal)?;
         crash::point("after-volume-recorded");
-        Ok(made)
+        created
+    }
+}
+
+/// What an earlier run has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PriorVolume {
+    Unknown,
+    /// It was created, and has this id.
+    Created(String),
+}
+
+/// The journal of volumes that are created from snapshots: one entry before a plugin is asked, one when it has answered. A restore
+/// that is taken over creates what was not begun, uses what was created, and reports what was begun and never ended, as its outcome
+/// is unknown.
+pub(super) struct VolumeJournal {
+    writer: Arc<dyn JournalWriter>,
+    /// What an earlier run has begun and not seen fail, by the names that the volumes have in the backup.
+    prior: BTreeMap<String, PriorVolume>,
+}
+
+impl VolumeJournal {
+    /// Goes on from these entries; those about other things are passed over.
+    ///
+    /// # Errors
+    /// An entry about volumes cannot be decoded: then it is not known what was created.
+    pub(super) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
+        let prior = Self::read(entries).map_err(|error| undecodable("volumes", &error))?;
+        Ok(Self { writer, prior })
+    }
+
+    fn read(entries: &[Value]) -> Result<BTreeMap<String, PriorVolume>, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Ended {
+            volume: String,
+            made: Option<String>,
+        }
+        let mut all = BTreeMap::new();
+        for entry in entries {
+            if let Some(begun) = entry.get(BEGUN) {
+                all.insert(String::deserialize(begun)?, PriorVolume::Unknown);
+            }
+            if let Some(ended) = entry.get(ENDED) {
+                let Ended { volume, made } = Ended::deserialize(ended)?;
+                match made {
+                    Some(id) => all.insert(volume, PriorVolume::Created(id)),
+                    None => all.remove(&volume),
+                };
+            }
+        }
+        Ok(all)
+    }
+
+    async fn begin(&self, volume: &str) -> Result<(), StoreError> {
+        self.writer.append(json!({ BEGUN: volume })).await
+    }
+
+    /// `None`: it is known that there is no volume.
+    async fn end(&self, volume: &str, created: Option<&str>) -> Result<(), StoreError> {
+        self.writer.append(json!({ ENDED: { "volume": volume, "made": created } })).await
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a Restore can run, given what was found in the cluster. Pure; everything wrong is told at once.
+//! Whether a Restore can run, given what was found in the cluster. Pure; everything that is wrong is found at once.
 
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
@@ -9,32 +9,32 @@ use jiff::Timestamp;
 
 /// What was found in the cluster for a Restore.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The backup to restore from, if it was found.
-    pub backup: Option<Backup>,
+    pub(crate) backup: Option<Backup>,
     /// The location of that backup, if it was found.
-    pub location: Option<BackupStorageLocation>,
+    pub(crate) location: Option<BackupStorageLocation>,
 }
 
 /// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
-pub fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
+pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
     let candidate = backup.phase() == BackupPhase::Completed && backup.schedule() == Some(schedule);
     let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
     candidate.then(|| (started, backup.metadata.name.clone().unwrap_or_default()))
 }
 
 /// Everything that keeps the restore from running, each finding with its field.
-pub fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::restore(spec);
     found.extend(unsupported(spec));
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
         (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
-        // Both or none: told by the rules that need no cluster.
+        // Both or none: found by the rules that need no cluster.
         _ => return found,
     };
     let Some(backup) = &facts.backup else {
-        found.push(finding(
+        found.push(Finding::new(
             field,
             format!("{what} was not found in this namespace; `kubectl backup get` lists what there is"),
         ));
@@ -53,10 +53,10 @@ fn backup_finding(field: &str, backup: &Backup) -> Option<Finding> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let phase = backup.phase();
     if backup.metadata.deletion_timestamp.is_some() || phase == BackupPhase::Deleting {
-        return Some(finding(field, format!("backup {name:?} is being deleted; restore from another")));
+        return Some(Finding::new(field, format!("backup {name:?} is being deleted; restore from another")));
     }
     (!matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)).then(|| {
-        finding(
+        Finding::new(
             field,
             format!("backup {name:?} is {phase}; only a backup that is Completed or PartiallyFailed can be restored"),
         )
@@ -71,14 +71,14 @@ fn location_finding(
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let at = backup.spec.storage_location.as_deref().unwrap_or_default();
     let Some(location) = location else {
-        return Some(finding(
+        return Some(Finding::new(
             field,
             format!("backup {name:?} is in BackupStorageLocation {at:?}, which does not exist"),
         ));
     };
     (location.status.phase == Some(LocationPhase::Unavailable)).then(|| {
         let why = location.status.message.as_deref().unwrap_or("no reason was given");
-        finding(
+        Finding::new(
             field,
             format!("backup {name:?} is in BackupStorageLocation {at:?}, which is Unavailable: {why}"),
         )
@@ -96,16 +96,12 @@ fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
     asked
         .into_iter()
         .filter(|(_, asked)| *asked)
-        .map(|(field, _)| finding(field, "is not supported yet; remove it to restore without it".to_owned()))
+        .map(|(field, _)| Finding::new(field, "is not supported yet; remove it to restore without it"))
         .collect()
 }
 
-fn finding(field: &str, message: String) -> Finding {
-    Finding { field: field.to_owned(), message }
-}
-
 /// The spec as it is run and published: names filled in, non-restorable resources excluded.
-pub fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
+pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     let mut spec = restore.spec.clone();
     spec.backup_name.clone_from(&backup.metadata.name);
     if named(spec.schedule_name.as_ref()).is_none() {

@@ -10,113 +10,112 @@ use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, json};
 use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
+use backup_plugins::PluginLog;
 use backup_store::{Contents, Scope, StoreError};
 
 use super::{
     apply::Policy,
     calls::Calls,
-    namespaces::{How, Namespaces},
+    namespaces::Namespaces,
     report::{About, Report},
     select::{self, Batch, Selection, Served},
     snapshots::Snapshots,
 };
-use crate::job::action_journal::ActionJournal;
-use crate::job::cancellation::StopReason;
-use backup_plugins::PluginLog;
-pub use pass::Started;
-use pass::{Kind, Pass};
-use turns::Turns;
+use crate::job::{
+    action_journal::{ActionJournal, Done, Execution},
+    cancellation::StopReason,
+};
+use item::{ItemRestorer, ResourceKind};
+use item_coordinator::ItemCoordinator;
+
+mod definitions;
+mod item;
+mod item_coordinator;
+mod related_items;
+#[cfg(test)]
+mod tests;
+mod volumes;
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
 
-/// Why the work did not come to its end.
+/// What an action has done with an item, if it has started something.
+pub(super) type Started = (Execution, Done<RestoreActionOutput>);
+
+/// Why the work ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkError {
+pub(super) enum WorkError {
     /// It has to stop; it is resumed later.
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    /// What the cluster serves could not be read.
     #[error("what the cluster serves could not be read: {0}")]
     Discovery(String),
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
-    /// It could not be noted what an action may start, or which volume is made.
+    /// The journal did not take what an action may start, or which volume is created.
     #[error("what may be started could not be noted: {0}")]
-    Notes(#[source] StoreError),
+    Journal(#[source] StoreError),
 }
 
 /// Finds out what the cluster serves.
-pub trait Discover: Sync {
-    /// What is served.
+pub(super) trait Discover: Sync {
     type Found: Served + Send + Sync;
-    /// Asks the cluster anew.
+
     fn load(&self) -> impl Future<Output = Result<Self::Found, String>> + Send;
 }
 
-/// The actions of plugins.
-pub struct Acting<'a> {
-    /// All there are.
-    pub plugins: Vec<Arc<dyn RestoreItemAction>>,
-    /// What they say meanwhile.
-    pub log: PluginLog,
-    /// One is at work at a time.
-    pub turn: tokio::sync::Mutex<()>,
-    /// Notes of what they may start.
-    pub executions: &'a ActionJournal<RestoreActionOutput>,
-    /// Requests about CSI snapshots.
-    pub csi: SnapshotApi,
+/// The actions of plugins, and what actions need.
+pub(super) struct ActionContext<'a> {
+    pub(super) plugins: Vec<Arc<dyn RestoreItemAction>>,
+    pub(super) log: PluginLog,
+    /// One plugin is at work at a time.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
+    pub(super) csi: SnapshotApi,
 }
 
 /// One restore.
-pub struct Work<'a, D> {
-    /// The backup.
-    pub contents: &'a Contents,
-    /// What to restore.
-    pub restore: &'a Restore,
-    /// Who sees the items besides what is built in.
-    pub acting: Acting<'a>,
-    /// Requests to the API server.
-    pub calls: &'a Calls,
-    /// Where outcomes go.
-    pub report: &'a Report,
-    /// What the cluster serves.
-    pub discover: D,
+pub(super) struct Work<'a, D> {
+    pub(super) contents: &'a Contents,
+    pub(super) restore: &'a Restore,
+    pub(super) actions: ActionContext<'a>,
+    pub(super) calls: &'a Calls,
+    pub(super) report: &'a Report,
+    pub(super) discover: D,
     /// Namespace of the installation.
-    pub own: &'a str,
+    pub(super) own: &'a str,
     /// What the right to work is for: nothing is written into another namespace.
-    pub claimed: &'a Footprint,
-    /// How long a definition, or a namespace that goes away, is waited for.
-    pub patience: Duration,
+    pub(super) claimed: &'a Footprint,
+    /// How long a definition, or an object that is being deleted, is waited for.
+    pub(super) patience: Duration,
     /// `metadata.creationTimestamp` of the Restore.
-    pub created: Option<&'a str>,
+    pub(super) created: Option<&'a str>,
     /// Whether an earlier run may have created items.
-    pub resumed: bool,
+    pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
-    pub rules: RestoreRules,
-    /// What volumes come back from.
-    pub snapshots: Snapshots,
+    pub(super) rules: RestoreRules,
+    pub(super) snapshots: Snapshots,
 }
 
 /// What all items have in common.
 struct Common<'a> {
     rules: Arc<RestoreRules>,
     namespaces: Namespaces,
-    turns: Turns,
+    coordinator: ItemCoordinator,
     started: &'a Mutex<Vec<Started>>,
 }
 
 impl<D: Discover> Work<'_, D> {
     /// Restores everything that is selected, or what there was time for before a person has cancelled it; what actions have
     /// started meanwhile. Running it again is idempotent.
-    pub async fn run(mut self) -> Result<Vec<Started>, WorkError> {
+    pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
         let started = Mutex::default();
         match self.everything(&started).await {
             Err(WorkError::Stopped(StopReason::Cancelled)) => self.report.cancelled(self.resumed),
             other => other?,
         }
-        self.acting.log.settle(|lines| self.report.said(lines)).await;
+        self.actions.log.settle(|lines| self.report.said(lines)).await;
         self.report.volumes(self.snapshots.restored().entries());
         Ok(started.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -125,50 +124,54 @@ impl<D: Discover> Work<'_, D> {
         let spec = &self.restore.spec;
         let served = self.discover.load().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served);
-        let claimed = self.learn_volumes(&selection)?;
+        let claimed = self.find_volumes(&selection)?;
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection);
-        let common = Common { rules, namespaces, turns: Turns::default(), started };
+        let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started };
         let definitions = selection.definitions(self.contents, &served)?;
         self.report.expect(definitions.len());
         let again = if definitions.is_empty() {
             None
         } else {
-            Some(self.pass(&common, &served, &selection).definitions(definitions).await?)
+            Some(self.restorer(&common, &served, &selection).definitions(definitions).await?)
         };
         let served = again.unwrap_or(served);
-        // Names are completed anew: some types are served only now.
+        // Names are completed again: some types are served only now.
         let selection = Selection::new(spec, &served);
         let mut batches = selection.batches(self.contents, &served)?;
-        self.volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
+        self.include_volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         for name in selected {
             self.ensure(&common.namespaces, &name).await?;
         }
-        let pass = self.pass(&common, &served, &selection);
-        for why in &pass.actions.unusable {
+        let restorer = self.restorer(&common, &served, &selection);
+        for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
         for batch in &batches {
-            self.batch(batch, &pass).await?;
+            self.batch(batch, &restorer).await?;
         }
         Ok(())
     }
 
-    fn pass<'p>(
+    fn restorer<'p>(
         &'p self,
         common: &'p Common<'_>,
         served: &'p D::Found,
         selection: &'p Selection,
-    ) -> Pass<'p, D> {
+    ) -> ItemRestorer<'p, D> {
         let mut built_in = restore::built_in(&common.rules);
         if !self.contents.items(SNAPSHOTS).is_empty() {
-            built_in.extend(restore::csi_actions(&self.acting.csi, &common.rules, self.snapshots.restored()));
+            built_in.extend(restore::csi_actions(
+                &self.actions.csi,
+                &common.rules,
+                self.snapshots.restored(),
+            ));
         }
-        let actions = restore::ordered(built_in, &self.acting.plugins, &|name| served.complete(name));
-        let turns = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.turns);
+        let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.complete(name));
+        let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
         let Common { namespaces, started, .. } = common;
-        Pass { work: self, served, selection, actions, namespaces, turns, started }
+        ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started }
     }
 
     fn policy(&self) -> Policy<'_> {
@@ -177,6 +180,7 @@ impl<D: Discover> Work<'_, D> {
             update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
             restore_created: self.created,
             resumed: self.resumed,
+            patience: self.patience,
         }
     }
 
@@ -211,14 +215,8 @@ impl<D: Discover> Work<'_, D> {
     }
 
     async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
-        let how = How {
-            rules: &self.rules,
-            patience: self.patience,
-            restore_created: self.created,
-            resumed: self.resumed,
-        };
         let applied = if self.claimed.includes(name) {
-            namespaces.ensure(self.calls, name, &how).await?
+            namespaces.ensure(self.calls, name, self.policy()).await?
         } else {
             let why = format!(
                 "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
@@ -234,7 +232,7 @@ impl<D: Discover> Work<'_, D> {
         Ok(())
     }
 
-    async fn batch(&self, batch: &Batch, pass: &Pass<'_, D>) -> Result<(), WorkError> {
+    async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_, D>) -> Result<(), WorkError> {
         let Some(resource) = &batch.resource else {
             self.report.warn(
                 Scope::Velero,
@@ -250,21 +248,10 @@ impl<D: Discover> Work<'_, D> {
             let sources: BTreeSet<&str> =
                 batch.items.iter().filter_map(|item| self.contents.namespace_of(item)).collect();
             for source in sources {
-                self.ensure(pass.namespaces, self.rules.target(source)).await?;
+                self.ensure(restorer.namespaces, self.rules.target(source)).await?;
             }
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
-        pass.items(Kind { group_resource: &batch.group_resource, resource }, &batch.items).await
+        restorer.items(ResourceKind { group_resource: &batch.group_resource, resource }, &batch.items).await
     }
 }
-
-mod act;
-mod along;
-mod definitions;
-mod misplaced;
-mod pass;
-mod turns;
-mod volumes;
-
-#[cfg(test)]
-mod tests;

@@ -45,12 +45,14 @@ pub fn group_resource(plural: &str, group: &str) -> String {
 
 /// Namespaces, which filters and restores treat in their own way.
 pub const NAMESPACES: &str = "namespaces";
+/// The type that defines types.
+pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// Types restored first, in this order: each may be needed by a later one.
 ///
 /// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with the names as discovery completes them.
 pub(crate) const RESTORE_HIGH_PRIORITIES: &[&str] = &[
-    "customresourcedefinitions.apiextensions.k8s.io",
+    DEFINITIONS,
     NAMESPACES,
     "storageclasses.storage.k8s.io",
     "volumesnapshotclasses.snapshot.storage.k8s.io",

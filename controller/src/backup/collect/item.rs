@@ -6,14 +6,16 @@ use backup_actions::{
     backup::{BackupActionOutput, BackupItemAction},
     json::text as text_of,
 };
-use backup_core::labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP};
+use backup_core::{
+    labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP},
+    resources::DEFINITIONS,
+};
 use backup_store::{ItemPath, Scope};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
     collector::{CollectError, Collector, ResourceKind, Sink},
-    order::CRDS,
     raw_item::RawItem,
 };
 use crate::{
@@ -268,7 +270,7 @@ impl<S: Sink> Collector<'_, S> {
         }
         // The groups of built-in types have no dot, or no definition.
         if kind.resource.group.contains('.')
-            && kind.group_resource != CRDS
+            && kind.group_resource != DEFINITIONS
             && !written.custom_types.contains(&kind.group_resource)
         {
             written.custom_types.insert(kind.group_resource.clone());

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use backup_core::resources::{NAMESPACES, ResourceFilter, ResourceType, cohabitant};
+use backup_core::resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, cohabitant};
 
 /// Types of the core group that come first: what is most likely to change belongs together in time.
 const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
-/// The type that defines types.
-pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The types of a backup.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +30,7 @@ impl Types {
         let mut met = HashSet::new();
         for resource in all {
             let name = resource.group_resource();
-            if name == CRDS {
+            if name == DEFINITIONS {
                 types.definitions = Some(resource.clone());
             }
             let twin_met =
@@ -175,7 +173,7 @@ mod tests {
         let served = served(&[("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")]);
         let types = Types::choose(&served, &everything());
         assert!(types.namespaces.is_some() && types.definitions.is_some());
-        assert_eq!(names(&types), [CRDS]);
+        assert_eq!(names(&types), [DEFINITIONS]);
         let spec = BackupSpec { included_resources: vec!["secrets".to_owned()], ..BackupSpec::default() };
         let types = Types::choose(&served, &ResourceFilter::for_backup(&spec, &|_| None));
         assert!(types.namespaces.is_none() && types.definitions.is_some());

@@ -27,17 +27,20 @@ fn in_cluster(value: &str) -> Value {
     })
 }
 
+const TARGET: Target<'_> = Target {
+    group_resource: "configmaps",
+    kind: "ConfigMap",
+    collection: COLLECTION,
+    namespace: Some("a"),
+    name: "x",
+};
+
+fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
+    Policy { rules, update, restore_created: Some(CREATED), resumed, patience: Duration::ZERO }
+}
+
 async fn applied(fake: &Fake, update: bool) -> Applied {
-    let target = Target {
-        group_resource: "configmaps",
-        kind: "ConfigMap",
-        collection: COLLECTION,
-        namespace: Some("a"),
-        name: "x",
-    };
-    let rules = rules();
-    let policy = Policy { rules: &rules, update, restore_created: Some(CREATED), resumed: false };
-    item(&fake.calls(), target, &wanted(), policy).await.unwrap()
+    item(&fake.calls(), TARGET, &wanted(), policy(&rules(), update, false)).await.unwrap()
 }
 
 #[tokio::test]
@@ -123,17 +126,9 @@ async fn what_an_earlier_run_of_this_restore_made_counts_as_created_even_if_a_co
     changed["data"]["k"] = json!("changed");
     fake.put(OBJECT, changed);
     let (rules, calls) = (rules(), fake.calls());
-    let target = Target {
-        group_resource: "configmaps",
-        kind: "ConfigMap",
-        collection: COLLECTION,
-        namespace: Some("a"),
-        name: "x",
-    };
-    let policy = |resumed| Policy { rules: &rules, update: false, restore_created: Some(CREATED), resumed };
-    let again = item(&calls, target, &wanted(), policy(true)).await.unwrap();
+    let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true)).await.unwrap();
     assert_eq!(again, Applied::quiet(Outcome::Created));
-    let first_run = item(&calls, target, &wanted(), policy(false)).await.unwrap();
+    let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false)).await.unwrap();
     assert!(first_run.warning.is_some(), "without a restart it is a difference");
 }
 
@@ -171,7 +166,7 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
     transform::rewrite(&mut item_, "services", Some("a"), &rules);
     let target =
         Target { group_resource: "services", kind: "Service", collection, namespace: Some("a"), name: "x" };
-    let policy = Policy { rules: &rules, update: false, restore_created: None, resumed: false };
+    let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
     let done = item(&fake.calls(), target, &item_, policy).await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Skipped));
     fake.remove(&format!("{collection}/x"));

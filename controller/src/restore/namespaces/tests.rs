@@ -10,29 +10,28 @@ fn rules() -> RestoreRules {
     }
 }
 
-fn how(rules: &RestoreRules, patience: Duration) -> How<'_> {
-    How { rules, patience, restore_created: None, resumed: false }
+fn policy(rules: &RestoreRules) -> Policy<'_> {
+    let patience = Duration::from_mins(10);
+    Policy { rules, update: false, restore_created: None, resumed: false, patience }
 }
-
-const LONG: Duration = Duration::from_mins(10);
 
 #[tokio::test]
 async fn a_namespace_comes_from_the_backup_under_its_new_name_and_only_once() {
     let (fake, rules) = (Fake::new(), rules());
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
     let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
-    let done = namespaces.ensure(&fake.calls(), "new", &how(&rules, LONG)).await.unwrap().unwrap();
+    let done = namespaces.ensure(&fake.calls(), "new", policy(&rules)).await.unwrap().unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
     assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
-    assert_eq!(namespaces.ensure(&fake.calls(), "new", &how(&rules, LONG)).await.unwrap(), None);
+    assert_eq!(namespaces.ensure(&fake.calls(), "new", policy(&rules)).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_namespace_that_the_backup_does_not_hold_is_made_blank() {
     let (fake, rules) = (Fake::new(), rules());
     let namespaces = Namespaces::default();
-    namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    namespaces.ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap();
     let made = fake.get("/api/v1/namespaces/plain").unwrap();
     assert_eq!(made["metadata"]["labels"]["velero.io/restore-name"], "r");
 }
@@ -44,7 +43,7 @@ async fn a_namespace_that_is_there_is_used_as_it_is() {
         "/api/v1/namespaces/plain",
         json!({"metadata": {"name": "plain"}, "status": {"phase": "Active"}}),
     );
-    let done = Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    let done = Namespaces::default().ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap();
     assert_eq!(done, Some(Applied::quiet(Outcome::Skipped)));
 }
 
@@ -58,7 +57,7 @@ async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
         tokio::time::sleep(Duration::from_secs(30)).await;
         other.remove(at);
     });
-    let done = Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap();
+    let done = Namespaces::default().ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap();
     assert_eq!(done, Some(Applied::quiet(Outcome::Created)));
 }
 
@@ -68,9 +67,9 @@ async fn a_namespace_that_does_not_go_away_in_time_is_an_error_that_is_told_once
     let body = json!({"metadata": {"name": "plain", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
     fake.put("/api/v1/namespaces/plain", body);
     let namespaces = Namespaces::default();
-    let done = namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap().unwrap();
+    let done = namespaces.ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap().unwrap();
     assert!(done.error.unwrap().contains("still going away after 600s"));
-    assert_eq!(namespaces.ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap(), None);
+    assert_eq!(namespaces.ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap(), None);
     assert!(namespaces.has_failed("plain"));
 }
 
@@ -78,7 +77,6 @@ async fn a_namespace_that_does_not_go_away_in_time_is_an_error_that_is_told_once
 async fn a_refused_namespace_is_an_error() {
     let rules = rules();
     let fake = Fake::with(|_, _, _| Fault::Refuse(403, "Forbidden", "no"));
-    let done =
-        Namespaces::default().ensure(&fake.calls(), "plain", &how(&rules, LONG)).await.unwrap().unwrap();
+    let done = Namespaces::default().ensure(&fake.calls(), "plain", policy(&rules)).await.unwrap().unwrap();
     assert!(done.error.unwrap().contains("namespace \"plain\" could not be created"));
 }

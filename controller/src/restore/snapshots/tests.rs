@@ -1,17 +1,16 @@
+use backup_actions::restore::RestoreRules;
 use backup_core::snapshot::VolumeSnapshotSpec;
-use serde_json::json;
 
 use super::*;
 use crate::{backup::volume_snapshots::fake::Disks, job::journal::MemoryJournal, restore::fake::Fake};
 
 /// None at all.
-pub fn none() -> Snapshots {
-    Snapshots::new(vec![], Places::new(), "uid", noted(&MemoryJournal::default()))
+pub(in crate::restore) fn none() -> Snapshots {
+    Snapshots::new(vec![], Snapshotters::new(), "uid", resume(&MemoryJournal::default()))
 }
 
-/// What these notes say.
-fn noted(notes: &MemoryJournal) -> Noted {
-    Noted::take_over(Arc::new(notes.clone()), &notes.all()).unwrap()
+fn resume(journal: &MemoryJournal) -> VolumeJournal {
+    VolumeJournal::take_over(Arc::new(journal.clone()), &journal.all()).unwrap()
 }
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -32,10 +31,11 @@ fn of(disks: &Arc<Disks>) -> Snapshots {
     resumed(disks, &MemoryJournal::default())
 }
 
-/// After runs that have made these notes.
-fn resumed(disks: &Arc<Disks>, notes: &MemoryJournal) -> Snapshots {
-    let places = Places::from([("only".to_owned(), Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>))]);
-    Snapshots::new(vec![snapshot("pv"), snapshot("failed").failed()], places, "uid", noted(notes))
+/// After runs that have written this journal.
+fn resumed(disks: &Arc<Disks>, journal: &MemoryJournal) -> Snapshots {
+    let only = Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>);
+    let all = vec![snapshot("pv"), snapshot("failed").failed()];
+    Snapshots::new(all, [("only".to_owned(), only)].into(), "uid", resume(journal))
 }
 
 fn volume(name: &str) -> Object {
@@ -49,9 +49,18 @@ fn rules(moved: bool) -> RestoreRules {
     RestoreRules { namespaces, restore_label: "r".into(), ..RestoreRules::default() }
 }
 
+fn policy(rules: &RestoreRules, patience: Duration) -> Policy<'_> {
+    let created = Some("2026-01-01T00:00:00Z");
+    Policy { rules, update: false, restore_created: created, resumed: false, patience }
+}
+
 async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &RestoreRules) -> Result<Object, String> {
-    let how = How { rules, created: Some("2026-01-01T00:00:00Z"), patience: Duration::from_millis(50) };
-    snapshots.restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap()
+    let policy = policy(rules, Duration::from_millis(50));
+    let restored = snapshots.restore(&fake.calls(), VOLUMES, volume("pv"), policy).await;
+    restored.map_err(|error| match error {
+        VolumeError::Failed(reason) => reason,
+        error => panic!("{error}"),
+    })
 }
 
 #[tokio::test]
@@ -100,29 +109,29 @@ async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
     *disks.wrong.lock().unwrap() = vec![true, false];
     let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
-    let notes = MemoryJournal::default();
+    let journal = MemoryJournal::default();
     for _ in 0..2 {
-        let unknown = restored(&resumed(&disks, &notes), &fake, &rules(false)).await.unwrap_err();
+        let unknown = restored(&resumed(&disks, &journal), &fake, &rules(false)).await.unwrap_err();
         assert!(unknown.contains("is not known") && unknown.contains("snap-pv"), "{unknown}");
     }
     assert_eq!(disks.asked().len(), 2, "a run that is taken up does not ask again");
 
-    let places = Places::from([("only".to_owned(), Err("no plugin".to_owned()))]);
-    let nobody = Snapshots::new(vec![snapshot("pv")], places, "uid", noted(&MemoryJournal::default()));
+    let missing = [("only".to_owned(), Err("no plugin".to_owned()))].into();
+    let nobody = Snapshots::new(vec![snapshot("pv")], missing, "uid", resume(&MemoryJournal::default()));
     assert_eq!(restored(&nobody, &fake, &rules(false)).await.unwrap_err(), "no plugin");
 }
 
 #[tokio::test]
 async fn a_run_that_is_taken_up_makes_what_was_not_begun_and_uses_what_was_made() {
-    let (fake, disks, notes) = (Fake::new(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
+    let (fake, disks, journal) = (Fake::new(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {
-        let made = restored(&resumed(&disks, &notes), &fake, &rules(false)).await;
+        let made = restored(&resumed(&disks, &journal), &fake, &rules(false)).await;
         assert_eq!((made.is_ok(), disks.asked().len()), (works, asked), "{made:?}");
         assert!(made.is_err() || made.unwrap()["spec"]["hostPath"]["path"] == "/disks/new-of-snap-pv");
     }
     let nonsense = [json!({ "volumeEnded": "pv" })];
-    assert!(Noted::take_over(Arc::new(MemoryJournal::default()), &nonsense).is_err());
+    assert!(VolumeJournal::take_over(Arc::new(MemoryJournal::default()), &nonsense).is_err());
 }
 
 #[tokio::test]
@@ -139,8 +148,9 @@ async fn a_volume_that_is_going_away_is_waited_for() {
             fake.remove(&format!("{VOLUMES}/pv"));
         })
     };
-    let how = How { rules: &rules(false), created: None, patience: Duration::from_secs(20) };
-    let made = of(&disks).restore(&fake.calls(), VOLUMES, volume("pv"), how).await.unwrap();
+    let rules = rules(false);
+    let policy = policy(&rules, Duration::from_secs(20));
+    let made = of(&disks).restore(&fake.calls(), VOLUMES, volume("pv"), policy).await;
     gone.await.unwrap();
     assert!(made.is_ok() && disks.asked().len() == 1);
 }

@@ -2,26 +2,32 @@
 
 use std::time::Duration;
 
-use backup_actions::restore::json;
-use backup_core::resources::ResourceType;
+use backup_actions::restore::json::{self, Object};
+use backup_core::resources::{DEFINITIONS, ResourceType};
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     Discover, IN_FLIGHT, Work, WorkError,
-    pass::{Kind, Pass, Way},
+    item::{InclusionReason, ItemRestorer, ResourceKind},
 };
-use crate::job::cancellation::StopReason;
-use crate::restore::{
-    crds::{self, DEFINITIONS},
-    select::{self, Served as _},
+use crate::{
+    job::cancellation::StopReason,
+    restore::{
+        calls::{CallError, Calls},
+        select::{self, Served as _},
+    },
 };
 
-/// Between two looks at what is served, while new definitions are waited for.
+const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// First and longest pause between two looks at a definition.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Between two looks at what is served.
 const LOOK: Duration = Duration::from_millis(200);
 
-impl<D: Discover> Pass<'_, D> {
+impl<D: Discover> ItemRestorer<'_, D> {
     /// Restores definitions and waits until they are served. What is served then.
     pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<D::Found, WorkError> {
         let Work { contents, calls, report, .. } = self.work;
@@ -32,10 +38,10 @@ impl<D: Discover> Pass<'_, D> {
             kind: "CustomResourceDefinition".to_owned(),
             ..ResourceType::default()
         };
-        let of = Kind { group_resource: DEFINITIONS, resource: &resource };
+        let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
         let created = stream::iter(items).map(|item| async move {
             calls.cancellation().check_new_work()?;
-            let there = self.item(of, item, Way::Selected).await?;
+            let there = self.item(kind, item, InclusionReason::Selected).await?;
             let name =
                 || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
             Ok::<_, WorkError>(if there { name() } else { None })
@@ -43,11 +49,10 @@ impl<D: Discover> Pass<'_, D> {
         // Those that are on their way come to their own end before work stops.
         let names: Vec<Result<Option<String>, WorkError>> =
             created.buffer_unordered(IN_FLIGHT).collect().await;
-        let names: Vec<Option<String>> = names.into_iter().collect::<Result<_, _>>()?;
-        let names: Vec<String> = names.into_iter().flatten().collect();
+        let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
         let deadline = Instant::now() + self.work.patience;
-        let waits = stream::iter(names).map(|name| async move {
-            let result = crds::wait(calls, &name, deadline).await?;
+        let waits = stream::iter(names.into_iter().flatten()).map(|name| async move {
+            let result = wait(calls, &name, deadline).await?;
             Ok::<_, StopReason>((name, result))
         });
         let waited: Vec<_> = waits.buffer_unordered(IN_FLIGHT).try_collect().await?;
@@ -66,5 +71,85 @@ impl<D: Discover> Pass<'_, D> {
             }
             calls.cancellation().wait(LOOK).await?;
         }
+    }
+}
+
+/// How far a definition has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its resources are served.
+    Established,
+    /// Not yet.
+    Pending,
+    /// Never, and why: its names are taken by another definition.
+    Refused(String),
+}
+
+/// Reads the conditions of a definition.
+fn stage(definition: &Object) -> Stage {
+    let conditions =
+        json::object(definition, &["status"]).and_then(|s| s.get("conditions")).and_then(Value::as_array);
+    let mut stage = Stage::Pending;
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object) {
+        let field = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
+        match (field("type"), field("status")) {
+            ("Established", "True") => stage = Stage::Established,
+            ("NamesAccepted", "False") => return Stage::Refused(field("message").to_owned()),
+            _ => {}
+        }
+    }
+    stage
+}
+
+/// Waits until a definition is established. The error is for the results of the restore.
+async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result<(), String>, StopReason> {
+    let mut pause = PAUSE.0;
+    loop {
+        let last = match calls.get(COLLECTION, name).await {
+            Ok(Some(definition)) => match stage(&definition) {
+                Stage::Established => return Ok(Ok(())),
+                Stage::Refused(why) => {
+                    return Ok(Err(format!("definition {name:?} was refused by the API server: {why}")));
+                }
+                Stage::Pending => "it is not Established".to_owned(),
+            },
+            Ok(None) => "it was deleted".to_owned(),
+            Err(CallError::Stopped(reason)) => return Err(reason),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= deadline {
+            return Ok(Err(format!(
+                "definition {name:?} was not ready within --resource-timeout ({last}); its resources may be missing"
+            )));
+        }
+        calls.cancellation().wait(pause).await?;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn stage_of(conditions: &Value) -> Stage {
+        let definition = json!({"status": {"conditions": conditions}});
+        stage(definition.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_definition_is_ready_once_established() {
+        assert_eq!(stage(&Object::new()), Stage::Pending);
+        assert_eq!(stage_of(&json!([{"type": "Established", "status": "False"}])), Stage::Pending);
+        let both =
+            json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
+        assert_eq!(stage_of(&both), Stage::Established);
+    }
+
+    #[test]
+    fn a_definition_whose_names_are_taken_is_not_waited_for() {
+        let taken = json!([{"type": "NamesAccepted", "status": "False", "message": "in use"}]);
+        assert_eq!(stage_of(&taken), Stage::Refused("in use".to_owned()));
     }
 }

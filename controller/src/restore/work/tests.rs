@@ -1,11 +1,15 @@
-use backup_core::{api::RestoreSpec, resources::ResourceType};
+use std::sync::LazyLock;
+
+use backup_core::{
+    api::RestoreSpec,
+    resources::{DEFINITIONS, ResourceType},
+};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     job::journal::MemoryJournal,
     restore::{
-        crds::DEFINITIONS,
         fake::{Fake, Fault, backup},
         select::Served,
         snapshots::tests as snapshots,
@@ -70,6 +74,11 @@ fn item(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})
 }
 
+fn definition(plural: &str) -> (&'static str, Option<&'static str>, Value) {
+    let name = format!("{plural}.example.com");
+    (DEFINITIONS, None, item("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name))
+}
+
 async fn restored(fake: &Fake, contents: &Contents, spec: &RestoreSpec) -> (Report, Result<(), WorkError>) {
     restored_with(fake, contents, spec, &Footprint::everything()).await
 }
@@ -80,38 +89,49 @@ async fn restored_with(
     spec: &RestoreSpec,
     claimed: &Footprint,
 ) -> (Report, Result<(), WorkError>) {
-    let report = Report::new().unwrap();
-    let calls = fake.calls();
     let restore = Restore::new("r", spec.clone());
-    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
-    let work = Work {
+    let (report, calls, journal) = (Report::new().unwrap(), fake.calls(), journal());
+    let mut work = work(fake, contents, &restore, &calls, &report, &journal);
+    work.claimed = claimed;
+    let done = work.run().await.map(drop);
+    (report, done)
+}
+
+fn journal() -> ActionJournal<RestoreActionOutput> {
+    ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap()
+}
+
+/// The work of a restore without actions, which has claimed everything.
+fn work<'a>(
+    fake: &Fake,
+    contents: &'a Contents,
+    restore: &'a Restore,
+    calls: &'a Calls,
+    report: &'a Report,
+    journal: &'a ActionJournal<RestoreActionOutput>,
+) -> Work<'a, Cluster> {
+    static EVERYTHING: LazyLock<Footprint> = LazyLock::new(Footprint::everything);
+    let (plugins, log, turn) = (vec![], PluginLog::default(), tokio::sync::Mutex::default());
+    Work {
         contents,
-        restore: &restore,
-        acting: Acting {
-            plugins: vec![],
-            log: PluginLog::default(),
-            turn: tokio::sync::Mutex::default(),
-            executions: &executions,
-            csi: fake.csi(),
-        },
-        calls: &calls,
-        report: &report,
+        restore,
+        actions: ActionContext { plugins, log, turn, journal, csi: fake.csi() },
+        calls,
+        report,
         discover: Cluster(fake.clone()),
         own: "velero",
-        claimed,
+        claimed: &EVERYTHING,
         patience: Duration::from_secs(5),
         created: None,
         resumed: false,
         rules: RestoreRules {
             backup_label: "b".to_owned(),
             restore_label: "r".to_owned(),
-            namespaces: spec.namespace_mapping.clone(),
+            namespaces: restore.spec.namespace_mapping.clone(),
             ..RestoreRules::default()
         },
         snapshots: snapshots::none(),
-    };
-    let done = work.run().await.map(drop);
-    (report, done)
+    }
 }
 
 fn posts(fake: &Fake) -> Vec<String> {
@@ -130,11 +150,7 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
         ("pods", Some("a"), item("v1", "Pod", "p")),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
         ("namespaces", None, item("v1", "Namespace", "a")),
-        (
-            DEFINITIONS,
-            None,
-            item("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com"),
-        ),
+        definition("widgets"),
     ])
     .await;
     let fake = Fake::new();
@@ -159,15 +175,8 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
 
 #[tokio::test]
 async fn running_it_again_changes_nothing_and_says_nothing() {
-    let (_folder, contents) = stored(&[
-        ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
-        (
-            DEFINITIONS,
-            None,
-            item("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com"),
-        ),
-    ])
-    .await;
+    let (_folder, contents) =
+        stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c")), definition("widgets")]).await;
     let fake = Fake::new();
     restored(&fake, &contents, &RestoreSpec::default()).await.1.unwrap();
     let before = fake.get("/api/v1/namespaces/a/configmaps/c");
@@ -327,16 +336,8 @@ async fn filters_select_by_namespace_type_and_label() {
 async fn a_definition_comes_along_when_its_resources_need_it() {
     let (_folder, contents) = stored(&[
         ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
-        (
-            DEFINITIONS,
-            None,
-            item("apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com"),
-        ),
-        (
-            DEFINITIONS,
-            None,
-            item("apiextensions.k8s.io/v1", "CustomResourceDefinition", "others.example.com"),
-        ),
+        definition("widgets"),
+        definition("others"),
     ])
     .await;
     let spec = RestoreSpec { included_namespaces: vec!["a".to_owned()], ..RestoreSpec::default() };
@@ -407,32 +408,11 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     let (_folder, contents) = stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c"))]).await;
     let (fake, stop) = (Fake::new(), tokio_util::sync::CancellationToken::new());
     stop.cancel();
-    let (report, calls) = (Report::new().unwrap(), fake.calls_until(stop));
+    let (report, calls, journal) = (Report::new().unwrap(), fake.calls_until(stop), journal());
     let restore = Restore::new("r", RestoreSpec::default());
-    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
-    let work = Work {
-        contents: &contents,
-        restore: &restore,
-        acting: Acting {
-            plugins: vec![],
-            log: PluginLog::default(),
-            turn: tokio::sync::Mutex::default(),
-            executions: &executions,
-            csi: fake.csi(),
-        },
-        calls: &calls,
-        report: &report,
-        discover: Cluster(fake.clone()),
-        own: "velero",
-        claimed: &Footprint::everything(),
-        patience: Duration::from_secs(5),
-        created: None,
-        resumed: false,
-        rules: RestoreRules::default(),
-        snapshots: snapshots::none(),
-    };
+    let work = work(&fake, &contents, &restore, &calls, &report, &journal);
     assert!(matches!(work.run().await, Err(WorkError::Stopped(StopReason::ShuttingDown))));
     assert!(fake.log().is_empty());
 }
 
-mod acting;
+mod actions;

@@ -5,20 +5,17 @@ use std::collections::BTreeSet;
 use backup_actions::csi::SNAPSHOTS;
 use backup_actions::restore::{self, json};
 use backup_core::resources::restore_rank;
-use backup_store::StoreError;
+use backup_store::{ItemRef, StoreError};
 
-use super::{Discover, Work, WorkError};
-use crate::restore::{
-    select::{self, Batch, Selection, Served},
-    snapshots,
-};
+use super::{Discover, Work};
+use crate::restore::select::{self, Batch, Selection, Served};
 
 pub(super) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 
 impl<D: Discover> Work<'_, D> {
     /// Finds the volumes that are restored, and those that selected claims were bound to.
-    pub(super) fn learn_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
+    pub(super) fn find_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
         let snapshotted = self.with_csi_snapshots();
         for item in self.contents.items(VOLUMES) {
             if let Ok(volume) = select::read(self.contents, item)
@@ -30,7 +27,7 @@ impl<D: Discover> Work<'_, D> {
             }
         }
         let mut claimed = BTreeSet::new();
-        if !self.rules.kept_volumes.is_empty() && selection.lets_volumes_come_along() {
+        if !self.rules.kept_volumes.is_empty() && selection.allows_related_volumes() {
             for item in selection.items(self.contents, CLAIMS)? {
                 if let Ok(claim) = select::read(self.contents, &item)
                     && let Some(name) = restore::volume_of_claim(&claim)
@@ -54,18 +51,8 @@ impl<D: Discover> Work<'_, D> {
         volumes.filter_map(|claim| restore::volume_of_claim(&claim).map(str::to_owned)).collect()
     }
 
-    /// A volume as it is to be created: on a new one made of its snapshot, if there is one. The inner error is a sentence.
-    pub(super) async fn volume(
-        &self,
-        collection: &str,
-        volume: json::Object,
-    ) -> Result<Result<json::Object, String>, WorkError> {
-        let how = snapshots::How { rules: &self.rules, created: self.created, patience: self.patience };
-        self.snapshots.restore(self.calls, collection, volume, how).await
-    }
-
     /// Adds kept volumes of selected claims where volumes are not selected themselves.
-    pub(super) fn volumes_of_claims(
+    pub(super) fn include_volumes_of_claims(
         &self,
         selection: &Selection,
         claimed: &BTreeSet<String>,
@@ -73,19 +60,18 @@ impl<D: Discover> Work<'_, D> {
         served: &D::Found,
     ) -> Result<(), StoreError> {
         let selected = selection.items(self.contents, VOLUMES)?;
-        let mut along = Vec::new();
-        for item in self.contents.items(VOLUMES).iter().filter(|item| !selected.contains(item)) {
-            if let Ok(volume) = select::read(self.contents, item)
-                && json::text(&volume, &["metadata"], "name").is_some_and(|name| claimed.contains(name))
-            {
-                along.push(*item);
-            }
-        }
-        if along.is_empty() {
+        let is_claimed = |item: &&ItemRef| {
+            select::read(self.contents, item).is_ok_and(|volume| {
+                json::text(&volume, &["metadata"], "name").is_some_and(|name| claimed.contains(name))
+            })
+        };
+        let others = self.contents.items(VOLUMES).iter().filter(|item| !selected.contains(item));
+        let related: Vec<ItemRef> = others.filter(is_claimed).copied().collect();
+        if related.is_empty() {
             return Ok(());
         }
         if let Some(batch) = batches.iter_mut().find(|batch| batch.group_resource == VOLUMES) {
-            batch.items.extend(along);
+            batch.items.extend(related);
             return Ok(());
         }
         let group_resource = VOLUMES.to_owned();
@@ -95,7 +81,7 @@ impl<D: Discover> Work<'_, D> {
             .iter()
             .position(|batch| restore_rank(&batch.group_resource) > rank)
             .unwrap_or(batches.len());
-        batches.insert(at, Batch { group_resource, resource, items: along });
+        batches.insert(at, Batch { group_resource, resource, items: related });
         Ok(())
     }
 }

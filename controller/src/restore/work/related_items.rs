@@ -1,4 +1,4 @@
-//! What an action asks for is restored before its item, and waited for where it says so.
+//! What an action asks for: it is restored before its item, and waited for where the action says so.
 
 use std::time::Duration;
 
@@ -7,39 +7,37 @@ use backup_actions::{
     restore::{RestoreItemAction, RestoreWait},
 };
 use backup_core::resources::NAMESPACES;
-use backup_store::{ItemRef, Scope};
+use backup_store::Scope;
 use tokio::time::Instant;
 
 use super::{
     Discover, Work, WorkError,
-    pass::{Kind, Pass, Way},
+    item::{CurrentItem, InclusionReason, ItemRestorer, ResourceKind},
 };
-use crate::job::cancellation::StopReason;
-use crate::restore::{report::About, select::Served as _};
+use crate::{job::cancellation::StopReason, restore::select::Served as _};
 
-/// Items that bring one another, in one chain.
-const DEEPEST: u8 = 20;
-/// Between two questions whether what came along is ready.
-const ASK: Duration = Duration::from_secs(1);
+/// How many items may ask for one another in a row.
+const DEPTH: u8 = 20;
+/// Between two questions whether related items are ready.
+const POLL: Duration = Duration::from_secs(1);
 
-impl<D: Discover> Pass<'_, D> {
-    /// Restores what an action asks for before an item. Whether it is in the cluster. It is subject to the filters of types and
-    /// namespaces, but not to those of labels; what the backup does not hold is a warning.
-    pub(super) async fn bring(
+impl<D: Discover> ItemRestorer<'_, D> {
+    /// Restores what an action asks for before an item; true if it is in the cluster. It is subject to the filters of types and
+    /// namespaces, but not to those of labels. What the backup does not hold is a warning.
+    pub(super) async fn include_related(
         &self,
-        along: &ItemId,
-        about: About<'_>,
+        related: &ItemId,
         action: &str,
-        item: ItemRef,
-        depth: u8,
+        current: &CurrentItem<'_>,
     ) -> Result<bool, WorkError> {
         let Work { contents, report, rules, .. } = self.work;
-        let group_resource = &along.group_resource;
+        let CurrentItem { about, item, depth, .. } = current;
+        let group_resource = &related.group_resource;
         let group_resource = self.served.complete(group_resource).unwrap_or_else(|| group_resource.clone());
-        let (source, name) = (along.namespace.as_deref(), along.name.as_str());
+        let (source, name) = (related.namespace.as_deref(), related.name.as_str());
         let namespace = source.map(|source| rules.target(source));
         let scope = namespace.map_or(Scope::Cluster, Scope::Namespace);
-        let wanted = format!("{}, which {action} asks for before {} {:?},", along, about.kind, about.name);
+        let wanted = format!("{related}, which {action} asks for before {} {:?},", about.kind, about.name);
         let Some(found) = contents.find(&group_resource, source, name) else {
             report.warn(scope, format!("{wanted} is not in the backup"));
             return Ok(false);
@@ -57,32 +55,32 @@ impl<D: Discover> Pass<'_, D> {
             report.warn(scope, format!("{wanted} is of a type that the cluster does not serve"));
             return Ok(false);
         };
-        if depth >= DEEPEST {
+        if *depth >= DEPTH {
             let message =
-                format!("{wanted} was not restored: {DEEPEST} objects have asked for one another in a row");
+                format!("{wanted} was not restored: {DEPTH} objects have asked for one another in a row");
             report.error(scope, message);
             return Ok(false);
         }
         if let Some(namespace) = namespace {
             self.work.ensure(self.namespaces, namespace).await?;
         }
-        let kind = Kind { group_resource: &group_resource, resource: &resource };
-        self.item(kind, found, Way::Along(item, depth + 1)).await
+        let kind = ResourceKind { group_resource: &group_resource, resource: &resource };
+        self.item(kind, found, InclusionReason::Related { by: *item, depth: depth + 1 }).await
     }
 
-    /// Waits until an action says that what came along is ready. The inner error says why it is not.
+    /// Waits until an action says that related items are ready. The inner error says why they are not.
     pub(super) async fn wait(
         &self,
         action: &dyn RestoreItemAction,
         wait: RestoreWait,
-        there: &[ItemId],
+        related: &[ItemId],
     ) -> Result<Result<(), String>, StopReason> {
         let cancellation = self.work.calls.cancellation();
         let limit = wait.limit.unwrap_or(self.work.patience);
         let deadline = Instant::now() + limit;
         loop {
             let answer = tokio::select! {
-                answer = cancellation.unless_cancelled(action.are_ready(there, self.work.restore)) => answer?,
+                answer = cancellation.unless_cancelled(action.are_ready(related, self.work.restore)) => answer?,
                 reason = cancellation.stopped() => return Err(reason),
             };
             let last = match answer {
@@ -91,10 +89,10 @@ impl<D: Discover> Pass<'_, D> {
                 Err(error @ ActionError::Final { .. }) => return Ok(Err(error.to_string())),
                 Err(error) => error.to_string(),
             };
-            if Instant::now() + ASK > deadline {
+            if Instant::now() + POLL > deadline {
                 return Ok(Err(format!("it was waited for {limit:?}; {last}")));
             }
-            cancellation.wait(ASK).await?;
+            cancellation.wait(POLL).await?;
         }
     }
 }

@@ -88,27 +88,12 @@ fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
 async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<Scripted>) -> (Fake, Report) {
     let (_folder, contents) = stored(items).await;
     let (fake, report) = (Fake::new(), Report::new().unwrap());
-    let calls = fake.calls();
+    let (calls, journal, claimed) = (fake.calls(), journal(), Footprint::namespaces(["z"]));
     let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
     restore.spec.namespace_mapping = [("a".to_owned(), "z".to_owned())].into();
-    let executions = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
-    let plugins = vec![Arc::clone(action) as Arc<dyn RestoreItemAction>];
-    let turn = tokio::sync::Mutex::default();
-    let work = Work {
-        contents: &contents,
-        restore: &restore,
-        acting: Acting { plugins, log: PluginLog::default(), turn, executions: &executions, csi: fake.csi() },
-        calls: &calls,
-        report: &report,
-        discover: Cluster(fake.clone()),
-        own: "velero",
-        claimed: &Footprint::namespaces(["z"]),
-        patience: Duration::from_secs(5),
-        created: None,
-        resumed: false,
-        rules: RestoreRules { namespaces: restore.spec.namespace_mapping.clone(), ..RestoreRules::default() },
-        snapshots: snapshots::none(),
-    };
+    let mut work = work(&fake, &contents, &restore, &calls, &report, &journal);
+    work.actions.plugins = vec![Arc::clone(action) as Arc<dyn RestoreItemAction>];
+    work.claimed = &claimed;
     work.run().await.unwrap();
     let progress = report.progress();
     assert_eq!(progress.total_items, progress.items_restored);

@@ -1,0 +1,394 @@
+//! Items, one by one: read, rewritten by the actions, and created (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use backup_actions::{
+    ActionError, ActionSet, ItemId,
+    restore::{
+        RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+        json::{self, Object},
+        transform,
+    },
+};
+use backup_core::{
+    names::is_object_name,
+    resources::{ResourceType, group_resource},
+};
+use backup_runtime::path;
+use backup_store::{ItemRef, Scope};
+use futures::{StreamExt as _, future::BoxFuture, stream};
+use jiff::Timestamp;
+
+use super::{
+    Discover, IN_FLIGHT, Started, Work, WorkError,
+    item_coordinator::{BeginResult, ItemCoordinator},
+    volumes,
+};
+use crate::{
+    job::{
+        action_journal::{Done, Execution, execute_once},
+        cancellation::StopReason,
+    },
+    restore::{
+        apply::{self, Applied, Outcome, Target},
+        guard,
+        namespaces::Namespaces,
+        report::About,
+        select::{self, Selection, Served as _},
+        snapshots::VolumeError,
+    },
+};
+
+/// How long an action that is at work gets to answer when work has to stop: what it has started is better known.
+const LAST_WORD: Duration = Duration::from_secs(10);
+
+/// Restores items; what they have in common.
+pub(super) struct ItemRestorer<'a, D: Discover> {
+    pub(super) work: &'a Work<'a, D>,
+    pub(super) served: &'a D::Found,
+    pub(super) selection: &'a Selection,
+    pub(super) actions: ActionSet<dyn RestoreItemAction>,
+    pub(super) namespaces: &'a Namespaces,
+    /// Where one item may ask for another.
+    pub(super) coordinator: Option<&'a ItemCoordinator>,
+    pub(super) started: &'a Mutex<Vec<Started>>,
+}
+
+/// A type of items, by the name that the backup has for it.
+#[derive(Clone, Copy)]
+pub(super) struct ResourceKind<'a> {
+    pub(super) group_resource: &'a str,
+    pub(super) resource: &'a ResourceType,
+}
+
+/// Why an item is restored.
+#[derive(Clone, Copy)]
+pub(super) enum InclusionReason {
+    Selected,
+    /// An action on another item asks for it.
+    Related {
+        by: ItemRef,
+        /// The number of items that asked for one another before it.
+        depth: u8,
+    },
+}
+
+/// The item that actions are run on.
+pub(super) struct CurrentItem<'a> {
+    kind: ResourceKind<'a>,
+    pub(super) about: About<'a>,
+    pub(super) item: ItemRef,
+    /// Its name in the backup.
+    id: ItemId,
+    pub(super) depth: u8,
+}
+
+/// What actions have made of an item.
+enum ActionResult {
+    /// It is created like this.
+    Changed(Object),
+    /// It is not created; the report says why.
+    Dropped,
+}
+
+impl<D: Discover> ItemRestorer<'_, D> {
+    /// Restores items of one type, several at a time. When work has to stop, those that are on their way come to their own end:
+    /// a request, or an action, that is under way is not left without an answer.
+    pub(super) async fn items(&self, kind: ResourceKind<'_>, items: &[ItemRef]) -> Result<(), WorkError> {
+        let failed = Mutex::new(None);
+        let seen = &|| failed.lock().unwrap_or_else(PoisonError::into_inner);
+        stream::iter(items)
+            .for_each_concurrent(IN_FLIGHT, |item| async move {
+                if seen().is_some() {
+                    return;
+                }
+                let done = async {
+                    self.work.calls.cancellation().check_new_work()?;
+                    self.item(kind, *item, InclusionReason::Selected).await
+                };
+                if let Err(error) = done.await {
+                    seen().get_or_insert(error);
+                }
+            })
+            .await;
+        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Restores an item, unless that is done already; true if it is in the cluster then.
+    pub(super) fn item<'s>(
+        &'s self,
+        kind: ResourceKind<'s>,
+        item: ItemRef,
+        reason: InclusionReason,
+    ) -> BoxFuture<'s, Result<bool, WorkError>> {
+        Box::pin(async move {
+            let Some(coordinator) = self.coordinator else { return self.restore(kind, item, 0).await };
+            let (by, depth) = match reason {
+                InclusionReason::Selected => match coordinator.begin(item) {
+                    BeginResult::Begun => (None, 0),
+                    BeginResult::Other { restored } => {
+                        // It is a related item, too, and was counted then.
+                        self.work.report.expected_twice();
+                        return Ok(restored);
+                    }
+                },
+                InclusionReason::Related { by, depth } => match coordinator.begin_for(item, by).await {
+                    BeginResult::Begun => {
+                        self.work.report.expect(1);
+                        (Some(by), depth)
+                    }
+                    BeginResult::Other { restored } => return Ok(restored),
+                },
+            };
+            let restored = self.restore(kind, item, depth).await;
+            // Also when work has to stop: nothing waits for it any more.
+            coordinator.end(item, *restored.as_ref().unwrap_or(&false), by);
+            restored
+        })
+    }
+
+    async fn restore(&self, kind: ResourceKind<'_>, item: ItemRef, depth: u8) -> Result<bool, WorkError> {
+        let Work { contents, report, rules, calls, own, .. } = self.work;
+        let ResourceKind { group_resource, resource } = kind;
+        calls.cancellation().check()?;
+        let source = contents.namespace_of(&item);
+        let namespace = source.map(|source| rules.target(source));
+        let from_backup = match select::read(contents, &item) {
+            Ok(object) => object,
+            Err(error) => {
+                let api_version = resource.api_version();
+                let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: "?" };
+                report.item(about, Applied::failed(error));
+                return Ok(false);
+            }
+        };
+        let name = json::text(&from_backup, &["metadata"], "name").unwrap_or_default();
+        let api_version = json::text(&from_backup, &[], "apiVersion").unwrap_or_default();
+        let about = About { api_version, kind: &resource.kind, namespace, name };
+        if let Some(why) = misplaced(&from_backup, resource, namespace, api_version, name) {
+            report.item(about, not_restored(about, &why));
+            return Ok(false);
+        }
+        if let Some(why) = guard::keeps(group_resource, namespace, name, own) {
+            report.left_out(about, why);
+            return Ok(false);
+        }
+        if namespace.is_some_and(|namespace| self.namespaces.has_failed(namespace)) {
+            // The namespace itself is the error; its items are only listed.
+            report.item(about, Applied::quiet(Outcome::Failed));
+            return Ok(false);
+        }
+        let mut object = from_backup.clone();
+        if group_resource == volumes::VOLUMES {
+            let collection = path::collection(api_version, &resource.plural, namespace);
+            match self.work.snapshots.restore(calls, &collection, object, self.work.policy()).await {
+                Ok(volume) => object = volume,
+                Err(VolumeError::Failed(why)) => {
+                    report.item(about, not_restored(about, &why));
+                    return Ok(false);
+                }
+                Err(VolumeError::Stopped(reason)) => return Err(reason.into()),
+                Err(VolumeError::Journal(error)) => return Err(WorkError::Journal(error)),
+            }
+        }
+        transform::strip(&mut object);
+        let id = ItemId {
+            group_resource: group_resource.to_owned(),
+            namespace: source.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        let current = CurrentItem { kind, about, item, id, depth };
+        let mut object = match self.run_actions(&current, &from_backup, object).await? {
+            ActionResult::Dropped => return Ok(false),
+            ActionResult::Changed(object) => object,
+        };
+        if group_resource == volumes::CLAIMS {
+            self.work.snapshots.follow(&mut object);
+        }
+        let applied = self.create(&current, object).await?;
+        let restored = applied.outcome != Outcome::Failed;
+        report.item(about, applied);
+        Ok(restored)
+    }
+
+    /// Runs the actions on an item one after the other, each on what the one before it has made of the item. What they ask for is
+    /// restored before it.
+    async fn run_actions(
+        &self,
+        current: &CurrentItem<'_>,
+        from_backup: &Object,
+        mut object: Object,
+    ) -> Result<ActionResult, WorkError> {
+        let Work { restore, report, .. } = self.work;
+        let CurrentItem { kind, about, id, .. } = current;
+        for selected in self.actions.for_type(kind.group_resource) {
+            if !selected.applies_to(about.namespace, || json::labels(&object)) {
+                continue;
+            }
+            self.work.calls.cancellation().check_new_work()?;
+            let action = &*selected.action;
+            let input = RestoreActionInput { item: &object, from_backup, restore };
+            let Done { executed, at } = match self.run_action(action, id, input).await? {
+                Ok(done) => done,
+                Err(error) => {
+                    report.item(*about, not_restored(*about, &error.to_string()));
+                    return Ok(ActionResult::Dropped);
+                }
+            };
+            if executed.operation.is_some() {
+                let execution = Execution { action: action.name().to_owned(), item: id.clone() };
+                let done = Done { executed: executed.clone(), at };
+                self.started.lock().unwrap_or_else(PoisonError::into_inner).push((execution, done));
+            }
+            let RestoreActionOutput { item: made, additional, skip, operation: _, wait } = executed;
+            if let Some(why) = skip {
+                report.left_out(*about, &why);
+                return Ok(ActionResult::Dropped);
+            }
+            if let Some(made) = made {
+                object = made;
+            }
+            let mut restored = Vec::new();
+            for related in additional {
+                if self.include_related(&related, action.name(), current).await? {
+                    restored.push(related);
+                }
+            }
+            if let Some(wait) = wait
+                && let Err(why) = self.wait(action, wait, &restored).await?
+            {
+                // As with Velero it is restored all the same.
+                let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+                let message =
+                    format!("{} {:?} was restored before what it needs: {why}", about.kind, about.name);
+                report.error(scope, message);
+            }
+        }
+        Ok(ActionResult::Changed(object))
+    }
+
+    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the restore.
+    async fn run_action(
+        &self,
+        action: &dyn RestoreItemAction,
+        id: &ItemId,
+        input: RestoreActionInput<'_>,
+    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
+        let context = &self.work.actions;
+        // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
+        let _turn = if action.may_add_items() { Some(context.turn.lock().await) } else { None };
+        let cancellation = self.work.calls.cancellation();
+        cancellation.check_new_work()?;
+        let execute = async {
+            // A plugin may take its time.
+            cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {
+                let reason = format!("{reason} while it was at this item; what it did is not known");
+                Err(ActionError::Unknown { action: action.name().to_owned(), reason })
+            })
+        };
+        if !action.is_executed_once() {
+            let executed = self.unless_stopped(execute).await?;
+            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
+        }
+        let execute = execute_once(context.journal, action.name(), id, execute);
+        self.unless_stopped(execute).await?.map_err(WorkError::Journal)
+    }
+
+    /// The answer of an action, or the end of the work.
+    async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
+        let Work { actions, report, calls, .. } = self.work;
+        let stopped = async {
+            let reason = calls.cancellation().stopped().await;
+            tokio::time::sleep(LAST_WORD).await;
+            reason
+        };
+        tokio::select! {
+            answer = actions.log.told_during(answer, |lines| report.said(lines)) => Ok(answer),
+            reason = stopped => Err(reason),
+        }
+    }
+
+    /// Creates what actions have made of an item: it may be of another name and type by now.
+    async fn create(&self, current: &CurrentItem<'_>, mut object: Object) -> Result<Applied, WorkError> {
+        let Work { calls, rules, own, .. } = self.work;
+        let CurrentItem { kind: of, about, .. } = current;
+        let namespace = about.namespace;
+        transform::place(&mut object, namespace, rules);
+        let text = |path: &[&str], key| json::text(&object, path, key).unwrap_or_default().to_owned();
+        let (api_version, kind, name) =
+            (text(&[], "apiVersion"), text(&[], "kind"), text(&["metadata"], "name"));
+        let found;
+        let (mut plural, mut resource) = (of.group_resource, of.resource);
+        if (kind.as_str(), group_of(&api_version)) != (&resource.kind, &resource.group) {
+            let Some(served) = self.find_kind(&kind, group_of(&api_version)) else {
+                let why =
+                    format!("actions made a {api_version} {kind} of it, which the cluster does not serve");
+                return Ok(not_restored(*about, &why));
+            };
+            found = (served.group_resource(), served);
+            (plural, resource) = (&found.0, &found.1);
+        }
+        if let Some(why) = misplaced(&object, resource, namespace, &api_version, &name) {
+            return Ok(not_restored(*about, &why));
+        }
+        if let Some(why) = guard::keeps(plural, namespace, &name, own) {
+            return Ok(not_restored(*about, &format!("actions renamed it to {name:?}, and {why}")));
+        }
+        let collection = path::collection(&api_version, &resource.plural, namespace);
+        let target = Target {
+            group_resource: plural,
+            kind: &resource.kind,
+            collection: &collection,
+            namespace,
+            name: &name,
+        };
+        Ok(apply::item(calls, target, &object, self.work.policy()).await?)
+    }
+
+    fn find_kind(&self, kind: &str, group: &str) -> Option<ResourceType> {
+        let served = self.served.find(&self.served.complete(&group_resource(kind, group))?)?;
+        (served.kind == kind && served.group == group).then_some(served)
+    }
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
+/// Why an item cannot be what its place in the backup says it is.
+fn misplaced(
+    object: &Object,
+    resource: &ResourceType,
+    namespace: Option<&str>,
+    api_version: &str,
+    name: &str,
+) -> Option<String> {
+    if !path::is_segment(name) {
+        return Some("its name is not one that the API server takes".to_owned());
+    }
+    if namespace.is_some_and(|namespace| !is_object_name(namespace)) {
+        return Some("its namespace is not one that the API server takes".to_owned());
+    }
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let kind = json::text(object, &[], "kind").unwrap_or_default();
+    if group != resource.group || kind != resource.kind || !is_object_name(version) {
+        return Some(format!(
+            "the backup holds a {api_version} {kind} where a {} {} belongs",
+            resource.api_version(),
+            resource.kind
+        ));
+    }
+    match (resource.namespaced, namespace) {
+        (true, None) => Some("it has no namespace, but its type needs one".to_owned()),
+        (false, Some(_)) => Some("it has a namespace, but its type has none".to_owned()),
+        _ => None,
+    }
+}
+
+fn not_restored(about: About<'_>, why: &str) -> Applied {
+    Applied::failed(format!("{} {:?} was not restored: {why}", about.kind, about.name))
+}

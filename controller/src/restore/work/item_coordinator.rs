@@ -1,0 +1,152 @@
+//! Each item is restored once, although several others may ask for it, and at the same time.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use backup_store::ItemRef;
+use tokio::sync::watch;
+
+/// The progress of all items.
+#[derive(Debug)]
+pub(super) struct ItemCoordinator {
+    items: Mutex<HashMap<ItemRef, ItemProgress>>,
+    /// Changes whenever an item is done.
+    done: watch::Sender<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ItemProgress {
+    Working { waits_for: Option<ItemRef> },
+    Done { restored: bool },
+}
+
+/// Whether the caller restores an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BeginResult {
+    /// It does.
+    Begun,
+    /// Another task does, or has done; whether the item is known to be in the cluster.
+    Other { restored: bool },
+}
+
+const WORKING: ItemProgress = ItemProgress::Working { waits_for: None };
+
+impl Default for ItemCoordinator {
+    fn default() -> Self {
+        Self { items: Mutex::default(), done: watch::Sender::new(()) }
+    }
+}
+
+impl ItemCoordinator {
+    /// Begins an item that is selected. What another task restores is not waited for.
+    pub(super) fn begin(&self, item: ItemRef) -> BeginResult {
+        let mut items = self.lock();
+        match items.get(&item) {
+            None => {
+                items.insert(item, WORKING);
+                BeginResult::Begun
+            }
+            Some(ItemProgress::Done { restored }) => BeginResult::Other { restored: *restored },
+            Some(ItemProgress::Working { .. }) => BeginResult::Other { restored: false },
+        }
+    }
+
+    /// Begins an item that is needed before `by`, which is worked on. If another task restores it, this waits for it, unless it
+    /// waits for `by` in turn.
+    pub(super) async fn begin_for(&self, item: ItemRef, by: ItemRef) -> BeginResult {
+        let mut done = self.done.subscribe();
+        loop {
+            {
+                let mut items = self.lock();
+                match items.get(&item).copied() {
+                    None => {
+                        items.insert(item, WORKING);
+                        items.insert(by, ItemProgress::Working { waits_for: Some(item) });
+                        return BeginResult::Begun;
+                    }
+                    Some(ItemProgress::Done { restored }) => {
+                        items.insert(by, WORKING);
+                        return BeginResult::Other { restored };
+                    }
+                    Some(ItemProgress::Working { .. }) if waits_for(&items, item, by) => {
+                        return BeginResult::Other { restored: false };
+                    }
+                    Some(ItemProgress::Working { .. }) => {
+                        items.insert(by, ItemProgress::Working { waits_for: Some(item) });
+                    }
+                }
+                done.mark_unchanged();
+            }
+            // The sender is here as long as this is.
+            let _ = done.changed().await;
+        }
+    }
+
+    /// Ends an item: what waits for it goes on.
+    pub(super) fn end(&self, item: ItemRef, restored: bool, by: Option<ItemRef>) {
+        let mut items = self.lock();
+        items.insert(item, ItemProgress::Done { restored });
+        if let Some(by) = by {
+            items.insert(by, WORKING);
+        }
+        drop(items);
+        self.done.send_replace(());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ItemRef, ItemProgress>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an item waits for another, or for one that does. No circle is ever made, so this ends.
+fn waits_for(items: &HashMap<ItemRef, ItemProgress>, item: ItemRef, other: ItemRef) -> bool {
+    let mut at = item;
+    loop {
+        if at == other {
+            return true;
+        }
+        match items.get(&at) {
+            Some(ItemProgress::Working { waits_for: Some(next) }) => at = *next,
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn items() -> [ItemRef; 3] {
+        let map = |name: &str| serde_json::json!({"metadata": {"name": name}});
+        let stored = ["a", "b", "c"].map(|name| ("configmaps", Some("n"), map(name)));
+        let (_folder, location, _) = crate::restore::fake::backup::stored(&stored).await;
+        location.read_contents("b").await.unwrap().items("configmaps").try_into().unwrap()
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_what_another_restores_waits_unless_that_waits_for_them() {
+        let [a, b, c] = items().await;
+        let coordinator = std::sync::Arc::new(ItemCoordinator::default());
+        assert_eq!(
+            (coordinator.begin(a), coordinator.begin(b), coordinator.begin(b)),
+            (BeginResult::Begun, BeginResult::Begun, BeginResult::Other { restored: false })
+        );
+        // `b` brings `c`, and `a` wants that, too.
+        assert_eq!(coordinator.begin_for(c, b).await, BeginResult::Begun);
+        let waits = tokio::spawn({
+            let coordinator = coordinator.clone();
+            async move { coordinator.begin_for(c, a).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        // `c` wants `b`, which has it brought along; and `b` wants `a`, which waits for `c`.
+        assert_eq!(coordinator.begin_for(b, c).await, BeginResult::Other { restored: false });
+        coordinator.end(c, true, Some(b));
+        assert_eq!(waits.await.unwrap(), BeginResult::Other { restored: true });
+        coordinator.end(a, false, None);
+        assert_eq!(coordinator.begin_for(a, b).await, BeginResult::Other { restored: false });
+        assert_eq!(coordinator.begin(c), BeginResult::Other { restored: true });
+    }
+}
