@@ -257,7 +257,7 @@ fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -
     match read_policy(spec, data) {
         Ok(Some(policy)) if !policy.types.is_empty() && uses_combined_filters(spec) => vec![Finding::new(
             format!("{RESOURCE_POLICY}: includeExcludePolicy"),
-            "can not be used with includedResources, excludedResources or includeClusterResources; use the filters for \
+            "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
              cluster-scoped and namespace-scoped resources",
         )],
         Ok(_) => Vec::new(),

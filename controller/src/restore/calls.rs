@@ -1,7 +1,7 @@
 //! Requests to the API server for single items, with time-outs and bounded retries.
 //!
-//! Three kinds of failure are told apart: a server that is away or overloaded (tried again until a deadline), a server
-//! that failed on this request (tried again a few times), and an answer that will not change (returned at once).
+//! Three kinds of failure are distinguished: a server that is away or overloaded (retried until a deadline), a server that
+//! failed on this request (retried a few times), and an answer that will not change (returned at once).
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(super) enum CallError {
     /// No usable answer within the patience.
     #[error("the API server gave no usable answer, the last was: {0}")]
     Away(String),
-    #[error("the request can not be made: {0}")]
+    #[error("the request cannot be made: {0}")]
     Request(String),
 }
 

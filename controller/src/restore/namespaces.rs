@@ -49,7 +49,7 @@ impl Namespaces {
         Self { bodies: named, ..Self::default() }
     }
 
-    /// Whether this namespace was tried and can not be used.
+    /// Whether this namespace was tried and cannot be used.
     pub(super) fn has_failed(&self, name: &str) -> bool {
         self.tried().get(name) == Some(&false)
     }

@@ -94,7 +94,7 @@ impl Selection {
         if self.labels.everything() {
             return Ok(true);
         }
-        // What can not be read has no labels that match; it is reported when it is selected without labels.
+        // What cannot be read has no labels that match; it is reported when it is selected without labels.
         let head: Head = serde_json::from_slice(&contents.read(item)?).unwrap_or_default();
         Ok(self.labels.matches(&head.metadata.labels.unwrap_or_default()))
     }

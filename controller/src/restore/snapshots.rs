@@ -69,7 +69,7 @@ pub(super) enum LoadError {
     /// The file that lists them cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("a snapshot that is recorded for it can't be read: {0}")]
+    #[error("a snapshot that is recorded for it cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
     /// The API server could not be asked.
     #[error(transparent)]
@@ -185,7 +185,9 @@ impl Snapshots {
             Some(Ok(snapshotter)) => snapshotter,
             Some(Err(reason)) => return Err(VolumeError::Failed(reason.clone())),
             None => {
-                return Err(VolumeError::Failed(format!("nobody serves VolumeSnapshotLocation {location}")));
+                return Err(VolumeError::Failed(format!(
+                    "no plugin serves VolumeSnapshotLocation {location}"
+                )));
             }
         };
         calls.cancellation().check()?;

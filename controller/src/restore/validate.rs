@@ -85,7 +85,7 @@ fn location_finding(
     })
 }
 
-/// What this version can not do. Ignoring it would restore something else than was asked for.
+/// What this version cannot do. Ignoring it would restore something else than was asked for.
 fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
     let asked = [
         ("spec.hooks", spec.hooks.as_ref().is_some_and(|hooks| !hooks.resources.is_empty())),

@@ -59,7 +59,7 @@ impl<S: Sink> Collector<'_, S> {
             Ok(item) => item,
             Err(error) => {
                 let message =
-                    format!("an object in the list of {} can not be read: {error}", kind.group_resource);
+                    format!("an object in the list of {} cannot be read: {error}", kind.group_resource);
                 self.error(Scope::Velero, message);
                 return Ok(false);
             }
@@ -143,7 +143,7 @@ impl<S: Sink> Collector<'_, S> {
         let mut value: Value = match serde_json::from_str(&kind.meta.complete(item)) {
             Ok(value) => value,
             Err(error) => {
-                self.report_dropped(kind, item, &format!("it can not be read: {error}"));
+                self.report_dropped(kind, item, &format!("it cannot be read: {error}"));
                 return Ok(ActionResult::Dropped);
             }
         };

@@ -1,12 +1,14 @@
 //! What people ask for about the data of volumes, by policy or annotation, and what is not done here: an error of each
 //! volume. Snapshots by CSI are the business of their action; it reports what it leaves out.
 
-use backup_actions::{backup::CSI_PREFIX, json::text as text_of};
+use backup_actions::{
+    backup::CSI_PREFIX,
+    json::{list, text as text_of},
+};
 use backup_core::{
     api::BackupSpec,
     resource_policy::{ResourcePolicy, Volume, VolumeActionKind, VolumePlan, plan},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -37,20 +39,11 @@ impl<S: Sink> Collector<'_, S> {
 
     /// Volumes of a pod, other than claims, of which the resource policy wants the files copied.
     fn volumes_to_copy(&self, pod: &str) -> Vec<String> {
-        #[derive(Deserialize)]
-        struct Pod {
-            spec: Spec,
-        }
-        #[derive(Deserialize)]
-        struct Spec {
-            #[serde(default)]
-            volumes: Vec<Value>,
-        }
         let Some(policy) = self.request.plan.policy.as_ref().filter(|policy| !policy.volumes.is_empty())
         else {
             return Vec::new();
         };
-        let volumes = serde_json::from_str::<Pod>(pod).map(|pod| pod.spec.volumes).unwrap_or_default();
+        let pod: Value = serde_json::from_str(pod).unwrap_or_default();
         let wanted = |volume: &&Value| {
             let claimed =
                 ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
@@ -58,7 +51,7 @@ impl<S: Sink> Collector<'_, S> {
             !claimed && action.is_some_and(|action| action.kind == VolumeActionKind::FsBackup)
         };
         let name = |volume: &Value| volume["name"].as_str().unwrap_or_default().to_owned();
-        volumes.iter().filter(wanted).map(name).collect()
+        list(&pod, "/spec/volumes").filter(wanted).map(name).collect()
     }
 
     /// Of a claim that was written.
@@ -109,7 +102,7 @@ fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bo
             Some("the resource policy asks for a copy of its files (fs-backup), which is not made here")
         }
         VolumePlan::Custom { .. } => {
-            Some("the resource policy asks for an action of its own (custom), which nobody takes here")
+            Some("the resource policy asks for an action of its own (custom), which is not taken here")
         }
         VolumePlan::Snapshot if policy.action_for(volume).is_none() => None,
         VolumePlan::Snapshot if !csi => Some(

@@ -238,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_does_not_lead_runs_nothing() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Nobody is there to be asked.
+        // Nothing listens there.
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let executor = InCluster::new(Client::try_from(config).unwrap(), Leadership::never());
         let hook = Hook {

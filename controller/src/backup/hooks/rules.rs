@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use backup_actions::json::text as text_of;
 use backup_core::{
     api::{
         GoDuration,
@@ -12,6 +13,7 @@ use backup_core::{
     selection::{IncludesExcludes, LabelFilter},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How long a command may take that does not say so itself (Velero `pkg/podexec`, v1.18).
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,44 +65,17 @@ pub(crate) struct Pod {
 impl Pod {
     /// From the text of a Pod; `None` if it is none.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Whole {
-            metadata: Metadata,
-            spec: Spec,
-            #[serde(default)]
-            status: Status,
-        }
-        #[derive(Deserialize)]
-        struct Metadata {
-            namespace: String,
-            name: String,
-            #[serde(default)]
-            uid: String,
-            labels: Option<BTreeMap<String, String>>,
-            annotations: Option<BTreeMap<String, String>>,
-        }
-        #[derive(Deserialize)]
-        struct Spec {
-            containers: Vec<Container>,
-        }
-        #[derive(Deserialize)]
-        struct Container {
-            name: String,
-        }
-        #[derive(Default, Deserialize)]
-        struct Status {
-            #[serde(default)]
-            phase: String,
-        }
-        let Whole { metadata, spec, status } = serde_json::from_str(text).ok()?;
+        let pod: Value = serde_json::from_str(text).ok()?;
+        let field = |pointer| text_of(&pod, pointer).map(str::to_owned);
+        let map = |pointer| BTreeMap::deserialize(pod.pointer(pointer)?).ok();
         Some(Self {
-            namespace: metadata.namespace,
-            name: metadata.name,
-            uid: metadata.uid,
-            phase: status.phase,
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
-            first_container: spec.containers.into_iter().next()?.name,
+            namespace: field("/metadata/namespace")?,
+            name: field("/metadata/name")?,
+            uid: field("/metadata/uid").unwrap_or_default(),
+            phase: field("/status/phase").unwrap_or_default(),
+            labels: map("/metadata/labels").unwrap_or_default(),
+            annotations: map("/metadata/annotations").unwrap_or_default(),
+            first_container: field("/spec/containers/0/name")?,
         })
     }
 }

@@ -14,24 +14,22 @@ use backup_plugins::{
     snapshotter::{From, VolumeSnapshotter},
 };
 
-/// Knows volumes with a hostPath below its folder, and does what it is told.
+/// Knows volumes with a hostPath below its folder.
 #[derive(Default)]
 pub struct Disks {
     /// Of the paths that it knows.
     pub folder: &'static str,
-    /// How the next calls that change something go wrong; with `true` nobody knows how.
+    /// How the next calls that change something go wrong; with `true` the outcome is unknown.
     pub wrong: Mutex<Vec<bool>>,
     /// Everything that it was asked to change.
     pub asked: Mutex<Vec<String>>,
 }
 
 impl Disks {
-    /// In a folder.
     pub fn new(folder: &'static str) -> Self {
         Self { folder, ..Self::default() }
     }
 
-    /// Everything that it was asked to change.
     pub fn asked(&self) -> Vec<String> {
         lock(&self.asked).clone()
     }

@@ -35,7 +35,7 @@ async fn take(snapshots: &mut VolumeSnapshots, volume: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_volume_is_snapshotted_where_it_is_known_and_noted_before_and_after() {
+async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
     let (east, west) = (Arc::new(Disks::new("/east/")), Arc::new(Disks::new("/west/")));
     let journal = MemoryJournal::default();
     let mut snapshots = attempt(&journal, &[("east", &east), ("west", &west)]);
@@ -61,7 +61,7 @@ async fn a_volume_is_snapshotted_where_it_is_known_and_noted_before_and_after() 
 }
 
 #[tokio::test]
-async fn what_nobody_knows_is_left_and_named_and_what_csi_does_is_not_touched() {
+async fn a_volume_of_no_plugin_is_left_and_one_of_csi_is_untouched() {
     let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let mut csi = volume("csi", "/disks/a");
@@ -76,7 +76,7 @@ async fn what_nobody_knows_is_left_and_named_and_what_csi_does_is_not_touched() 
 }
 
 #[tokio::test]
-async fn a_snapshot_that_fails_is_recorded_and_told_and_may_be_taken_by_the_next_try() {
+async fn a_failed_snapshot_may_be_taken_by_the_next_attempt() {
     let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
@@ -91,7 +91,7 @@ async fn a_snapshot_that_fails_is_recorded_and_told_and_may_be_taken_by_the_next
 }
 
 #[tokio::test]
-async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_is_not_taken_again() {
+async fn a_snapshot_of_unknown_outcome_is_not_taken_again() {
     let disks = Arc::new(Disks { wrong: Mutex::new(vec![true]), ..Disks::new("/disks/") });
     let journal = MemoryJournal::default();
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
@@ -99,7 +99,7 @@ async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_i
     for word in ["is not known", "VolumeSnapshotLocation only", "velero.io/backup=b", "one of a "] {
         assert!(problems[0].contains(word), "nothing of {word}: {problems:?}");
     }
-    // Also not by whoever takes the backup up, whether it meets the volume or not.
+    // Nor by the next attempt, whether it meets the volume or not.
     for meets in [true, false] {
         let mut next = attempt(&journal, &[("only", &disks)]);
         let mut problems = Vec::new();
@@ -116,7 +116,7 @@ async fn what_became_of_a_snapshot_that_nobody_has_answered_for_is_told_and_it_i
 }
 
 #[tokio::test]
-async fn what_an_earlier_try_has_taken_is_used_or_kept_to_be_deleted() {
+async fn a_snapshot_of_an_earlier_attempt_is_used_or_deleted() {
     let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     for name in ["stays", "goes"] {
@@ -132,7 +132,7 @@ async fn what_an_earlier_try_has_taken_is_used_or_kept_to_be_deleted() {
 }
 
 #[test]
-fn a_note_that_can_not_be_understood_is_an_error() {
+fn an_undecodable_entry_is_an_error() {
     let found = [json!({ "snapshotBegun": { "spec": 1 } })];
     assert!(SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &found).is_err());
     assert!(prior_snapshots(&[json!({ "hooksPaid": "x" })]).unwrap().is_empty());
