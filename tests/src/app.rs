@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::{
     api::{
-        core::v1::Namespace,
+        core::v1::{Namespace, Pod, ServiceAccount},
         rbac::v1::{ClusterRole, ClusterRoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, PostParams},
-    core::ApiResource,
-};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::wait::{eventually, gone, when};
+use crate::{
+    api::{ApiExt as _, create_all},
+    install::crds_served,
+    wait::{eventually, when},
+};
+
+const SOON: Duration = Duration::from_secs(30);
+const GONE: Duration = Duration::from_mins(2);
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// An application in three namespaces.
 #[derive(Clone, Debug)]
@@ -25,9 +28,6 @@ pub struct App {
     name: String,
     config_maps: usize,
 }
-
-/// Connections that load uses; the API server and it share two cores.
-const CONNECTIONS: usize = 16;
 
 impl App {
     /// An application of this name with so many ConfigMaps in each of its namespaces, and a little of all else.
@@ -63,48 +63,35 @@ impl App {
     }
 
     async fn create_cluster_scoped(&self, client: &Client) -> anyhow::Result<usize> {
-        let post = PostParams::default();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        crds.create(&post, &serde_json::from_value(self.crd_manifest())?).await?;
         let name = format!("{}-reader", self.name);
         let rules = json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"] }]);
-        let role = json!({ "metadata": { "name": name }, "rules": rules });
-        Api::<ClusterRole>::all(client.clone()).create(&post, &serde_json::from_value(role)?).await?;
-        let binding = json!({ "metadata": { "name": name },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": "shop", "namespace": self.namespaces()[0] }] });
-        Api::<ClusterRoleBinding>::all(client.clone())
-            .create(&post, &serde_json::from_value(binding)?)
-            .await?;
+        let mut objects = vec![
+            self.crd_manifest(),
+            json!({ "apiVersion": RBAC, "kind": "ClusterRole", "metadata": { "name": name }, "rules": rules }),
+            json!({ "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": { "name": name },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+                "subjects": [{ "kind": "ServiceAccount", "name": "shop", "namespace": self.namespaces()[0] }] }),
+        ];
+        objects.extend(self.namespaces().map(|namespace| {
+            json!({ "apiVersion": "v1", "kind": "Namespace",
+                "metadata": { "name": namespace, "labels": { "app": self.name }, "annotations": { "team": "shop" } } })
+        }));
+        let count = objects.len();
+        create_all(client, objects).await?;
         for namespace in self.namespaces() {
-            let object = json!({ "metadata": { "name": namespace, "labels": { "app": self.name }, "annotations": { "team": "shop" } } });
-            Api::<Namespace>::all(client.clone()).create(&post, &serde_json::from_value(object)?).await?;
             // The cluster adds it to every namespace; a listing taken before that would differ for no reason of ours.
-            let account: Api<k8s_openapi::api::core::v1::ServiceAccount> =
-                Api::namespaced(client.clone(), &namespace);
-            eventually("default ServiceAccount", Duration::from_secs(30), async || {
-                Ok::<_, kube::Error>(when(account.get_opt("default").await?.is_some(), "none"))
-            })
-            .await?;
+            let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+            accounts.wait_until("default", "exists", SOON, |_| true).await?;
         }
-        eventually("custom resource served", Duration::from_secs(30), async || {
-            let crd = crds.get(&self.crd()).await?;
-            let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
-            Ok::<_, kube::Error>(when(
-                conditions
-                    .iter()
-                    .any(|condition| condition.type_ == "Established" && condition.status == "True"),
-                "not established",
-            ))
-        })
-        .await?;
-        Ok(3 + self.namespaces().len())
+        crds_served(client, &[self.crd()]).await?;
+        Ok(count)
     }
 
     fn crd_manifest(&self) -> Value {
         let plural = format!("{}widgets", self.name);
         let spec = json!({ "type": "object", "properties": { "size": { "type": "integer" }, "colour": { "type": "string" } } });
         json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": { "name": self.crd() },
             "spec": {
                 "group": "example.com", "scope": "Namespaced",
@@ -115,143 +102,72 @@ impl App {
         })
     }
 
-    /// Everything in one namespace, with the types to create it by.
-    fn objects(&self, namespace: &str) -> Vec<(ApiResource, Value)> {
+    /// Everything in one namespace.
+    fn objects(&self, namespace: &str) -> Vec<Value> {
         let mut all = Vec::new();
-        let mut add = |group: &str, version: &str, kind: &str, plural: &str, name: &str, body: Value| {
-            let resource = ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-            };
-            let mut object = json!({ "apiVersion": resource.api_version, "kind": kind,
-                "metadata": { "name": name, "namespace": namespace, "labels": { "app": self.name } } });
-            for (field, value) in body.as_object().into_iter().flatten() {
-                object[field] = value.clone();
-            }
-            all.push((resource, object));
+        let mut add = |api_version: &str, kind: &str, name: &str, mut body: Value| {
+            let metadata = json!({ "name": name, "namespace": namespace, "labels": { "app": self.name } });
+            json_patch::merge(
+                &mut body,
+                &json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }),
+            );
+            all.push(body);
         };
         for number in 0..self.config_maps {
             let text =
                 format!("setting {number} of {namespace}: <ünïcode> & \"quotes\"\n").repeat(1 + number % 12);
             let data = json!({ "data": { "settings.ini": text, "number": number.to_string() }, "binaryData": { "blob": "AAECAwQ=" } });
-            add("", "v1", "ConfigMap", "configmaps", &format!("config-{number:04}"), data);
+            add("v1", "ConfigMap", &format!("config-{number:04}"), data);
         }
         for number in 0..self.config_maps / 5 {
             let data =
                 json!({ "type": "Opaque", "data": { "password": "c2VjcmV0" }, "immutable": number % 7 == 0 });
-            add("", "v1", "Secret", "secrets", &format!("secret-{number:04}"), data);
+            add("v1", "Secret", &format!("secret-{number:04}"), data);
             let widget = json!({ "spec": { "size": number, "colour": "blue" }, "status": { "ready": true } });
-            add(
-                "example.com",
-                "v1",
-                &self.kind(),
-                &format!("{}widgets", self.name),
-                &format!("widget-{number:04}"),
-                widget,
-            );
+            add("example.com/v1", &self.kind(), &format!("widget-{number:04}"), widget);
         }
-        add("", "v1", "ServiceAccount", "serviceaccounts", "shop", json!({}));
-        add(
-            "rbac.authorization.k8s.io",
-            "v1",
-            "Role",
-            "roles",
-            "shop",
-            json!({
-            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }] }),
-        );
-        add(
-            "rbac.authorization.k8s.io",
-            "v1",
-            "RoleBinding",
-            "rolebindings",
-            "shop",
-            json!({
+        add("v1", "ServiceAccount", "shop", json!({}));
+        let rules = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]);
+        add(RBAC, "Role", "shop", json!({ "rules": rules }));
+        let binding = json!({
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "shop" },
-            "subjects": [{ "kind": "ServiceAccount", "name": "shop", "namespace": namespace }] }),
-        );
+            "subjects": [{ "kind": "ServiceAccount", "name": "shop", "namespace": namespace }] });
+        add(RBAC, "RoleBinding", "shop", binding);
         for number in 0..4 {
             let name = format!("server-{number}");
             let labels = json!({ "app": self.name, "server": name });
-            add(
-                "apps",
-                "v1",
-                "Deployment",
-                "deployments",
-                &name,
-                json!({ "spec": {
-                "replicas": 2, "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": { "serviceAccountName": "shop", "containers": [
-                    { "name": "main", "image": "example.com/server:1", "env": [{ "name": "N", "value": number.to_string() }] }] } } } }),
-            );
-            add(
-                "",
-                "v1",
-                "Service",
-                "services",
-                &name,
-                json!({ "spec": {
-                "selector": labels, "ports": [{ "port": 80, "targetPort": 8080 }] } }),
-            );
+            let container = json!({ "name": "main", "image": "example.com/server:1",
+                "env": [{ "name": "N", "value": number.to_string() }] });
+            let template = json!({ "metadata": { "labels": labels },
+                "spec": { "serviceAccountName": "shop", "containers": [container] } });
+            let spec = json!({ "replicas": 2, "selector": { "matchLabels": labels }, "template": template });
+            add("apps/v1", "Deployment", &name, json!({ "spec": spec }));
+            let ports = json!([{ "port": 80, "targetPort": 8080 }]);
+            add("v1", "Service", &name, json!({ "spec": { "selector": labels, "ports": ports } }));
         }
-        add(
-            "",
-            "v1",
-            "Service",
-            "services",
-            "headless",
-            json!({ "spec": { "clusterIP": "None", "ports": [{ "port": 5432 }] } }),
-        );
-        add(
-            "apps",
-            "v1",
-            "StatefulSet",
-            "statefulsets",
-            "database",
-            json!({ "spec": {
+        let headless = json!({ "clusterIP": "None", "ports": [{ "port": 5432 }] });
+        add("v1", "Service", "headless", json!({ "spec": headless }));
+        let database = json!({
             "serviceName": "headless", "replicas": 1, "selector": { "matchLabels": { "db": "yes" } },
             "template": { "metadata": { "labels": { "db": "yes" } }, "spec": { "containers": [
-                { "name": "main", "image": "example.com/db:1" }] } } } }),
-        );
-        add(
-            "batch",
-            "v1",
-            "CronJob",
-            "cronjobs",
-            "nightly",
-            json!({ "spec": {
+                { "name": "main", "image": "example.com/db:1" }] } } });
+        add("apps/v1", "StatefulSet", "database", json!({ "spec": database }));
+        let nightly = json!({
             "schedule": "0 3 * * *", "suspend": true, "jobTemplate": { "spec": { "template": { "spec": {
-                "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/job:1" }] } } } } } }),
-        );
-        add(
-            "networking.k8s.io",
-            "v1",
-            "NetworkPolicy",
-            "networkpolicies",
-            "closed",
-            json!({ "spec": { "podSelector": {} } }),
-        );
-        add(
-            "policy",
-            "v1",
-            "PodDisruptionBudget",
-            "poddisruptionbudgets",
-            "one",
-            json!({ "spec": {
-            "minAvailable": 1, "selector": { "matchLabels": { "app": self.name } } } }),
-        );
+                "restartPolicy": "Never", "containers": [{ "name": "main", "image": "example.com/job:1" }] } } } } });
+        add("batch/v1", "CronJob", "nightly", json!({ "spec": nightly }));
+        add("networking.k8s.io/v1", "NetworkPolicy", "closed", json!({ "spec": { "podSelector": {} } }));
+        let budget = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": self.name } } });
+        add("policy/v1", "PodDisruptionBudget", "one", json!({ "spec": budget }));
         all
     }
 
     /// Deployments make two pods each, the StatefulSet one, in each namespace.
     async fn wait_for_pods(&self, client: &Client) -> anyhow::Result<()> {
         for namespace in self.namespaces() {
-            let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), &namespace);
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
             eventually("pods made by the controllers", Duration::from_mins(1), async || {
-                let count = pods.list(&kube::api::ListParams::default()).await?.items.len();
+                let count = pods.list_all().await?.len();
                 Ok::<_, kube::Error>(when(count == 9, format!("{count} of 9 in {namespace}")))
             })
             .await?;
@@ -261,35 +177,18 @@ impl App {
 
     /// Deletes everything, and waits until it is gone.
     pub async fn destroy(&self, client: &Client) -> anyhow::Result<()> {
-        let (delete, name) = (DeleteParams::background(), format!("{}-reader", self.name));
+        let reader = format!("{}-reader", self.name);
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
         for namespace in self.namespaces() {
-            namespaces.delete(&namespace, &delete).await?;
+            namespaces.delete_object(&namespace).await?;
         }
-        crds.delete(&self.crd(), &delete).await?;
-        Api::<ClusterRole>::all(client.clone()).delete(&name, &delete).await?;
-        Api::<ClusterRoleBinding>::all(client.clone()).delete(&name, &delete).await?;
+        crds.delete_object(&self.crd()).await?;
+        Api::<ClusterRole>::all(client.clone()).delete_object(&reader).await?;
+        Api::<ClusterRoleBinding>::all(client.clone()).delete_object(&reader).await?;
         for namespace in self.namespaces() {
-            gone(&namespaces, &namespace).await?;
+            namespaces.wait_gone(&namespace, GONE).await?;
         }
-        gone(&crds, &self.crd()).await
+        crds.wait_gone(&self.crd(), GONE).await
     }
-}
-
-/// Creates objects over several connections.
-pub async fn create_all(client: &Client, objects: Vec<(ApiResource, Value)>) -> anyhow::Result<()> {
-    stream::iter(objects)
-        .map(|(resource, object)| {
-            let client = client.clone();
-            async move {
-                let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-                let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
-                api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-                anyhow::Ok(())
-            }
-        })
-        .buffer_unordered(CONNECTIONS)
-        .try_collect()
-        .await
 }

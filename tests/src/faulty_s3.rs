@@ -15,6 +15,8 @@ use axum::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::wait::{eventually, when};
+
 /// What is done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
@@ -121,6 +123,19 @@ impl FaultyS3 {
     /// Passes everything on.
     pub fn calm(&self) {
         self.rule(|_| Mood::Pass);
+    }
+
+    /// Waits until there was such a request.
+    pub async fn wait_for_request(
+        &self,
+        what: &str,
+        deadline: Duration,
+        is_it: impl Fn(&Asked) -> bool,
+    ) -> anyhow::Result<()> {
+        eventually(what, deadline, async || {
+            anyhow::Ok(when(self.asked().iter().any(&is_it), "no such request"))
+        })
+        .await
     }
 
     /// Every request so far.

@@ -2,9 +2,9 @@
 //! the test and not as Deployments.
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -16,25 +16,25 @@ use k8s_openapi::{
         rbac::v1::RoleBinding,
     },
 };
-use kube::{
-    Api, Client, Discovery, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
-    core::ObjectMeta,
-    discovery::Scope,
-};
-
+use kube::{Api, Client, Discovery, ResourceExt, api::DynamicObject, discovery::Scope};
 use serde_json::json;
 
-use crate::binaries::root;
+use crate::{
+    api::{ApiExt as _, all_objects, objects_in},
+    binaries::root,
+    wait::{Probe, eventually, when},
+};
 
 /// The namespace of the installation.
 pub const NAMESPACE: &str = "velero";
-const MANAGER: &str = "backup-tests";
+const CRD_VERSION: &str = "apiextensions.k8s.io/v1";
+const SOON: Duration = Duration::from_mins(1);
 /// The Service that stands for the webhook.
 const SERVICE: &str = "backup-webhook";
 /// What stands for programs that run in the cluster: here they are processes.
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
+
 /// Applies the CRDs and waits until they are served, then everything of `deploy/base` but the workloads and the webhook
 /// registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
@@ -63,6 +63,44 @@ pub async fn install_test_crds(client: &Client, name: &str) -> anyhow::Result<()
     install_crds(client, documents_of(&file)?).await
 }
 
+/// Defines a namespaced kind with any fields, and waits until it is served. The name of the definition.
+pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Result<String> {
+    let singular = kind.to_lowercase();
+    let name = format!("{singular}s.{group}");
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let definition = json!({ "apiVersion": CRD_VERSION, "kind": "CustomResourceDefinition",
+        "metadata": { "name": name },
+        "spec": { "group": group, "scope": "Namespaced",
+            "names": { "plural": format!("{singular}s"), "singular": singular, "kind": kind },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } });
+    install_crds(client, vec![serde_json::from_value(definition)?]).await?;
+    let objects = all_objects(client, &format!("{group}/v1"), kind);
+    eventually("the kind is served", SOON, async || objects.list_all().await.map(|_| Probe::Ready(())))
+        .await?;
+    Ok(name)
+}
+
+/// Registers an API group whose server is not there, and waits until the API server knows it. The name of the APIService.
+pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow::Result<String> {
+    let name = format!("v1.{group}");
+    let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": { "name": name },
+        "spec": { "group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": { "name": "nobody", "namespace": "default" } } });
+    api_services(client).create_json(service).await?;
+    eventually("the group is known as stale", SOON, async || {
+        let groups = serde_json::to_string(&client.list_api_groups_aggregated().await?)?;
+        anyhow::Ok(when(groups.contains(group) && groups.contains("Stale"), "not in discovery"))
+    })
+    .await?;
+    Ok(name)
+}
+
+/// APIServices.
+pub fn api_services(client: &Client) -> Api<DynamicObject> {
+    all_objects(client, "apiregistration.k8s.io/v1", "APIService")
+}
+
 /// Applies definitions of others from files, and waits until they are served.
 pub async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::Result<()> {
     let mut definitions = Vec::new();
@@ -73,11 +111,11 @@ pub async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::
 }
 
 async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyhow::Result<()> {
-    let api = crd_api(client);
+    let api = all_objects(client, CRD_VERSION, "CustomResourceDefinition");
     for definition in &definitions {
         apply(&api, definition).await?;
     }
-    wait_for_crds(&api, definitions.iter().map(ResourceExt::name_any).collect()).await
+    crds_served(client, &definitions.iter().map(ResourceExt::name_any).collect::<Vec<_>>()).await
 }
 
 /// Applies objects, all but workloads and registrations.
@@ -133,7 +171,7 @@ async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> an
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE },
         "spec": { "type": "ExternalName", "externalName": "localhost" } });
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    services.patch(SERVICE, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&service)).await?;
+    services.apply_object(SERVICE, &service).await?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     for mut configuration in configurations {
         for webhook in configuration.webhooks.iter_mut().flatten() {
@@ -145,8 +183,7 @@ async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> an
                 port: Some(port.into()),
             });
         }
-        let patch = Patch::Apply(&configuration);
-        api.patch(&configuration.name_any(), &PatchParams::apply(MANAGER).force(), &patch).await?;
+        api.apply_object(&configuration.name_any(), &configuration).await?;
     }
     Ok(())
 }
@@ -181,21 +218,15 @@ pub async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) 
     let mut service = service.context("no Service of the controller")?;
     let port = service.data["spec"]["ports"][0]["name"].as_str().context("its port has no name")?.to_owned();
     service.data["spec"]["selector"] = serde_json::Value::Null;
-    let parameters = PatchParams::apply(MANAGER).force();
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    services.patch(NAME, &parameters, &Patch::Apply(&service)).await?;
+    services.apply_object(NAME, &service).await?;
     let (name, ip) = (format!("{NAME}-{number}"), address.ip().to_string());
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
         "spec": { "containers": [{ "name": "controller", "image": NAME }] } });
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    pods.patch(&name, &parameters, &Patch::Apply(&pod)).await?;
-    let status = json!({ "status": { "podIP": ip, "podIPs": [{ "ip": ip }] } });
-    pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(status)).await?;
-    let endpoints: Api<DynamicObject> = Api::namespaced_with(
-        client.clone(),
-        NAMESPACE,
-        &kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Endpoints>(&()),
-    );
+    pods.apply_object(&name, &pod).await?;
+    pods.merge_patch_status(&name, json!({ "podIP": ip, "podIPs": [{ "ip": ip }] })).await?;
+    let endpoints = objects_in(client, NAMESPACE, "v1", "Endpoints");
     let known = endpoints.get_opt(NAME).await?.map(|known| known.data["subsets"].clone());
     let mut subsets = known.as_ref().and_then(|known| known.as_array().cloned()).unwrap_or_default();
     subsets.push(json!({
@@ -203,33 +234,28 @@ pub async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) 
         "ports": [{ "name": port, "port": address.port() }] }));
     let object =
         json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": NAME }, "subsets": subsets });
-    endpoints.patch(NAME, &parameters, &Patch::Apply(&object)).await?;
+    endpoints.apply_object(NAME, &object).await?;
     Ok(())
 }
 
 /// Makes a namespace; one that exists is fine.
 pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        ..Namespace::default()
-    };
-    let api: Api<Namespace> = Api::all(client.clone());
-    api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&namespace)).await?;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    Api::<Namespace>::all(client.clone()).apply_object(name, &namespace).await?;
     Ok(())
 }
 
 /// Makes a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
 pub async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
-    let parameters = PatchParams::apply(MANAGER).force();
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    accounts.patch(name, &parameters, &Patch::Apply(&account)).await?;
+    accounts.apply_object(name, &account).await?;
     let Some(role) = role else { return Ok(()) };
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": name },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }] });
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
-    bindings.patch(name, &parameters, &Patch::Apply(&binding)).await?;
+    bindings.apply_object(name, &binding).await?;
     Ok(())
 }
 
@@ -241,13 +267,9 @@ pub async fn ensure_secret(
     key: &str,
     value: &str,
 ) -> anyhow::Result<()> {
-    let secret = Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        data: Some(BTreeMap::from([(key.to_owned(), ByteString(value.as_bytes().to_vec()))])),
-        ..Secret::default()
-    };
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&secret)).await?;
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+        "data": { key: ByteString(value.as_bytes().to_vec()) } });
+    Api::<Secret>::namespaced(client.clone(), namespace).apply_object(name, &secret).await?;
     Ok(())
 }
 
@@ -280,31 +302,21 @@ fn kind(object: &DynamicObject) -> &str {
     object.types.as_ref().map_or("", |types| types.kind.as_str())
 }
 
-fn crd_api(client: &Client) -> Api<DynamicObject> {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    Api::all_with(client.clone(), &kube::core::ApiResource::erase::<CustomResourceDefinition>(&()))
-}
-
-async fn wait_for_crds(api: &Api<DynamicObject>, wanted: Vec<String>) -> anyhow::Result<()> {
-    use crate::wait::{eventually, when};
-    eventually("CRDs established", std::time::Duration::from_secs(30), async || {
-        let mut waiting = wanted.clone();
-        for crd in api.list(&kube::api::ListParams::default()).await? {
-            let established = crd.data["status"]["conditions"].as_array().is_some_and(|conditions| {
-                conditions
-                    .iter()
-                    .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-            });
-            waiting.retain(|name| !(established && *name == crd.name_any()));
-        }
-        Ok::<_, kube::Error>(when(waiting.is_empty(), waiting.join(", ")))
-    })
-    .await
+/// Waits until definitions of these names are established.
+pub(crate) async fn crds_served(client: &Client, names: &[String]) -> anyhow::Result<()> {
+    let crds = all_objects(client, CRD_VERSION, "CustomResourceDefinition");
+    for name in names {
+        let established = |crd: &DynamicObject| {
+            let conditions = crd.data["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+        };
+        crds.wait_until(name, "is established", Duration::from_secs(30), established).await?;
+    }
+    Ok(())
 }
 
 async fn apply(api: &Api<DynamicObject>, object: &DynamicObject) -> anyhow::Result<()> {
-    api.patch(&object.name_any(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(object))
-        .await
-        .with_context(|| format!("apply {} {}", kind(object), object.name_any()))?;
+    let name = object.name_any();
+    api.apply_object(&name, object).await.with_context(|| format!("apply {} {name}", kind(object)))?;
     Ok(())
 }

@@ -65,6 +65,11 @@ impl Kubectl {
         Ran::of(self.command("kubectl", args)).await
     }
 
+    /// Runs kubectl with these arguments. Errors: it ends with another code than 0.
+    pub async fn succeeds(&self, args: &[&str]) -> anyhow::Result<Ran> {
+        self.run(args).await?.expect_code(0)
+    }
+
     /// Creates the object of a manifest by client-go, with the retries that it does by itself.
     pub async fn client_go(
         &self,

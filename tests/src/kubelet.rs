@@ -4,15 +4,13 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::Api;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     World,
+    api::ApiExt as _,
     binaries::build_control_plane,
     control_plane::free_port,
     install::ensure_namespace,
@@ -20,7 +18,11 @@ use crate::{
     wait::{Probe, eventually, when},
 };
 
-/// Name of the node.
+/// Annotations of pods.
+pub const PRE_HOOK: &str = "pre.hook.backup.velero.io/command";
+pub const PRE_HOOK_TIMEOUT: &str = "pre.hook.backup.velero.io/timeout";
+pub const POST_HOOK: &str = "post.hook.backup.velero.io/command";
+
 const NODE: &str = "scripted";
 
 /// A running kubelet.
@@ -63,18 +65,14 @@ impl Kubelet {
         })
         .await?;
         let nodes: Api<Node> = Api::all(world.client.clone());
-        let node = serde_json::from_value(json!({ "metadata": { "name": NODE } }))?;
-        if let Err(error) = nodes.create(&PostParams::default(), &node).await
-            && !matches!(&error, kube::Error::Api(status) if status.code == 409)
-        {
-            return Err(error.into());
-        }
-        let status = json!({ "status": {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
+        nodes.apply_object(NODE, &node).await?;
+        let status = json!({
             "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
             "daemonEndpoints": { "kubeletEndpoint": { "Port": address.port() } },
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Scripted" }],
-        } });
-        nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(status)).await?;
+        });
+        nodes.merge_patch_status(NODE, status).await?;
         Ok(Self { _process: process, log })
     }
 
@@ -111,14 +109,10 @@ impl Kubelet {
         }))?;
         // A new namespace has no service account for a moment.
         eventually("the pod is there", Duration::from_secs(30), async || {
-            anyhow::Ok(match pods.create(&PostParams::default(), &pod).await {
-                Ok(_) => Probe::Ready(()),
-                Err(error) => Probe::NotYet(error.to_string()),
-            })
+            pods.create_object(&pod).await.map(Probe::Ready)
         })
         .await?;
-        let status = json!({ "status": { "phase": "Running" } });
-        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        pods.merge_patch_status(name, json!({ "phase": "Running" })).await?;
         Ok(())
     }
 
@@ -126,6 +120,15 @@ impl Kubelet {
     pub fn calls(&self) -> anyhow::Result<Vec<Call>> {
         let text = std::fs::read_to_string(&self.log)?;
         Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+    }
+
+    /// Waits until a command of a pod has begun, by its first word.
+    pub async fn wait_for_begin(&self, pod: &str, command: &str) -> anyhow::Result<()> {
+        eventually(&format!("{command} has begun"), Duration::from_mins(1), async || {
+            let story = self.story(pod)?;
+            anyhow::Ok(when(story.contains(&format!("{command} began")), format!("{story:?}")))
+        })
+        .await
     }
 
     /// First words of the commands of a pod, and what became of them, in order.

@@ -7,13 +7,14 @@ use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client, Discovery,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::DynamicObject,
     core::{ApiResource, Status},
 };
 use serde_json::{Value, json};
 
 use crate::{
     World,
+    api::{ApiExt as _, dry_run, resource},
     binaries::root,
     control_plane::ControlPlane,
     install::{self, NAMESPACE},
@@ -134,13 +135,13 @@ impl<'w> People<'w> {
         let discovery = Discovery::new(self.admin.clone()).run_aggregated().await?;
         let api = install::api_of(&self.admin, &discovery, &object)?;
         let name = object.metadata.name.clone().context("no name")?;
-        api.patch(&name, &PatchParams::apply("policy-tests").force(), &Patch::Apply(&object)).await?;
+        api.apply_object(&name, &object).await?;
         Ok(())
     }
 
     /// Waits until each policy refuses a dry run that only it refuses, and until RBAC allows the rest.
     async fn in_force(&self) -> anyhow::Result<()> {
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let dry = dry_run();
         let maps = self.config_maps(EDITOR).await?;
         let leases = self.leases(CONTROLLER).await?;
         let backups = self.objects(EDITOR, "Backup").await?;
@@ -170,7 +171,7 @@ impl<'w> People<'w> {
 
 /// A kind of velero.io/v1.
 pub fn velero(kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("velero.io", "v1", kind))
+    resource("velero.io/v1", kind)
 }
 
 /// The refusal, which has to be 403 and to say this.

@@ -69,6 +69,16 @@ impl Plugin {
         &self.program
     }
 
+    /// Runs it with these arguments. Errors: it ends with another code than 0.
+    pub async fn succeeds(&self, args: &[&str]) -> anyhow::Result<Ran> {
+        self.fails(0, args).await
+    }
+
+    /// Runs it with these arguments. Errors: it ends with another code than this one.
+    pub async fn fails(&self, code: i32, args: &[&str]) -> anyhow::Result<Ran> {
+        self.run(args).await?.expect_code(code)
+    }
+
     /// Runs it with these arguments; a run of more than three minutes is an error.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
         let mut command = Command::new(&self.program);

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::{World, plugins::Plugins};
@@ -70,7 +69,6 @@ impl PluginLocation {
 
     /// Removes the location from the cluster.
     pub async fn remove(self, world: &World) -> anyhow::Result<()> {
-        world.locations().delete(&self.name, &DeleteParams::default()).await?;
-        Ok(())
+        world.remove_location(&self.name).await
     }
 }

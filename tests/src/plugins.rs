@@ -1,10 +1,16 @@
 //! A folder with plugin binaries of Velero's kind, and what they note down about their calls.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 
-use crate::binaries::{build_plugins, go_available};
+use crate::{
+    binaries::{build_plugins, go_available},
+    wait::until,
+};
 
 /// The folder `plugins` of a world. What the binaries in it note is in `plugins-state` beside it (`tests/plugins`).
 #[derive(Clone, Debug)]
@@ -91,6 +97,14 @@ impl Plugins {
             Some(Called { call: words.next()?, item: words.next()?, process: words.next()?.parse().ok()? })
         };
         text.lines().filter_map(called).collect()
+    }
+
+    /// Waits until a plugin was called so about an object.
+    pub async fn wait_for_call(&self, call: &str, item: &str, deadline: Duration) -> anyhow::Result<()> {
+        until(&format!("{call} of {item}"), deadline, async || {
+            anyhow::Ok(!self.processes(call, item).is_empty())
+        })
+        .await
     }
 
     /// The processes that were called so about an object, one for each call.

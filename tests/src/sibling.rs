@@ -15,7 +15,6 @@ use backup_core::api::{Backup, BackupSpec};
 use k8s_openapi::{ByteString, api::admissionregistration::v1::ValidatingWebhookConfiguration};
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
     core::{
         DynamicObject, Status,
         admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
@@ -25,6 +24,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
+    api::{ApiExt as _, dry_run},
     install::NAMESPACE,
     pki::Pki,
     served::Served,
@@ -75,8 +75,7 @@ impl Sibling {
     /// Takes its registration away. The API server may ask it for a moment longer, and refuse what it would have been
     /// asked about.
     pub async fn remove(self) -> anyhow::Result<()> {
-        self.registrations().delete(NAME, &DeleteParams::default()).await?;
-        Ok(())
+        Ok(self.registrations().delete_object(NAME).await?)
     }
 
     async fn register(&self, pki: &Pki) -> anyhow::Result<()> {
@@ -95,15 +94,13 @@ impl Sibling {
                 "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,
             }],
         });
-        let patch = Patch::Apply(&configuration);
-        self.registrations().patch(NAME, &PatchParams::apply("backup-tests").force(), &patch).await?;
+        self.registrations().apply_object(NAME, &configuration).await?;
         let backups: Api<Backup> = Api::namespaced(self.client.clone(), NAMESPACE);
         let mut probe = Backup::new("is-the-sibling-there", BackupSpec::default());
         probe.metadata.annotations = Some([(ANNOTATION.to_owned(), "403".to_owned())].into());
         eventually("the sibling webhook is asked", START, async || {
-            let dry = PostParams { dry_run: true, ..PostParams::default() };
             let before = self.calls();
-            let answer = backups.create(&dry, &probe).await;
+            let answer = backups.create(&dry_run(), &probe).await;
             anyhow::Ok(match answer {
                 Err(_) if self.calls() > before => Probe::Ready(()),
                 other => Probe::NotYet(format!("{:?}", other.map(|_| ()))),

@@ -5,20 +5,21 @@ use std::{
     collections::BTreeSet,
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
-};
+use kube::{Api, Client, ResourceExt as _, api::DynamicObject};
 use serde_json::{Value, json};
 
-use crate::{binaries::go_available, install, skip::Skip};
+use crate::{
+    api::{ApiExt as _, all_objects, objects_in},
+    binaries::go_available,
+    install,
+    skip::Skip,
+};
 
 /// Where the definitions come from: the Go module that their authors publish.
 const MODULE: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.4.0";
@@ -64,11 +65,7 @@ async fn install_definitions(client: &Client) -> anyhow::Result<()> {
 
 /// Objects of a kind of `snapshot.storage.k8s.io/v1`, in all namespaces or one.
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind));
-    match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    }
+    of_version(client, "snapshot.storage.k8s.io/v1", kind, namespace)
 }
 
 /// A VolumeSnapshotClass of the driver. Claims choose it by annotation; `label` makes it the one for all others.
@@ -86,30 +83,19 @@ pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: boo
         "metadata": { "name": name, "labels": labels },
         "driver": DRIVER, "deletionPolicy": "Delete", "parameters": parameters,
     });
-    let api = api(client, "VolumeSnapshotClass", None);
-    api.patch(name, &PatchParams::apply("backup-tests").force(), &Patch::Apply(&object)).await?;
+    api(client, "VolumeSnapshotClass", None).apply_object(name, &object).await?;
     Ok(())
 }
 
 /// A claim that is bound to a CSI volume of its own; its snapshots are made by this class.
 pub async fn claim(client: &Client, namespace: &str, name: &str, class: &str) -> anyhow::Result<()> {
     let source = json!({ "csi": { "driver": DRIVER, "volumeHandle": format!("handle-{namespace}-{name}") } });
-    bound(client, namespace, name, class, source).await
-}
-
-/// A claim that is bound to a folder of a node.
-pub async fn host_path_claim(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
-    host_path_claim_at(client, namespace, name, "/tmp").await
+    bound(client, namespace, name, class, &source).await
 }
 
 /// A claim that is bound to this folder of a node.
-pub async fn host_path_claim_at(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    path: &str,
-) -> anyhow::Result<()> {
-    bound(client, namespace, name, "none", json!({ "hostPath": { "path": path } })).await
+pub async fn host_path_claim(client: &Client, namespace: &str, name: &str, path: &str) -> anyhow::Result<()> {
+    bound(client, namespace, name, "none", &json!({ "hostPath": { "path": path } })).await
 }
 
 async fn bound(
@@ -117,50 +103,47 @@ async fn bound(
     namespace: &str,
     name: &str,
     class: &str,
-    source: Value,
+    source: &Value,
 ) -> anyhow::Result<()> {
     install::ensure_namespace(client, namespace).await?;
     let volume = format!("pv-{namespace}-{name}");
     let (volumes, claims) =
         (core(client, "PersistentVolume", None), core(client, "PersistentVolumeClaim", Some(namespace)));
     let size = json!({ "storage": "1Gi" });
-    let mut object = json!({
+    let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": { "name": name, "namespace": namespace,
             "annotations": { "velero.io/csi-volumesnapshot-class": class } },
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": volume,
             "resources": { "requests": size } },
     });
-    let made = claims.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    object = json!({
+    let made = claims.create_json(claim).await?;
+    let mut object = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
         "spec": { "capacity": size, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
             "persistentVolumeReclaimPolicy": "Delete",
             "claimRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace, "uid": made.uid() } },
     });
-    merge(&mut object["spec"], source);
-    volumes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    json_patch::merge(&mut object["spec"], source);
+    volumes.create_json(object).await?;
     // Nobody binds here.
-    set_status(&volumes, &volume, &json!({ "phase": "Bound" })).await?;
-    set_status(&claims, name, &json!({ "phase": "Bound", "capacity": size })).await
-}
-
-fn merge(object: &mut Value, fields: Value) {
-    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
-        object.extend(fields);
-    }
+    set_status(&volumes, &volume, json!({ "phase": "Bound" })).await?;
+    set_status(&claims, name, json!({ "phase": "Bound", "capacity": size })).await
 }
 
 fn core(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+    of_version(client, "v1", kind, namespace)
+}
+
+fn of_version(client: &Client, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
+        Some(namespace) => objects_in(client, namespace, version, kind),
+        None => all_objects(client, version, kind),
     }
 }
 
-async fn set_status(api: &Api<DynamicObject>, name: &str, status: &Value) -> anyhow::Result<()> {
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+async fn set_status(api: &Api<DynamicObject>, name: &str, status: Value) -> anyhow::Result<()> {
+    api.merge_patch_status(name, status).await?;
     Ok(())
 }
 
@@ -173,6 +156,10 @@ pub struct SnapshotController {
 
 /// Handles of the snapshots that exist in the storage system.
 type Storage = Arc<Mutex<BTreeSet<String>>>;
+
+fn locked(storage: &Storage) -> MutexGuard<'_, BTreeSet<String>> {
+    storage.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl SnapshotController {
     /// Installs the definitions and starts it; a test is skipped where there is no Go to fetch them.
@@ -195,17 +182,17 @@ impl SnapshotController {
 
     /// Puts a snapshot into the storage system, as another cluster would have.
     pub fn store(&self, handle: &str) {
-        self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.to_owned());
+        locked(&self.storage).insert(handle.to_owned());
     }
 
     /// Takes a snapshot out of the storage system.
     pub fn lose(&self, handle: &str) {
-        self.storage.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
+        locked(&self.storage).remove(handle);
     }
 
     /// Handles of the snapshots that exist in the storage system.
     pub fn stored(&self) -> BTreeSet<String> {
-        self.storage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.storage).clone()
     }
 }
 
@@ -222,16 +209,15 @@ struct Play {
 
 impl Play {
     async fn round(&self) -> anyhow::Result<()> {
-        let all = ListParams::default();
-        let snapshots = api(&self.client, "VolumeSnapshot", None).list(&all).await?.items;
-        let contents = api(&self.client, "VolumeSnapshotContent", None).list(&all).await?.items;
+        let snapshots = api(&self.client, "VolumeSnapshot", None).list_all().await?;
+        let contents = api(&self.client, "VolumeSnapshotContent", None).list_all().await?;
         for snapshot in &snapshots {
             self.snapshot(snapshot, &contents).await?;
         }
         for content in &contents {
             self.content(content).await?;
         }
-        for claim in &core(&self.client, "PersistentVolumeClaim", None).list(&all).await?.items {
+        for claim in &core(&self.client, "PersistentVolumeClaim", None).list_all().await? {
             self.provision(claim).await?;
         }
         Ok(())
@@ -250,11 +236,11 @@ impl Play {
             {
                 if content.metadata.deletion_timestamp.is_none() {
                     let api = api(&self.client, "VolumeSnapshotContent", None);
-                    api.delete(&content.name_any(), &DeleteParams::default()).await?;
+                    api.delete_object(&content.name_any()).await?;
                 }
                 return Ok(()); // until it is gone
             }
-            return unprotect(&own, &name).await;
+            return set_finalizers(&own, &name, &[]).await;
         }
         let Some(content) = content else { return self.bind(snapshot, &own).await };
         let status = &content.data["status"];
@@ -264,7 +250,7 @@ impl Play {
             "creationTime": Timestamp::from_nanosecond(i128::from(status["creationTime"].as_i64().unwrap_or_default()))?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         });
         if snapshot.data["status"]["readyToUse"] != wanted["readyToUse"] {
-            set_status(&own, &name, &wanted).await?;
+            set_status(&own, &name, wanted).await?;
         }
         Ok(())
     }
@@ -277,8 +263,7 @@ impl Play {
         }
         let class = snapshot.data["spec"]["volumeSnapshotClassName"].as_str().unwrap_or_default();
         let class = api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
-        let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
-        own.patch(&snapshot.name_any(), &PatchParams::default(), &Patch::Merge(protect)).await?;
+        set_finalizers(own, &snapshot.name_any(), &[FINALIZER]).await?;
         let content = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
             "metadata": { "name": format!("snapcontent-{uid}"), "finalizers": [FINALIZER] },
@@ -289,8 +274,7 @@ impl Play {
                     "name": snapshot.name_any(), "namespace": snapshot.namespace(), "uid": uid },
             },
         });
-        let api = api(&self.client, "VolumeSnapshotContent", None);
-        api.create(&PostParams::default(), &serde_json::from_value(content)?).await?;
+        api(&self.client, "VolumeSnapshotContent", None).create_json(content).await?;
         Ok(())
     }
 
@@ -308,12 +292,11 @@ impl Play {
             || reference["namespace"] != json!(snapshot.namespace())
         {
             let error = json!({ "error": { "message": "the content belongs to another VolumeSnapshot" } });
-            return set_status(own, &snapshot.name_any(), &error).await;
+            return set_status(own, &snapshot.name_any(), error).await;
         }
-        let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
-        own.patch(&snapshot.name_any(), &PatchParams::default(), &Patch::Merge(protect)).await?;
+        set_finalizers(own, &snapshot.name_any(), &[FINALIZER]).await?;
         let bind = json!({ "spec": { "volumeSnapshotRef": { "uid": snapshot.uid() } } });
-        contents.patch(content, &PatchParams::default(), &Patch::Merge(bind)).await?;
+        contents.merge_patch(content, bind).await?;
         Ok(())
     }
 
@@ -333,7 +316,7 @@ impl Play {
         };
         let content = api(&self.client, "VolumeSnapshotContent", None).get(content).await?;
         let handle = content.data["status"]["snapshotHandle"].as_str().unwrap_or_default();
-        if !self.storage.lock().unwrap_or_else(PoisonError::into_inner).contains(handle) {
+        if !locked(&self.storage).contains(handle) {
             return Ok(()); // there is nothing to make it of
         }
         let volume = format!("pvc-{}", claim.uid().unwrap_or_default());
@@ -346,13 +329,12 @@ impl Play {
                     "csi": { "driver": DRIVER, "volumeHandle": format!("made-of-{handle}") },
                     "claimRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace, "uid": claim.uid() } },
             });
-            volumes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            volumes.create_json(object).await?;
         }
         let claims = core(&self.client, "PersistentVolumeClaim", Some(&namespace));
-        let bound = json!({ "spec": { "volumeName": volume } });
-        claims.patch(&name, &PatchParams::default(), &Patch::Merge(bound)).await?;
-        set_status(&volumes, &volume, &json!({ "phase": "Bound" })).await?;
-        set_status(&claims, &name, &json!({ "phase": "Bound" })).await
+        claims.merge_patch(&name, json!({ "spec": { "volumeName": volume } })).await?;
+        set_status(&volumes, &volume, json!({ "phase": "Bound" })).await?;
+        set_status(&claims, &name, json!({ "phase": "Bound" })).await
     }
 
     /// What the driver does.
@@ -363,19 +345,18 @@ impl Play {
             if let Some(handle) =
                 status["snapshotHandle"].as_str().filter(|_| spec["deletionPolicy"] == "Delete")
             {
-                self.storage.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
+                locked(&self.storage).remove(handle);
             }
-            return unprotect(&api, &name).await;
+            return set_finalizers(&api, &name, &[]).await;
         }
         if let Some(handle) = spec["source"]["snapshotHandle"].as_str() {
-            if !self.storage.lock().unwrap_or_else(PoisonError::into_inner).contains(handle) {
+            if !locked(&self.storage).contains(handle) {
                 let error = json!({ "error": { "message": format!("there is no snapshot {handle}") } });
-                return set_status(&api, &name, &error).await;
+                return set_status(&api, &name, error).await;
             }
             if status["readyToUse"] != true {
-                let protect = json!({ "metadata": { "finalizers": [FINALIZER] } });
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(protect)).await?;
-                set_status(&api, &name, &json!({ "snapshotHandle": handle, "readyToUse": true })).await?;
+                set_finalizers(&api, &name, &[FINALIZER]).await?;
+                set_status(&api, &name, json!({ "snapshotHandle": handle, "readyToUse": true })).await?;
             }
             return Ok(());
         }
@@ -388,31 +369,30 @@ impl Play {
         }
         if parameters["neverCut"].is_string() {
             if status["error"].is_null() {
-                set_status(&api, &name, &error(&parameters["neverCut"])).await?;
+                set_status(&api, &name, error(&parameters["neverCut"])).await?;
             }
             return Ok(());
         }
         let Some(cut) = status["creationTime"].as_i64() else {
             let handle = format!("handle-{name}");
-            self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.clone());
+            locked(&self.storage).insert(handle.clone());
             let now = i64::try_from(Timestamp::now().as_nanosecond())?;
             let cut = json!({ "snapshotHandle": handle, "creationTime": now, "restoreSize": 2_i64 << 30, "readyToUse": false });
-            return set_status(&api, &name, &cut).await;
+            return set_status(&api, &name, cut).await;
         };
         if parameters["errs"].is_string() && status["error"].is_null() {
-            return set_status(&api, &name, &error(&parameters["errs"])).await;
+            return set_status(&api, &name, error(&parameters["errs"])).await;
         }
         let after = parameters["readyAfterMillis"].as_str().and_then(|after| after.parse::<i64>().ok());
         let age = i64::try_from(Timestamp::now().as_nanosecond())? - cut;
         if after.is_some_and(|after| age >= after * 1_000_000) && status["readyToUse"] != true {
-            set_status(&api, &name, &json!({ "readyToUse": true })).await?;
+            set_status(&api, &name, json!({ "readyToUse": true })).await?;
         }
         Ok(())
     }
 }
 
-async fn unprotect(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
-    let patch = json!({ "metadata": { "finalizers": [] } });
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+async fn set_finalizers(api: &Api<DynamicObject>, name: &str, finalizers: &[&str]) -> anyhow::Result<()> {
+    api.merge_patch(name, json!({ "metadata": { "finalizers": finalizers } })).await?;
     Ok(())
 }

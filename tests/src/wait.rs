@@ -3,7 +3,6 @@
 use std::{fmt, time::Duration};
 
 use anyhow::bail;
-use kube::Api;
 use tokio::time::Instant;
 
 /// What a probe has found.
@@ -44,13 +43,11 @@ pub fn when(condition: bool, seen: impl Into<String>) -> Probe<()> {
     if condition { Probe::Ready(()) } else { Probe::NotYet(seen.into()) }
 }
 
-/// Waits until an object is gone.
-pub async fn gone<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
-where
-    K: Clone + fmt::Debug + serde::de::DeserializeOwned,
-{
-    eventually(&format!("{name} is gone"), Duration::from_mins(2), async || {
-        Ok::<_, kube::Error>(when(api.get_metadata_opt(name).await?.is_none(), "it is still there"))
-    })
-    .await
+/// Waits until a condition holds, of which there is nothing to see until then.
+pub async fn until<E: fmt::Display>(
+    what: &str,
+    deadline: Duration,
+    mut condition: impl AsyncFnMut() -> Result<bool, E>,
+) -> anyhow::Result<()> {
+    eventually(what, deadline, async || condition().await.map(|holds| when(holds, "it is not so"))).await
 }

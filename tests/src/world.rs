@@ -5,6 +5,7 @@ pub mod backups;
 mod builder;
 pub mod controllers;
 pub mod downloads;
+mod events;
 pub mod lock;
 mod namespaces;
 pub mod other_cluster;
@@ -19,16 +20,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backup_core::api::LocationPhase;
+use backup_core::api::{BackupStorageLocation, LocationPhase};
 pub use builder::WorldBuilder;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
+    api::{ApiExt as _, dry_run, objects_in},
     binaries::{Programs, build_clients, s3_available},
     control_plane::{ControlPlane, free_port},
     install::{self, NAMESPACE},
@@ -106,6 +105,11 @@ impl World {
         Ok(Plugin::new(&self.programs.plugin, &kubeconfig))
     }
 
+    /// The same as somebody who may read backups and restores.
+    pub async fn reader(&self) -> anyhow::Result<Plugin> {
+        self.plugin_as("reader", Some("backup-reader")).await
+    }
+
     /// The kubeconfig of a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
     pub async fn person(&self, name: &str, role: Option<&str>) -> anyhow::Result<PathBuf> {
         install::ensure_account(&self.client, name, role).await?;
@@ -119,6 +123,18 @@ impl World {
             return Err(Skip("there is no kubectl of ours without Go").into());
         }
         Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
+    }
+
+    /// The proxy before the API servers; a test is skipped where they belong to a cluster that was there.
+    pub fn plane_front(&self) -> anyhow::Result<&Proxy> {
+        let skip = Skip("there is no proxy before an API server that was there");
+        self.plane.front.as_ref().ok_or_else(|| skip.into())
+    }
+
+    /// Skips a test where etcd and the API servers belong to a cluster that was there.
+    pub fn needs_own_plane(&self) -> anyhow::Result<()> {
+        let skip = Skip("etcd and API server belong to a cluster that was there");
+        if self.plane.api_servers.is_empty() { Err(skip.into()) } else { Ok(()) }
     }
 
     /// How often the webhook replicas that run now have decided so since they were started; an empty decision counts
@@ -222,15 +238,10 @@ impl World {
     }
 
     async fn dry_run(&self) -> Option<kube::Error> {
-        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(
-            self.client.clone(),
-            NAMESPACE,
-            &kube::core::ApiResource::erase::<backup_core::api::Backup>(&()),
-        );
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "is-the-webhook-there" }, "spec": { "ttl": "tomorrow" } });
-        let parameters = kube::api::PostParams { dry_run: true, ..Default::default() };
-        api.create(&parameters, &serde_json::from_value(object).ok()?).await.err()
+        let api = objects_in(&self.client, NAMESPACE, "velero.io/v1", "Backup");
+        api.create(&dry_run(), &serde_json::from_value(object).ok()?).await.err()
     }
 
     async fn start_location(&self) -> anyhow::Result<()> {
@@ -262,20 +273,30 @@ impl World {
     pub async fn apply_location(&self, name: &str, spec: serde_json::Value) -> anyhow::Result<()> {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
             "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec });
-        let parameters = PatchParams::apply("backup-tests").force();
-        self.locations().patch(name, &parameters, &Patch::Apply(&object)).await?;
+        self.locations().apply_object(name, &object).await?;
         Ok(())
     }
 
-    /// Waits until a location has been found to be usable.
+    pub async fn remove_location(&self, name: &str) -> anyhow::Result<()> {
+        Ok(self.locations().delete_object(name).await?)
+    }
+
     pub async fn location_available(&self, name: &str) -> anyhow::Result<()> {
-        eventually(&format!("location {name} is available"), START, async || {
-            let status = self.locations().get(name).await?.status;
-            let seen = format!("{:?} {:?}", status.phase, status.message);
-            Ok::<_, kube::Error>(when(status.phase == Some(LocationPhase::Available), seen))
-        })
-        .await
-        .map_err(|error| error.context(self.logs(15)))
+        let available = self.location_in(name, LocationPhase::Available, START).await;
+        available.map(drop).map_err(|error| error.context(self.logs(15)))
+    }
+
+    /// Waits until a location is in this phase.
+    pub async fn location_in(
+        &self,
+        name: &str,
+        phase: LocationPhase,
+        deadline: Duration,
+    ) -> anyhow::Result<BackupStorageLocation> {
+        let what = format!("is {phase:?}");
+        self.locations()
+            .wait_until(name, &what, deadline, |one| one.status.phase == Some(phase.clone()))
+            .await
     }
 
     /// Starts one more controller replica.

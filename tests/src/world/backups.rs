@@ -6,19 +6,16 @@ use anyhow::ensure;
 use backup_core::{
     api::{
         Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, Restore, RestorePhase,
-        RestoreSpec, VeleroKind, delete_backup_request::DeleteBackupRequestSpec,
+        RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
     },
     labels::BLOCKED_ANNOTATION,
 };
 use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt as _, api::PostParams};
-use serde::de::DeserializeOwned;
+use kube::{Api, Resource, ResourceExt as _};
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::World;
-use crate::{
-    install::NAMESPACE,
-    wait::{Probe, eventually, gone},
-};
+use crate::{api::ApiExt as _, install::NAMESPACE};
 
 const ENDED: Duration = Duration::from_mins(5);
 const SOON: Duration = Duration::from_mins(2);
@@ -31,9 +28,14 @@ pub fn of_namespaces(names: &[&str]) -> BackupSpec {
     }
 }
 
+/// A backup of these namespaces into this location.
+pub fn into_location(location: &str, namespaces: &[&str]) -> BackupSpec {
+    BackupSpec { storage_location: Some(location.to_owned()), ..of_namespaces(namespaces) }
+}
+
 /// A backup of a namespace into the location of the same name.
 pub fn of_place(name: &str) -> BackupSpec {
-    BackupSpec { storage_location: Some(name.to_owned()), ..of_namespaces(&[name]) }
+    into_location(name, &[name])
 }
 
 /// A restore of everything in a backup.
@@ -62,29 +64,24 @@ impl World {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Backups in the namespace of the installation.
     pub fn backups(&self) -> Api<Backup> {
         self.api()
     }
 
-    /// Restores in the namespace of the installation.
     pub fn restores(&self) -> Api<Restore> {
         self.api()
     }
 
-    /// Storage locations in the namespace of the installation.
     pub fn locations(&self) -> Api<BackupStorageLocation> {
         self.api()
     }
 
-    /// Creates a Backup.
     pub async fn create_backup(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
-        Ok(self.backups().create(&PostParams::default(), &Backup::new(name, spec)).await?)
+        Ok(self.backups().create_object(&Backup::new(name, spec)).await?)
     }
 
-    /// Creates a Restore.
     pub async fn create_restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
-        Ok(self.restores().create(&PostParams::default(), &Restore::new(name, spec)).await?)
+        Ok(self.restores().create_object(&Restore::new(name, spec)).await?)
     }
 
     /// Creates a Restore that claims a namespace, from a backup that does not exist.
@@ -92,32 +89,46 @@ impl World {
         self.create_restore(name, claiming(namespace)).await
     }
 
+    /// Creates a Backup and waits until it has ended. Errors: it ends in another phase.
+    pub async fn run_backup(
+        &self,
+        name: &str,
+        spec: BackupSpec,
+        phase: BackupPhase,
+    ) -> anyhow::Result<Backup> {
+        self.create_backup(name, spec).await?;
+        self.backup_ends(name, phase).await
+    }
+
     /// Creates a Backup and waits until it is Completed. Errors: it ends otherwise.
     pub async fn back_up(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
-        self.create_backup(name, spec).await?;
-        self.backup_ends(name, BackupPhase::Completed).await
+        self.run_backup(name, spec, BackupPhase::Completed).await
+    }
+
+    /// Creates a Restore and waits until it has ended. Errors: it ends in another phase.
+    pub async fn run_restore(
+        &self,
+        name: &str,
+        spec: RestoreSpec,
+        phase: RestorePhase,
+    ) -> anyhow::Result<Restore> {
+        self.create_restore(name, spec).await?;
+        self.restore_ends(name, phase).await
     }
 
     /// Creates a Restore and waits until it is Completed. Errors: it ends otherwise.
     pub async fn restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
-        self.create_restore(name, spec).await?;
-        self.restore_ends(name, RestorePhase::Completed).await
+        self.run_restore(name, spec, RestorePhase::Completed).await
     }
 
-    /// Waits until a backup has ended, one way or another.
+    /// Waits until a backup has ended, in whatever phase.
     pub async fn backup_ended(&self, name: &str) -> anyhow::Result<Backup> {
-        self.reached(name, "ended", ENDED, |backup: &Backup| {
-            (backup.phase().is_terminal(), backup.phase().to_string())
-        })
-        .await
+        self.reached(name, "has ended", ENDED, |backup: &Backup| backup.phase().is_terminal()).await
     }
 
-    /// Waits until a restore has ended, one way or another.
+    /// Waits until a restore has ended, in whatever phase.
     pub async fn restore_ended(&self, name: &str) -> anyhow::Result<Restore> {
-        self.reached(name, "ended", ENDED, |restore: &Restore| {
-            (restore.phase().is_terminal(), restore.phase().to_string())
-        })
-        .await
+        self.reached(name, "has ended", ENDED, |restore: &Restore| restore.phase().is_terminal()).await
     }
 
     /// Waits until a backup has ended. Errors: it ends in another phase.
@@ -137,18 +148,12 @@ impl World {
 
     /// Waits until a backup is in this phase.
     pub async fn backup_reaches(&self, name: &str, phase: BackupPhase) -> anyhow::Result<Backup> {
-        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| {
-            (backup.phase() == phase, format!("{} {:?}", backup.phase(), blocked_reason(backup)))
-        })
-        .await
+        self.reached(name, &format!("is {phase}"), SOON, |backup: &Backup| backup.phase() == phase).await
     }
 
     /// Waits until a restore is in this phase.
     pub async fn restore_reaches(&self, name: &str, phase: RestorePhase) -> anyhow::Result<Restore> {
-        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| {
-            (restore.phase() == phase, restore.phase().to_string())
-        })
-        .await
+        self.reached(name, &format!("is {phase}"), SOON, |restore: &Restore| restore.phase() == phase).await
     }
 
     /// Waits until a backup waits for operations.
@@ -156,15 +161,10 @@ impl World {
         self.backup_reaches(name, BackupPhase::WaitingForPluginOperations).await
     }
 
-    /// Waits until a backup says in this phase why it does not go on; what it says.
+    /// Waits until a backup is blocked in this phase, and returns the reason.
     pub async fn backup_blocked(&self, name: &str, phase: &BackupPhase) -> anyhow::Result<String> {
-        let backup = self
-            .reached(name, &format!("is blocked in {phase}"), SOON, |backup: &Backup| {
-                let reason = blocked_reason(backup);
-                let blocked = !reason.is_empty() && backup.phase() == *phase;
-                (blocked, format!("{} {reason:?}", backup.phase()))
-            })
-            .await?;
+        let blocked = |backup: &Backup| !blocked_reason(backup).is_empty() && backup.phase() == *phase;
+        let backup = self.reached(name, &format!("is blocked in {phase}"), SOON, blocked).await?;
         ensure!(backup.status.completion_timestamp.is_none(), "completed before it is stored");
         Ok(blocked_reason(&backup).to_owned())
     }
@@ -174,19 +174,17 @@ impl World {
         name: &str,
         what: &str,
         deadline: Duration,
-        state: impl Fn(&K) -> (bool, String),
+        is_so: impl Fn(&K) -> bool,
     ) -> anyhow::Result<K>
     where
-        K: VeleroKind + Resource<Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
     {
-        let api: Api<K> = Api::namespaced(self.client.clone(), NAMESPACE);
-        eventually(&format!("{} {name} {what}", K::kind(&())), deadline, async || {
-            let object = api.get(name).await?;
-            let (reached, seen) = state(&object);
-            Ok::<_, kube::Error>(if reached { Probe::Ready(object) } else { Probe::NotYet(seen) })
-        })
-        .await
-        .map_err(|error| error.context(self.logs(15)))
+        let reached = self.api::<K>().wait_until(name, what, deadline, is_so).await;
+        reached.map_err(|error| error.context(self.logs(15)))
     }
 
     /// Creates a DeleteBackupRequest of the name of the backup.
@@ -194,16 +192,14 @@ impl World {
         self.request_deletion_as(backup, backup).await
     }
 
-    /// Creates a DeleteBackupRequest.
+    /// Creates a DeleteBackupRequest with a name of its own.
     pub async fn request_deletion_as(&self, request: &str, backup: &str) -> anyhow::Result<()> {
         let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
-        let requests: Api<DeleteBackupRequest> = self.api();
-        requests.create(&PostParams::default(), &DeleteBackupRequest::new(request, spec)).await?;
+        self.api().create_object(&DeleteBackupRequest::new(request, spec)).await?;
         Ok(())
     }
 
-    /// Waits until a backup is not in the cluster any more.
     pub async fn backup_gone(&self, name: &str) -> anyhow::Result<()> {
-        gone(&self.backups(), name).await
+        self.backups().wait_gone(name, SOON).await
     }
 }

@@ -7,10 +7,13 @@ use backup_core::api::{
     DownloadRequest,
     download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget},
 };
-use kube::{Api, ResourceExt as _, api::PostParams};
+use kube::{Api, ResourceExt as _};
 
 use super::{BUCKET, World, controllers::REACHED};
-use crate::wait::{Probe, eventually, when};
+use crate::{
+    api::ApiExt as _,
+    wait::{eventually, when},
+};
 
 /// A request for a file; without a name, one is generated.
 pub fn download_request(name: &str, kind: &str, of: &str) -> DownloadRequest {
@@ -29,14 +32,11 @@ pub async fn answered(
     api: &Api<DownloadRequest>,
     request: &DownloadRequest,
 ) -> anyhow::Result<DownloadRequest> {
-    let name = api.create(&PostParams::default(), request).await?.name_any();
-    eventually(&format!("{:?} is answered", request.spec.target), Duration::from_secs(20), async || {
-        let request = api.get(&name).await?;
-        let seen = format!("{:?}", request.status);
-        let answered = !matches!(request.status.phase, None | Some(DownloadRequestPhase::New));
-        Ok::<_, kube::Error>(if answered { Probe::Ready(request) } else { Probe::NotYet(seen) })
-    })
-    .await
+    let name = api.create_object(request).await?.name_any();
+    let what = format!("for {:?} is answered", request.spec.target);
+    let answered =
+        |one: &DownloadRequest| !matches!(one.status.phase, None | Some(DownloadRequestPhase::New));
+    api.wait_until(&name, &what, Duration::from_secs(20), answered).await
 }
 
 impl World {

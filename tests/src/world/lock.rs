@@ -5,14 +5,11 @@ use std::{ops::Deref, time::Duration};
 use anyhow::{Context as _, bail};
 use backup_core::labels::LEDGER_ANNOTATION;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams},
-    core::Status,
-};
+use kube::{Api, ResourceExt as _, core::Status};
 
 use super::World;
 use crate::{
+    api::ApiExt as _,
     process::Process,
     wait::{eventually, when},
 };
@@ -68,15 +65,14 @@ impl World {
     /// Deletes every Backup and Restore that has not ended, and waits until the Backups are gone.
     pub async fn delete_unfinished(&self) -> anyhow::Result<()> {
         let (backups, restores) = (self.backups(), self.restores());
-        let (delete, all) = (DeleteParams::default(), ListParams::default());
-        for backup in backups.list(&all).await?.iter().filter(|backup| backup.phase().is_active()) {
-            backups.delete(&backup.name_any(), &delete).await?;
+        for backup in backups.list_all().await?.iter().filter(|backup| backup.phase().is_active()) {
+            backups.delete_object(&backup.name_any()).await?;
         }
-        for restore in restores.list(&all).await?.iter().filter(|restore| restore.phase().is_active()) {
-            restores.delete(&restore.name_any(), &delete).await?;
+        for restore in restores.list_all().await?.iter().filter(|restore| restore.phase().is_active()) {
+            restores.delete_object(&restore.name_any()).await?;
         }
         eventually("unfinished objects gone", Duration::from_secs(20), async || {
-            let left = backups.list(&all).await?;
+            let left = backups.list_all().await?;
             let left = left.iter().filter(|backup| backup.phase().is_active()).count();
             Ok::<_, kube::Error>(when(left == 0, format!("{left} left")))
         })

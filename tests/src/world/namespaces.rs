@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams},
-    core::ApiResource,
-};
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 
 use super::World;
 use crate::{
-    app::create_all,
+    api::{ApiExt as _, create_all},
     install::ensure_namespace,
-    wait::{eventually, gone, when},
 };
 
 impl World {
@@ -45,13 +40,11 @@ impl World {
         data: impl Fn(usize) -> Value,
     ) -> anyhow::Result<()> {
         ensure_namespace(&self.client, namespace).await?;
-        let resource = ApiResource::erase::<ConfigMap>(&());
         let objects = (0..count).map(|number| {
-            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data(number),
-                "metadata": { "name": format!("item-{number}"), "namespace": namespace } });
-            (resource.clone(), object)
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data(number),
+                "metadata": { "name": format!("item-{number}"), "namespace": namespace } })
         });
-        create_all(&self.client, objects.collect()).await
+        create_all(&self.client, objects).await
     }
 
     /// How many ConfigMaps a namespace has.
@@ -63,16 +56,13 @@ impl World {
     /// Waits for the service account that every namespace gets.
     pub async fn service_account(&self, namespace: &str) -> anyhow::Result<()> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        eventually("the service account is there", Duration::from_secs(30), async || {
-            Ok::<_, kube::Error>(when(api.get_opt("default").await?.is_some(), "not yet"))
-        })
-        .await
+        api.wait_until("default", "exists", Duration::from_secs(30), |_| true).await.map(drop)
     }
 
     /// Deletes a namespace, and waits until it is gone.
     pub async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        namespaces.delete(name, &DeleteParams::background()).await?;
-        gone(&namespaces, name).await
+        namespaces.delete_object(name).await?;
+        namespaces.wait_gone(name, Duration::from_mins(2)).await
     }
 }

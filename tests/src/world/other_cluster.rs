@@ -5,17 +5,15 @@ use std::{io::Write as _, path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use backup_core::{
     api::Backup,
-    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
+    labels::{SYNC_ANNOTATION, SYNC_PENDING_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
 };
-use kube::{
-    ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::World;
 use crate::{
+    api::ApiExt as _,
     archive::tarball,
     wait::{Probe, eventually},
 };
@@ -78,7 +76,7 @@ impl World {
         let id = format!("{:?}", std::time::SystemTime::now());
         let request = json!({ "id": id, "remove": remove }).to_string();
         let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: request } } });
-        self.locations().patch(location, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.locations().merge_patch(location, patch).await?;
         eventually("the pass was made", SOON, async || {
             let summary = self.sync_summary(location).await?;
             let seen = format!("{summary:?}");
@@ -90,19 +88,21 @@ impl World {
 
     /// Waits until a backup is in the cluster.
     pub async fn backup_arrives(&self, name: &str) -> anyhow::Result<Backup> {
-        eventually(&format!("backup {name} is in the cluster"), SOON, async || {
-            let found = self.backups().get_opt(name).await?;
-            Ok::<_, kube::Error>(found.map_or_else(|| Probe::NotYet("it is not".to_owned()), Probe::Ready))
-        })
-        .await
+        self.backups().wait_until(name, "is in the cluster", SOON, |_| true).await
+    }
+
+    /// Waits until a backup is in the cluster with all of its objects.
+    pub async fn backup_synced(&self, name: &str) -> anyhow::Result<Backup> {
+        let whole = |backup: &Backup| !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);
+        self.backups().wait_until(name, "is no longer pending", Duration::from_mins(2), whole).await
     }
 
     /// Removes a location and its Backups from the cluster, as a test that ends does.
     pub async fn forget_location(&self, location: &str) -> anyhow::Result<()> {
-        self.locations().delete(location, &DeleteParams::default()).await?;
-        for backup in self.backups().list(&ListParams::default()).await? {
+        self.remove_location(location).await?;
+        for backup in self.backups().list_all().await? {
             if backup.spec.storage_location.as_deref() == Some(location) {
-                self.backups().delete(&backup.name_any(), &DeleteParams::default()).await?;
+                self.backups().delete_object(&backup.name_any()).await?;
             }
         }
         Ok(())

@@ -1,15 +1,13 @@
 //! Items that say on themselves what the kit's plugins (`tests/plugins`) do with them.
 
 use backup_core::api::{BackupSpec, RestoreSpec};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::{
     World,
     backups::{into_namespace, of_namespaces},
 };
-use crate::{app::create_all, install::ensure_namespace, plugins::Plugins, skip::Skip};
+use crate::{api::create_all, install::ensure_namespace, plugins::Plugins, skip::Skip};
 
 /// A ConfigMap: its name, the plugin that it is for, and what that is to do.
 pub type Script<'a> = (&'a str, &'a str, &'a str);
@@ -63,8 +61,8 @@ impl World {
             object["apiVersion"] = "v1".into();
             object["kind"] = "ConfigMap".into();
             object["metadata"]["namespace"] = namespace.into();
-            (ApiResource::erase::<ConfigMap>(&()), object)
+            object
         });
-        create_all(&self.client, objects.collect()).await
+        create_all(&self.client, objects).await
     }
 }

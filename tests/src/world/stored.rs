@@ -96,6 +96,11 @@ impl World {
         Ok(entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect())
     }
 
+    /// A ConfigMap of the namespace of the backup's name, as it is in the backup.
+    pub async fn backup_config_map(&self, backup: &str, name: &str) -> anyhow::Result<Value> {
+        self.backup_item(backup, &format!("configmaps/namespaces/{backup}/{name}.json")).await
+    }
+
     /// The last item of a backup whose path begins so.
     pub async fn backup_item(&self, backup: &str, path: &str) -> anyhow::Result<Value> {
         let bytes = self.s3()?.read(BUCKET, &format!("backups/{backup}/{backup}.tar.gz")).await?;

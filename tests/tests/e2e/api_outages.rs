@@ -1,25 +1,15 @@
 //! An API server that stands still, or is ended and started again, while backups are in every phase: for moments, for
 //! longer than `--resource-timeout`, and for longer than the lease. Every outcome is published soon after, once.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupPhase, BackupSpec};
 use backup_tests::{
-    World,
     faulty_s3::{Asked, FaultyS3, Mood},
     proxy::Fault,
     snapshots::{self, Behaviour, SnapshotController},
-    wait::{Probe, eventually, when},
-    world::{
-        backups::of_place,
-        controllers::EndsEarly,
-        stored::{counts_equal_lists, is_whole},
-    },
+    world::{controllers::EndsEarly, stored::counts_equal_lists},
 };
-use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
 use tokio::time::Instant;
+
+use crate::prelude::*;
 
 crate::tests! {
     an_outage_longer_than_the_write_budget_loses_no_outcome,
@@ -73,20 +63,16 @@ async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> 
     cast.store_recovers();
     tokio::time::sleep(LEASE_IS_LOST).await;
     let controller = &mut world.controllers[0];
-    eventually("the controller without a lease ends", Duration::from_secs(10), async || {
-        anyhow::Ok(when(!controller.is_running(), "it runs"))
-    })
-    .await?;
+    let ends = async || anyhow::Ok(!controller.is_running());
+    until("the controller without a lease ends", Duration::from_secs(10), ends).await?;
     world.plane.api_servers.first_mut().ok_or(NO_SERVER)?.restart().await?;
-    eventually("the API server is back", REACHED, async || {
-        world.client.apiserver_version().await.map(|_| Probe::Ready(()))
-    })
-    .await?;
+    let answers = async || world.client.apiserver_version().await.map(|_| true);
+    until("the API server is back", REACHED, answers).await?;
     cast.ended(world, SOON).await
 }
 
 /// What of a cluster that was there before can't be stopped.
-const NO_SERVER: crate::Skip = crate::Skip("there is no API server of our own");
+const NO_SERVER: crate::Skip = Skip("there is no API server of our own");
 
 /// Backups in every phase, all at once; each has namespace, bucket and location of its own.
 struct Cast {
@@ -108,9 +94,7 @@ const ROLES: [(&str, BackupPhase, BackupPhase); 6] = [
 
 impl Cast {
     async fn begin(world: &World, round: &'static str) -> anyhow::Result<Self> {
-        if world.plane.api_servers.is_empty() {
-            return Err(NO_SERVER.into());
-        }
+        world.needs_own_plane()?;
         let s3 = world.s3()?;
         let cast = Self {
             round,
@@ -144,17 +128,11 @@ impl Cast {
         world.backup_waits(&cast.name("waiting")).await?;
         for role in ["completing", "failing"] {
             let key = format!("backups/{0}/velero-backup.json", cast.name(role));
-            eventually(&format!("{role} is to be published"), REACHED, async || {
-                let asked = cast.front.asked();
-                anyhow::Ok(when(asked.iter().any(|asked| asked.writes() && asked.key == key), "not yet"))
-            })
-            .await?;
+            let published = |asked: &Asked| asked.writes() && asked.key == key;
+            cast.front.wait_for_request("the metadata is to be published", REACHED, published).await?;
         }
         world.create_backup(&cast.name("collecting"), of_place(&cast.name("collecting"))).await?;
-        eventually("a part is on its way", REACHED, async || {
-            anyhow::Ok(when(cast.front.asked().iter().any(part), "not yet"))
-        })
-        .await?;
+        cast.front.wait_for_request("a part is on its way", REACHED, part).await?;
         // They overlap with the one that is collected.
         let few = |role: &str| BackupSpec {
             included_namespaces: vec![cast.name("collecting")],
@@ -162,11 +140,7 @@ impl Cast {
             ..of_place(&cast.name(role))
         };
         world.create_backup(&cast.name("queued"), few("queued")).await?;
-        eventually("one is queued", REACHED, async || {
-            let phase = world.backups().get(&cast.name("queued")).await?.phase();
-            Ok::<_, kube::Error>(when(phase == BackupPhase::Queued, phase.to_string()))
-        })
-        .await?;
+        world.backup_reaches(&cast.name("queued"), BackupPhase::Queued).await?;
         world.create_backup(&cast.name("new"), few("new")).await?;
         for (role, phase, _) in &ROLES {
             let now = world.backups().get(&cast.name(role)).await?.phase();
@@ -192,10 +166,7 @@ impl Cast {
         self.front.rule(|asked| if metadata(asked) { Mood::Held } else { Mood::Pass });
         // Counted after the rule is there: one that came before it was answered, and is not on its way.
         let before = written();
-        eventually("metadata is on its way", REACHED, async || {
-            anyhow::Ok(when(written() > before, "not yet"))
-        })
-        .await
+        until("metadata is on its way", REACHED, async || anyhow::Ok(written() > before)).await
     }
 
     /// Waits until all have ended, and checks how. A controller that ends meanwhile is started again, as a Deployment does.
@@ -241,9 +212,7 @@ fn metadata(asked: &Asked) -> bool {
 /// What is told of an end may be lost in an outage; it is not told twice.
 async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
     let name = backup.metadata.name.clone().unwrap_or_default();
-    let events: Api<Event> = world.api();
-    let of = ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
-    let told: i32 = events.list(&of).await?.items.iter().map(|event| event.count.unwrap_or(1)).sum();
+    let told = world.count_events(&name, &backup.phase().to_string()).await?;
     ensure!(told <= 1, "the end of {name} was told {told} times");
     Ok(())
 }
@@ -283,10 +252,7 @@ async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) ->
     let World { plane, controllers, .. } = world;
     let server = plane.api_servers.first_mut().ok_or(NO_SERVER)?;
     let trouble = async {
-        eventually("the Backup is stored", REACHED, async || {
-            anyhow::Ok(when(all.get_opt("waits").await?.is_some(), "not yet"))
-        })
-        .await?;
+        until("the Backup is stored", REACHED, async || all.exists("waits").await).await?;
         let waiting = plugin.run(&wait);
         let stops = async {
             tokio::time::sleep(MOMENT).await;

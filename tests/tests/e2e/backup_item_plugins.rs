@@ -1,35 +1,18 @@
 //! Plugins of Velero's kind, built on Velero's own framework (`tests/plugins`). What they do with an item is written on
 //! it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
-use anyhow::{Context as _, ensure};
 use backup_actions::backup::built_in;
-use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration,
-};
+use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration};
 use backup_plugins::{Host, Options, PluginLog};
 use backup_runtime::{Cluster, events::Events, leader::Leadership};
 use backup_store::crash;
-use backup_tests::{
-    World,
-    install::{NAMESPACE, ensure_namespace},
-    plugins::Plugins,
-    wait::{Probe, eventually, when},
-    world::{BUCKET, controllers::REACHED, scripted::of_scripted},
-};
+use backup_tests::plugins::Plugins;
 use futures::future::join_all;
-use k8s_openapi::api::{
-    core::v1::{ConfigMap, ServiceAccount},
-    rbac::v1::ClusterRoleBinding,
-};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-    core::ApiResource,
-};
-use object_store::ObjectStoreExt as _;
-use serde_json::{Value, json};
+use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRoleBinding};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_plugin_changes_an_item_and_brings_another_one,
@@ -48,23 +31,18 @@ crate::tests! {
     broken_binaries_and_duplicate_names_are_reported,
 }
 
-/// A ConfigMap as it is in a backup.
-async fn stored(world: &World, backup: &str, name: &str) -> anyhow::Result<Value> {
-    world.backup_item(backup, &format!("configmaps/namespaces/{backup}/{name}.json")).await
-}
-
 async fn a_plugin_changes_an_item_and_brings_another_one(world: &mut World) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "plugin-mark";
     world.scripted(name, &[("a", "mark", "mark bring=cm/plugin-mark/along"), ("b", "none", "mark")]).await?;
     let along = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "along", "namespace": name } });
-    backup_tests::app::create_all(&world.client, vec![(ApiResource::erase::<ConfigMap>(&()), along)]).await?;
+    create_all(&world.client, [along]).await?;
     world.back_up(name, of_scripted(name)).await?;
-    let changed = stored(world, name, "a").await?;
+    let changed = world.backup_config_map(name, "a").await?;
     ensure!(changed["metadata"]["annotations"]["example.io/marked-by"] == "mark", "{changed}");
     ensure!(changed["apiVersion"] == "v1" && changed["kind"] == "ConfigMap", "{changed}");
-    stored(world, name, "along").await?;
-    let other = stored(world, name, "b").await?;
+    world.backup_config_map(name, "along").await?;
+    let other = world.backup_config_map(name, "b").await?;
     ensure!(other["metadata"]["annotations"]["example.io/marked-by"].is_null(), "not its business: {other}");
     let calls: Vec<_> = plugins.calls().into_iter().filter(|called| called.item.starts_with(name)).collect();
     ensure!(calls.len() == 1 && calls[0].item == "plugin-mark/a", "{calls:?}");
@@ -76,17 +54,14 @@ async fn log_lines_of_a_plugin_are_in_the_log_of_the_backup(world: &mut World) -
     let name = "plugin-says";
     let script = "say=debug:quiet say=info:hello say=warning:careful say=error:no-good print=nobody-hears";
     world.scripted(name, &[("a", "mark", script)]).await?;
-    world.create_backup(name, of_scripted(name)).await?;
-    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     let status = &backup.status;
     ensure!((status.warnings, status.errors) == (1, 1), "{status:?}");
     ensure!(world.backup_errors(name).await?.contains("plugin plugins: no-good"));
     ensure!(world.backup_warnings(name).await?.contains("plugin plugins: careful"));
-    let key = format!("backups/{name}/{name}-logs.gz");
-    let bytes = world.s3()?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
-    let log = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
+    let log = world.backup_log(name).await?;
     ensure!(log.contains("plugin plugins: hello") && !log.contains("quiet"), "{log}");
-    stored(world, name, "a").await.map(|_| ())
+    world.backup_config_map(name, "a").await.map(drop)
 }
 
 async fn an_operation_of_a_plugin_is_polled_until_it_is_done(world: &mut World) -> anyhow::Result<()> {
@@ -97,8 +72,7 @@ async fn an_operation_of_a_plugin_is_polled_until_it_is_done(world: &mut World) 
     world.create_backup(name, of_scripted(name)).await?;
     world.backup_waits(name).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
-    let change = json!({ "data": { "now": "after" } });
-    maps.patch("later", &PatchParams::default(), &Patch::Merge(change)).await?;
+    maps.merge_patch("later", json!({ "data": { "now": "after" } })).await?;
     let backup = world.backup_ends(name, BackupPhase::Completed).await?;
     let status = &backup.status;
     let counts = (status.backup_item_operations_attempted, status.backup_item_operations_completed);
@@ -109,7 +83,7 @@ async fn an_operation_of_a_plugin_is_polled_until_it_is_done(world: &mut World) 
     ensure!(state["phase"] == "Completed" && state["nCompleted"] == 4000, "{operations}");
     ensure!(state["operationUnits"] == "ms" && state["started"].is_string(), "{operations}");
     ensure!(state["updated"].is_null(), "Go's zero is no time: {operations}");
-    let later = stored(world, name, "later").await?;
+    let later = world.backup_config_map(name, "later").await?;
     ensure!(later["data"]["now"] == "after", "not its last form: {later}");
     ensure!(plugins.processes("operate", "plugin-operation/a").len() == 1, "{:?}", plugins.calls());
     let polls = plugins.processes("progress", "plugin-operation/a").len();
@@ -122,8 +96,8 @@ async fn an_endless_operation_of_a_plugin_ends_by_its_deadline(world: &mut World
     let name = "plugin-endless";
     world.scripted(name, &[("a", "operate", "start=never")]).await?;
     let timeout = Some(GoDuration::from_secs(3));
-    world.create_backup(name, BackupSpec { item_operation_timeout: timeout, ..of_scripted(name) }).await?;
-    world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let spec = BackupSpec { item_operation_timeout: timeout, ..of_scripted(name) };
+    world.run_backup(name, spec, BackupPhase::PartiallyFailed).await?;
     ensure!(plugins.processes("cancel", "plugin-endless/a").len() == 1, "{:?}", plugins.calls());
     let errors = world.backup_errors(name).await?;
     ensure!(errors.contains("timed out") && errors.contains("told to stop"), "{errors}");
@@ -133,19 +107,15 @@ async fn an_endless_operation_of_a_plugin_ends_by_its_deadline(world: &mut World
 async fn a_plugin_that_misbehaves_is_named_and_harms_nothing_else(world: &mut World) -> anyhow::Result<()> {
     world.plugins()?;
     let name = "plugin-bad";
-    world
-        .scripted(
-            name,
-            &[
-                ("a-hangs", "mark", "hang"),
-                ("b-fails", "mark", "fail=out-of-luck"),
-                ("c-panics", "operate", "panic=oh-no"),
-                ("d-nonsense", "mark", "nonsense"),
-                ("e-floods", "mark", "flood mark"),
-                ("f-good", "mark", "mark"),
-            ],
-        )
-        .await?;
+    let items = [
+        ("a-hangs", "mark", "hang"),
+        ("b-fails", "mark", "fail=out-of-luck"),
+        ("c-panics", "operate", "panic=oh-no"),
+        ("d-nonsense", "mark", "nonsense"),
+        ("e-floods", "mark", "flood mark"),
+        ("f-good", "mark", "mark"),
+    ];
+    world.scripted(name, &items).await?;
     world.scripted("plugin-beside", &[("good", "mark", "mark")]).await?;
     world.create_backup(name, of_scripted(name)).await?;
     world.back_up("plugin-beside", of_scripted("plugin-beside")).await?;
@@ -163,7 +133,7 @@ async fn a_plugin_that_misbehaves_is_named_and_harms_nothing_else(world: &mut Wo
     }
     ensure!(backup.status.errors == 4, "{errors}");
     for good in ["e-floods", "f-good"] {
-        let changed = stored(world, name, good).await?;
+        let changed = world.backup_config_map(name, good).await?;
         ensure!(changed["metadata"]["annotations"]["example.io/marked-by"] == "mark", "{changed}");
     }
     let warnings = world.backup_warnings(name).await?;
@@ -176,14 +146,9 @@ async fn a_plugin_that_ends_in_the_middle_of_a_call_is_started_again(
 ) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "plugin-ends";
-    world
-        .scripted(
-            name,
-            &[("a-good", "mark", "mark"), ("b-ends", "operate", "exit"), ("c-good", "mark", "mark")],
-        )
-        .await?;
-    world.create_backup(name, of_scripted(name)).await?;
-    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let items = [("a-good", "mark", "mark"), ("b-ends", "operate", "exit"), ("c-good", "mark", "mark")];
+    world.scripted(name, &items).await?;
+    let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     let errors = world.backup_errors(name).await?;
     ensure!(backup.status.errors == 1, "{errors}");
     for word in ["b-ends", "in the middle of Execute of example.io/operate", "exit status: 7", "is not known"]
@@ -194,21 +159,20 @@ async fn a_plugin_that_ends_in_the_middle_of_a_call_is_started_again(
     let (before, ended, after) = (of("mark", "a-good"), of("operate", "b-ends"), of("mark", "c-good"));
     ensure!(before.len() == 1 && before == ended, "{:?}", plugins.calls());
     ensure!(after.len() == 1 && after != before, "not another process: {:?}", plugins.calls());
-    stored(world, name, "c-good").await.map(|_| ())
+    world.backup_config_map(name, "c-good").await.map(drop)
 }
 
 async fn a_plugin_process_that_hangs_is_replaced(world: &mut World) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let name = "plugin-frozen";
     world.scripted(name, &[("a-stands", "mark", "freeze"), ("b-good", "mark", "mark")]).await?;
-    world.create_backup(name, of_scripted(name)).await?;
-    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     let errors = world.backup_errors(name).await?;
     ensure!(backup.status.errors == 1 && errors.contains("has not answered Execute"), "{errors}");
     let of = |item| plugins.processes("mark", &format!("{name}/{item}"));
     let (frozen, good) = (of("a-stands"), of("b-good"));
     ensure!(frozen.len() == 1 && good.len() == 1 && frozen != good, "{:?}", plugins.calls());
-    stored(world, name, "b-good").await.map(|_| ())
+    world.backup_config_map(name, "b-good").await.map(drop)
 }
 
 /// What cannot be known is an error that says so.
@@ -220,9 +184,7 @@ async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> any
     {
         ensure!(crash::EXECUTION_POINTS.contains(&point), "{point}");
         let name = format!("plugin-{point}");
-        world
-            .scripted(&name, &[("a", "operate", "mark start=2s"), ("b", "operate", "mark start=2s")])
-            .await?;
+        world.scripted(&name, &["a", "b"].map(|item| (item, "operate", "mark start=2s"))).await?;
         world.crash_at(point).await?;
         world.create_backup(&name, of_scripted(&name)).await?;
         world.crashed(point).await?;
@@ -237,10 +199,10 @@ async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> any
                 == (phase, operations, errors),
             "killed at {point}: {status:?}"
         );
-        let marked = stored(world, &name, "b").await?;
+        let marked = world.backup_config_map(&name, "b").await?;
         ensure!(marked["metadata"]["annotations"]["example.io/marked-by"] == "operate", "{marked}");
         if known {
-            let marked = stored(world, &name, "a").await?;
+            let marked = world.backup_config_map(&name, "a").await?;
             ensure!(marked["metadata"]["annotations"]["example.io/marked-by"] == "operate", "{marked}");
         } else {
             let told = world.backup_errors(&name).await?;
@@ -258,7 +220,7 @@ async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyh
     world.crash_at("after-execution-recorded").await?;
     world.create_backup(name, of_scripted(name)).await?;
     world.controllers[0].killed(REACHED).await?;
-    world.backups().delete(name, &DeleteParams::default()).await?;
+    world.backups().delete_object(name).await?;
     world.controllers[0].restart().await?;
     world.backup_gone(name).await?;
     let times = |call| plugins.processes(call, "plugin-deleted/a").len();
@@ -285,7 +247,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         };
         let binding = json!({ "metadata": { "name": name }, "subjects": [subject],
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" } });
-        bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+        bindings.create_json(binding).await?;
     }
 
     let host = Host::new(Options {
@@ -340,11 +302,7 @@ async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result
     let items = [("a", "operate", "mark start=never"), ("b", "operate", "hang"), ("c", "mark", "mark")];
     world.scripted(name, &items).await?;
     world.create_backup(name, of_scripted(name)).await?;
-    eventually("the plugin hangs", REACHED, async || {
-        let calls = plugins.processes("operate", &format!("{name}/b")).len();
-        Ok::<_, anyhow::Error>(when(calls == 1, format!("{calls} calls")))
-    })
-    .await
+    plugins.wait_for_call("operate", &format!("{name}/b"), REACHED).await
 }
 
 /// The end of a cancelled backup: its operation was told to stop once, and of the item that hung nobody knows.
@@ -363,7 +321,7 @@ async fn cancelled(world: &World, plugins: &Plugins, name: &str) -> anyhow::Resu
     for words in ["cancelled, as the annotation", "configmaps cancel", "/b", "is not known"] {
         ensure!(errors.contains(words), "nothing of {words}: {errors}");
     }
-    ensure!(stored(world, name, "c").await.is_err(), "it was collected all the same");
+    ensure!(world.backup_config_map(name, "c").await.is_err(), "it was collected all the same");
     Ok(errors)
 }
 
@@ -373,20 +331,20 @@ async fn a_cancelled_backup_ends_early_and_honestly_wherever_it_is(world: &mut W
     hanging(world, &plugins, name).await?;
     world.create_backup("cancel-queued", of_scripted(name)).await?;
     let cancel = ["cancel", "cancel-queued", "--wait", "--timeout=20s"];
-    world.plugin().run(&cancel).await?.expect_code(0)?;
+    world.plugin().succeeds(&cancel).await?;
     let queued = world.backup_ends("cancel-queued", BackupPhase::Failed).await?;
     let reason = queued.status.failure_reason.unwrap_or_default();
     ensure!(reason.contains("never started") && reason.contains("cancelled"), "{reason}");
 
     // Well before the plugin's time is over.
-    world.plugin().run(&["cancel", name, "--wait", "--timeout=12s"]).await?.expect_code(0)?;
+    world.plugin().succeeds(&["cancel", name, "--wait", "--timeout=12s"]).await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
-    let first = stored(world, name, "a").await?;
+    let first = world.backup_config_map(name, "a").await?;
     ensure!(first["metadata"]["annotations"]["example.io/marked-by"] == "operate", "{first}");
-    let described = world.plugin().run(&["describe", name]).await?.expect_code(0)?.stdout;
+    let described = world.plugin().succeeds(&["describe", name]).await?.stdout;
     ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world.plugin().run(&["cancel", name]).await?.expect_code(1)?;
+    let again = world.plugin().fails(1, &["cancel", name]).await?;
     ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
     Ok(())
 }
@@ -396,7 +354,7 @@ async fn a_crash_of_a_cancelled_backup_forgets_no_operation(world: &mut World) -
     let name = "cancel-killed";
     hanging(world, &plugins, name).await?;
     world.controllers[0].kill().await?;
-    world.plugin().run(&["cancel", name]).await?.expect_code(0)?;
+    world.plugin().succeeds(&["cancel", name]).await?;
     world.controllers[0].restart().await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains(" 0 items") && errors.contains("by an earlier try"), "{errors}");
@@ -414,19 +372,13 @@ async fn a_plugin_sees_the_items_of_a_backup_before_it_is_deleted(world: &mut Wo
     }
     world.backup_gone("plugin-forgets").await?;
     ensure!(plugins.processes("forget", "plugin-forgets/a").len() == 1, "{:?}", plugins.calls());
-    let refused = eventually("the other request is answered", REACHED, async || {
-        let status = requests.get("plugin-keeps").await?.status;
-        Ok::<_, kube::Error>(match status.phase {
-            Some(DeleteBackupRequestPhase::Processed) => Probe::Ready(status.errors),
-            other => Probe::NotYet(format!("{other:?}")),
-        })
-    })
-    .await?;
+    let processed = |one: &DeleteBackupRequest| one.status.phase == Some(DeleteBackupRequestPhase::Processed);
+    let refused = requests.wait_until("plugin-keeps", "is answered", REACHED, processed).await?.status.errors;
     ensure!(refused.len() == 1, "{refused:?}");
     for word in ["example.io/forget", "configmaps plugin-keeps/a", "still-needed", "plugins/plugins"] {
         ensure!(refused[0].contains(word), "nothing of {word}: {refused:?}");
     }
-    stored(world, "plugin-keeps", "a").await.context("its contents are there").map(|_| ())
+    world.backup_config_map("plugin-keeps", "a").await.context("its contents are there").map(drop)
 }
 
 async fn broken_binaries_and_duplicate_names_are_reported(world: &mut World) -> anyhow::Result<()> {
@@ -453,7 +405,7 @@ async fn broken_binaries_and_duplicate_names_are_reported(world: &mut World) -> 
     ] {
         ensure!(words.iter().all(|word| errors.contains(word)), "nothing of {words:?}: {errors}");
     }
-    let plain = stored(world, name, "a").await?;
+    let plain = world.backup_config_map(name, "a").await?;
     ensure!(plain["metadata"]["annotations"]["example.io/marked-by"].is_null(), "one was run: {plain}");
 
     // Without them, all is well again.

@@ -1,30 +1,19 @@
 //! Bad input gets a clear message that names the object and the remedy; nobody else is affected, and nothing is lost.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase, RestorePhase};
+use backup_core::api::LocationPhase;
 use backup_tests::{
-    World,
     archive::tarball,
     binaries::Programs,
     control_plane::ControlPlane,
-    install::NAMESPACE,
+    install::ensure_secret,
     process::{Process, Spec},
-    wait::{Probe, eventually, when},
-    world::{
-        BUCKET,
-        backups::{from_backup, of_namespaces},
-    },
 };
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, PostParams},
-    core::ApiResource,
-};
 use object_store::{ObjectStoreExt as _, path::Path as Key};
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_malformed_ttl_is_refused_at_the_door,
@@ -46,7 +35,7 @@ async fn a_malformed_ttl_is_refused_at_the_door(world: &mut World) -> anyhow::Re
             );
             Ok(())
         }
-        other => anyhow::bail!("not refused: {other:?}"),
+        other => bail!("not refused: {other:?}"),
     }
 }
 
@@ -54,75 +43,50 @@ async fn a_malformed_ttl_is_refused_at_the_door(world: &mut World) -> anyhow::Re
 async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) -> anyhow::Result<()> {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let mut registration = webhooks.get("backup-webhook").await?;
-    webhooks.delete("backup-webhook", &DeleteParams::default()).await?;
+    webhooks.delete_object("backup-webhook").await?;
     let stored = eventually("stored without the webhook", Duration::from_secs(20), async || {
-        anyhow::Ok(match malformed(world, "undecodable").await {
-            Ok(_) => Probe::Ready(()),
-            Err(error) => Probe::NotYet(error.to_string()),
-        })
+        malformed(world, "undecodable").await.map(Probe::Ready)
     })
     .await;
     registration.metadata.resource_version = None;
     registration.metadata.uid = None;
-    webhooks.create(&PostParams::default(), &registration).await?;
+    webhooks.create_object(&registration).await?;
     stored?;
 
-    let raw: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), NAMESPACE, &ApiResource::erase::<Backup>(&()));
-    let failed = eventually("the undecodable backup failed", Duration::from_secs(30), async || {
-        let status = raw.get("undecodable").await?.data["status"].clone();
-        Ok::<_, kube::Error>(match status["phase"].as_str() {
-            Some("FailedValidation") => Probe::Ready(status),
-            _ => Probe::NotYet(status.to_string()),
-        })
-    })
-    .await?;
-    ensure!(failed["validationErrors"].to_string().contains("spec.ttl"), "{failed}");
+    let raw = raw_backups(world);
+    let failed = |backup: &DynamicObject| backup.data["status"]["phase"] == "FailedValidation";
+    let failed = raw.wait_until("undecodable", "has failed", Duration::from_secs(30), failed).await?;
+    ensure!(failed.data["status"]["validationErrors"].to_string().contains("spec.ttl"), "{failed:?}");
     world.config_maps("decodable", 3).await?;
     world.create_backup("decodable", of_namespaces(&["decodable"])).await?;
-    let other = raw_ended(&raw, "decodable").await?;
-    raw.delete("undecodable", &DeleteParams::default()).await?;
-    ensure!(other == "Completed", "another backup ended {other}");
+    let ended = |backup: &DynamicObject| {
+        let phase = backup.data["status"]["phase"].as_str().unwrap_or_default();
+        !phase.is_empty() && BackupPhase::from(phase).is_terminal()
+    };
+    let other = raw.wait_until("decodable", "has ended", Duration::from_mins(1), ended).await?;
+    raw.delete_object("undecodable").await?;
+    ensure!(other.data["status"]["phase"] == "Completed", "another backup ended otherwise: {other:?}");
     Ok(())
 }
 
 async fn a_bucket_that_does_not_exist_is_named_with_the_remedy(world: &mut World) -> anyhow::Result<()> {
-    let url = world.s3()?.url();
-    world
-        .apply_location(
-            "missing",
-            json!({ "provider": "aws", "objectStorage": { "bucket": "no-such-bucket" },
-            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
-            "credential": { "name": "cloud-credentials", "key": "cloud" } }),
-        )
-        .await?;
+    let storage = json!({ "objectStorage": { "bucket": "no-such-bucket" } });
+    world.apply_s3_location("missing", &world.s3()?.url(), &storage).await?;
     let message = unavailable(world, "missing").await?;
     ensure!(message.contains("no-such-bucket") && message.contains("create"), "{message}");
 
-    let spec = BackupSpec { storage_location: Some("missing".into()), ..of_namespaces(&["default"]) };
-    world.create_backup("nowhere", spec).await?;
-    let backup = world.backup_ends("nowhere", BackupPhase::FailedValidation).await?;
-    ensure!(
-        backup.status.validation_errors.iter().any(|error| error.contains("missing")),
-        "{:?}",
-        backup.status
-    );
+    let spec = into_location("missing", &["default"]);
+    let status = world.run_backup("nowhere", spec, BackupPhase::FailedValidation).await?.status;
+    ensure!(status.validation_errors.iter().any(|error| error.contains("missing")), "{status:?}");
     Ok(())
 }
 
 async fn a_bucket_that_refuses_is_named_with_the_remedy(world: &mut World) -> anyhow::Result<()> {
     let credentials = "[default]\naws_access_key_id = nobody\naws_secret_access_key = wrong\n";
-    backup_tests::install::ensure_secret(&world.client, NAMESPACE, "wrong-credentials", "cloud", credentials)
-        .await?;
-    let url = world.s3()?.url();
-    world
-        .apply_location(
-            "refused",
-            json!({ "provider": "aws", "objectStorage": { "bucket": BUCKET },
-            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
-            "credential": { "name": "wrong-credentials", "key": "cloud" } }),
-        )
-        .await?;
+    ensure_secret(&world.client, NAMESPACE, "wrong-credentials", "cloud", credentials).await?;
+    let more =
+        json!({ "objectStorage": { "bucket": BUCKET }, "credential": { "name": "wrong-credentials" } });
+    world.apply_s3_location("refused", &world.s3()?.url(), &more).await?;
     let message = unavailable(world, "refused").await?;
     ensure!(message.contains(BUCKET) && message.to_lowercase().contains("credential"), "{message}");
     ensure!(
@@ -134,8 +98,7 @@ async fn a_bucket_that_refuses_is_named_with_the_remedy(world: &mut World) -> an
 
 async fn a_tarball_that_is_cut_short_restores_nothing(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cut", 200).await?;
-    world.create_backup("cut", of_namespaces(&["cut"])).await?;
-    world.backup_ended("cut").await?;
+    world.back_up("cut", of_namespaces(&["cut"])).await?;
     let (bucket, key) = (world.s3()?.bucket(BUCKET)?, Key::from("backups/cut/cut.tar.gz"));
     let whole = bucket.get(&key).await?.bytes().await?;
     bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
@@ -144,8 +107,7 @@ async fn a_tarball_that_is_cut_short_restores_nothing(world: &mut World) -> anyh
 
 async fn a_tarball_with_a_path_that_climbs_out_restores_nothing(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("climbs", 3).await?;
-    world.create_backup("climbs", of_namespaces(&["climbs"])).await?;
-    world.backup_ended("climbs").await?;
+    world.back_up("climbs", of_namespaces(&["climbs"])).await?;
     let bytes = tarball(&[("resources/configmaps/namespaces/climbs/../../../../escaped.json", b"{}")])?;
     world.s3()?.bucket(BUCKET)?.put(&"backups/climbs/climbs.tar.gz".into(), bytes.into()).await?;
     fails_and_restores_nothing(world, "climbs", "..").await
@@ -163,7 +125,7 @@ async fn without_a_usable_cluster_the_programs_say_what_is_missing(world: &mut W
             .replace("https://127.0.0.1:", "https://127.0.0.1:1"),
     )?;
     if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
-        return Err(crate::Skip("it needs a cluster of its own, without definitions").into());
+        return Err(Skip("it needs a cluster of its own, without definitions").into());
     }
     let empty = ControlPlane::start(&folder, 1, &[]).await?;
 
@@ -193,72 +155,43 @@ async fn ends_with_an_error(
     folder: &Path,
 ) -> anyhow::Result<String> {
     let name = format!("bad-{}-{}", program.display(), kubeconfig.display()).replace(['/', '.'], "_");
-    let mut process = Process::start(
-        Spec {
-            name,
-            program: program.to_owned(),
-            args: args.iter().map(ToString::to_string).collect(),
-            env: BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]),
-        },
-        folder,
-    )?;
-    eventually("the program ended", Duration::from_mins(1), async || {
-        anyhow::Ok(match process.check() {
-            Ok(()) => Probe::NotYet(process.tail(3)),
-            Err(_) => Probe::Ready(()),
-        })
-    })
-    .await?;
+    let args = args.iter().map(ToString::to_string).collect();
+    let env = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
+    let mut process = Process::start(Spec { name, program: program.to_owned(), args, env }, folder)?;
+    until("the program ended", Duration::from_mins(1), async || anyhow::Ok(process.has_ended())).await?;
     let said = process.log();
     ensure!(!said.contains("panicked"), "a panic: {said}");
     Ok(said)
 }
 
-async fn malformed(world: &World, name: &str) -> kube::Result<DynamicObject> {
-    let raw: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), NAMESPACE, &ApiResource::erase::<Backup>(&()));
-    let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name },
-        "spec": { "ttl": "tomorrow", "includedNamespaces": ["default"] } });
-    raw.create(&PostParams::default(), &serde_json::from_value(object).map_err(kube::Error::SerdeError)?)
-        .await
+/// Backups that need not be decodable.
+fn raw_backups(world: &World) -> Api<DynamicObject> {
+    objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup")
 }
 
-async fn raw_ended(raw: &Api<DynamicObject>, name: &str) -> anyhow::Result<String> {
-    eventually(&format!("{name} ended"), Duration::from_mins(1), async || {
-        let phase = raw.get(name).await?.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
-        Ok::<_, kube::Error>(match backup_core::api::BackupPhase::from(phase.as_str()) {
-            known if known.is_terminal() && !phase.is_empty() => Probe::Ready(phase),
-            _ => Probe::NotYet(phase),
-        })
-    })
-    .await
+async fn malformed(world: &World, name: &str) -> kube::Result<DynamicObject> {
+    let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name },
+        "spec": { "ttl": "tomorrow", "includedNamespaces": ["default"] } });
+    raw_backups(world).create_json(object).await
 }
 
 async fn unavailable(world: &World, name: &str) -> anyhow::Result<String> {
-    let api: Api<BackupStorageLocation> = world.api();
-    eventually("location unavailable", Duration::from_mins(1), async || {
-        let status = api.get(name).await?.status;
-        Ok::<_, kube::Error>(match (status.phase, status.message) {
-            (Some(LocationPhase::Unavailable), Some(message)) => Probe::Ready(message),
-            other => Probe::NotYet(format!("{other:?}")),
-        })
-    })
-    .await
+    let location = world.location_in(name, LocationPhase::Unavailable, Duration::from_mins(1)).await?;
+    location.status.message.context("no message")
 }
 
 async fn fails_and_restores_nothing(world: &World, name: &str, expected: &str) -> anyhow::Result<()> {
     world.delete_namespace(name).await?;
-    let spec = from_backup(name);
-    world.create_restore(name, spec).await?;
-    let restore = world.restore_ends(name, RestorePhase::Failed).await?;
+    let restore = world.run_restore(name, from_backup(name), RestorePhase::Failed).await?;
     let reason = restore.status.failure_reason.context("no reason")?;
     ensure!(reason.contains(expected), "{reason}");
     ensure!(world.count_config_maps(name).await? == 0, "something was restored");
     let stored = world.backups().get(name).await?;
     ensure!(stored.phase() == BackupPhase::Completed, "the backup itself has changed: {}", stored.phase());
-    eventually("nothing stored is lost", Duration::from_secs(5), async || {
-        let keys = world.s3()?.keys(BUCKET).await?;
-        anyhow::Ok(when(keys.contains(&format!("backups/{name}/velero-backup.json")), format!("{keys:?}")))
-    })
-    .await
+    let keys = world.s3()?.keys(BUCKET).await?;
+    ensure!(
+        keys.contains(&format!("backups/{name}/velero-backup.json")),
+        "something stored is lost: {keys:?}"
+    );
+    Ok(())
 }

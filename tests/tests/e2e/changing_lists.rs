@@ -1,24 +1,9 @@
 //! Lists that change while they are read in pages.
 
-use std::time::Duration;
+use backup_tests::install::define_kind;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupPhase, BackupSpec};
-use backup_tests::{
-    World,
-    install::ensure_namespace,
-    wait::{Probe, eventually, when},
-    world::{backups::of_namespaces, controllers::REACHED},
-};
-use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-    core::ApiResource,
-};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests! {
     a_list_whose_continue_token_expired_is_complete,
@@ -36,40 +21,15 @@ const LAST: &str = "moving-2299";
 
 /// Objects of a type of their own, and a ConfigMap beside them.
 async fn movings(world: &World, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
-    let resource = ApiResource {
-        group: "lists.example.com".into(),
-        version: "v1".into(),
-        api_version: "lists.example.com/v1".into(),
-        kind: "Moving".into(),
-        plural: "movings".into(),
-    };
-    let definition = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": DEFINITION },
-        "spec": { "group": "lists.example.com", "scope": "Namespaced",
-            "names": { "plural": "movings", "singular": "moving", "kind": "Moving", "listKind": "MovingList" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    let params = PatchParams::apply("tests").force();
-    definitions.patch(DEFINITION, &params, &Patch::Apply(definition)).await?;
+    define_kind(&world.client, "lists.example.com", "Moving").await?;
     ensure_namespace(&world.client, namespace).await?;
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), namespace, &resource);
-    eventually("the type is served", REACHED, async || {
-        Ok::<_, anyhow::Error>(match api.list(&kube::api::ListParams::default()).await {
-            Ok(_) => Probe::Ready(()),
-            Err(error) => Probe::NotYet(error.to_string()),
-        })
-    })
-    .await?;
     let moving = |number: usize| {
         json!({ "apiVersion": "lists.example.com/v1", "kind": "Moving",
             "metadata": { "name": format!("moving-{number:04}"), "namespace": namespace }, "now": "before" })
     };
     let beside = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "beside", "namespace": namespace } });
-    let mut all = vec![(ApiResource::erase::<ConfigMap>(&()), beside)];
-    all.extend((0..COUNT).map(|number| (resource.clone(), moving(number))));
-    backup_tests::app::create_all(&world.client, all).await?;
-    Ok(api)
+    create_all(&world.client, std::iter::once(beside).chain((0..COUNT).map(moving))).await?;
+    Ok(objects_in(&world.client, namespace, "lists.example.com/v1", "Moving"))
 }
 
 /// A backup that stands still while something happens.
@@ -117,9 +77,8 @@ async fn a_list_whose_continue_token_expired_is_complete(world: &mut World) -> a
     let api = movings(world, name).await?;
     let before = expired(world).await?;
     let backup = meanwhile(world, name, async |world| {
-        let change = json!({ "now": "after" });
-        api.patch(LAST, &PatchParams::default(), &Patch::Merge(change)).await?;
-        api.delete("moving-2298", &DeleteParams::default()).await?;
+        api.merge_patch(LAST, json!({ "now": "after" })).await?;
+        api.delete_object("moving-2298").await?;
         world.plane.forget_the_past().await
     })
     .await?;
@@ -127,7 +86,7 @@ async fn a_list_whose_continue_token_expired_is_complete(world: &mut World) -> a
     ensure!(expired(world).await? > before, "no token has expired");
     ensure!(listed(world, name).await? == COUNT - 1, "{} are listed", listed(world, name).await?);
     ensure!(stored(world, name, LAST).await?["now"] == "after", "not as it is now");
-    stored(world, name, "moving-0000").await.map(|_| ())
+    stored(world, name, "moving-0000").await.map(drop)
 }
 
 async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> anyhow::Result<()> {
@@ -136,12 +95,8 @@ async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> an
     movings(world, name).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let backup = meanwhile(world, name, async |_| {
-        definitions.delete(DEFINITION, &DeleteParams::default()).await?;
-        eventually("the type is gone", Duration::from_mins(3), async || {
-            let left = definitions.get_opt(DEFINITION).await?;
-            Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
-        })
-        .await
+        definitions.delete_object(DEFINITION).await?;
+        definitions.wait_gone(DEFINITION, Duration::from_mins(3)).await
     })
     .await?;
     let warnings = world.backup_warnings(name).await?;
@@ -150,5 +105,5 @@ async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> an
     let count = listed(world, name).await?;
     ensure!((25..COUNT).contains(&count), "{count} are listed");
     stored(world, name, "moving-0000").await?;
-    world.backup_item(name, &format!("configmaps/namespaces/{name}/beside.json")).await.map(|_| ())
+    world.backup_item(name, &format!("configmaps/namespaces/{name}/beside.json")).await.map(drop)
 }

@@ -1,39 +1,23 @@
 //! The ledger through everything that can happen to it: who waits, what is deleted, broken glass, and a ledger that is lost.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{
-        Backup, BackupPhase, DeleteBackupRequest, Restore, RestorePhase,
-        delete_backup_request::DeleteBackupRequestSpec,
-    },
+    api::{DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
     labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION, ON_CONFLICT_ANNOTATION, SERIAL_ANNOTATION},
 };
-use backup_tests::{
-    World,
-    install::{NAMESPACE, ensure_namespace},
-    wait::{eventually, when},
-    world::{
-        backups::{from_backup, of_namespaces},
-        lock::refusal,
-    },
-};
+use backup_tests::control_plane::client_without_retries;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::ValidatingWebhookConfiguration,
-        coordination::v1::Lease,
-        core::v1::{ConfigMap, Namespace},
-        events::v1::Event,
+        admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
+        core::v1::Namespace,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
-    Api, Client, Config, Resource as _, ResourceExt as _,
+    Resource as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_restore_that_waits_has_the_next_turn_and_then_runs,
@@ -53,23 +37,21 @@ const SOON: Duration = Duration::from_mins(1);
 
 async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("turn", 3).await?;
-    world.create_backup("turn-source", of_namespaces(&["turn"])).await?;
-    world.backup_ended("turn-source").await?;
+    world.back_up("turn-source", of_namespaces(&["turn"])).await?;
     {
         let paused = world.pause_controllers()?;
         let world = &*paused;
         world.create_backup("turn-first", of_namespaces(&["turn"])).await?;
         let mut restore = Restore::new("turn-waits", from_backup("turn-source"));
         restore.metadata.annotations = Some([(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned())].into());
-        world.restores().create(&PostParams::default(), &restore).await.context("it may wait")?;
+        world.restores().create_object(&restore).await.context("it may wait")?;
         let late = refusal(world.create_backup("turn-late", of_namespaces(&["turn"])).await)?;
         ensure!(late.message.contains("turn-"), "{}", late.message);
         let text = world.claims().await?;
         ensure!(text.contains("Waiting"), "{text}");
     }
     let first = world.backup_ended("turn-first").await?;
-    let restore = world.restore_ended("turn-waits").await?;
-    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    let restore = world.restore_ends("turn-waits", RestorePhase::Completed).await?;
     let (ended, began) = (first.status.completion_timestamp, restore.status.start_timestamp);
     ensure!(began >= ended, "the restore began at {began:?}, the backup ended at {ended:?}");
     world.create_backup("turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
@@ -79,8 +61,7 @@ async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World)
 async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("kept", 2).await?;
     for name in ["kept-source", "kept-other"] {
-        world.create_backup(name, of_namespaces(&["kept"])).await?;
-        world.backup_ended(name).await?;
+        world.back_up(name, of_namespaces(&["kept"])).await?;
     }
     let requests: Api<DeleteBackupRequest> = world.api();
     let request = |name: &str| {
@@ -90,25 +71,18 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
     {
         let paused = world.pause_controllers()?;
         let world = &*paused;
-        let restore = Restore::new("kept-restore", from_backup("kept-source"));
-        world.restores().create(&PostParams::default(), &restore).await?;
-        let deleted = world.backups().delete("kept-source", &DeleteParams::default()).await;
-        let error = refusal(deleted)?;
+        world.create_restore("kept-restore", from_backup("kept-source")).await?;
+        let error = refusal(world.backups().delete_object("kept-source").await)?;
         ensure!(error.message.contains("kept-restore") && error.code == 403, "{error:?}");
-        let requested = requests.create(&PostParams::default(), &request("kept-source")).await;
-        let error = refusal(requested)?;
+        let error = refusal(requests.create_object(&request("kept-source")).await)?;
         ensure!(error.message.contains("kept-restore"), "{error:?}");
         // A collection goes on without it, or stops at it; it never goes.
         let both = ListParams::default().labels("velero.io/storage-location=default");
         let _ = world.backups().delete_collection(&DeleteParams::default(), &both).await;
         ensure!(world.backups().get_opt("kept-source").await?.is_some(), "deleted with the collection");
     }
-    let ended = world.restore_ended("kept-restore").await?;
-    ensure!(ended.phase() == RestorePhase::Completed, "{:?}", ended.status);
-    requests
-        .create(&PostParams::default(), &request("kept-source"))
-        .await
-        .context("nobody restores from it")?;
+    world.restore_ends("kept-restore", RestorePhase::Completed).await?;
+    requests.create_object(&request("kept-source")).await.context("nobody restores from it")?;
     world.backup_gone("kept-source").await
 }
 
@@ -120,17 +94,13 @@ async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(world: &mut 
         (Api::namespaced(world.client.clone(), name), Api::namespaced(world.client.clone(), name));
     let mut backup = Backup::new("old", of_namespaces(&["nowhere"]));
     backup.status.phase = Some(BackupPhase::Completed);
-    backups.create(&PostParams::default(), &backup).await?;
-    restores.create(&PostParams::default(), &Restore::new("running", from_backup("old"))).await?;
-    let deleted = backups.delete("old", &DeleteParams::default()).await;
+    backups.create_object(&backup).await?;
+    restores.create_object(&Restore::new("running", from_backup("old"))).await?;
+    let deleted = backups.delete_object("old").await;
     ensure!(refusal(deleted)?.code == 403, "it is restored from");
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete(name, &DeleteParams::default()).await?;
-    eventually("the namespace is gone", SOON, async || {
-        let left = namespaces.get_opt(name).await?;
-        Ok::<_, kube::Error>(when(left.is_none(), format!("{:?}", left.map(|left| left.status))))
-    })
-    .await
+    namespaces.delete_object(name).await?;
+    namespaces.wait_gone(name, SOON).await
 }
 
 async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
@@ -139,29 +109,21 @@ async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
     let paused = world.pause_controllers()?;
     let world = &*paused;
     let owners: Api<ConfigMap> = world.api();
-    let owner = ConfigMap {
-        metadata: kube::core::ObjectMeta { name: Some("owner".to_owned()), ..Default::default() },
-        ..Default::default()
-    };
-    let owner = owners.create(&PostParams::default(), &owner).await?;
+    let owner = owners.create_json(json!({ "metadata": { "name": "owner" } })).await?;
     for name in ["owned-source", "owned-other"] {
         let mut backup = Backup::new(name, of_namespaces(&["owned"]));
         backup.status.phase = Some(BackupPhase::Completed);
         backup.metadata.owner_references = owner.owner_ref(&()).map(|owner| vec![owner]);
-        world.backups().create(&PostParams::default(), &backup).await?;
+        world.backups().create_object(&backup).await?;
     }
-    world
-        .restores()
-        .create(&PostParams::default(), &Restore::new("owned-restore", from_backup("owned-source")))
-        .await?;
-    owners.delete("owner", &DeleteParams::background()).await?;
-    let gone = async |name: &str| world.backup_gone(name).await;
-    gone("owned-other").await?;
+    world.create_restore("owned-restore", from_backup("owned-source")).await?;
+    owners.delete_object("owner").await?;
+    world.backup_gone("owned-other").await?;
     // The collector has tried both by now, and tries again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(world.backups().get_opt("owned-source").await?.is_some(), "collected while it is restored from");
-    world.restores().delete("owned-restore", &DeleteParams::default()).await?;
-    gone("owned-source").await
+    world.restores().delete_object("owned-restore").await?;
+    world.backup_gone("owned-source").await
 }
 
 async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyhow::Result<()> {
@@ -172,23 +134,12 @@ async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyh
         let mut backup = Backup::new("glass-breaker", of_namespaces(&["glass"]));
         let reason = (BREAK_GLASS_ANNOTATION.to_owned(), "the disk dies tonight".to_owned());
         backup.metadata.annotations = Some([reason].into());
-        world.backups().create(&PostParams::default(), &backup).await.context("an administrator may")?;
+        world.backups().create_object(&backup).await.context("an administrator may")?;
         let nobody = world.plane.impersonate("nobody-special").await?;
         let api: Api<Backup> = Api::namespaced(nobody, NAMESPACE);
-        ensure!(api.create(&PostParams::default(), &backup).await.is_err(), "and not just anybody");
-        let events: Api<Event> = Api::all(world.client.clone());
-        eventually("an event says who broke the glass", SOON, async || {
-            let notes: Vec<String> = events
-                .list(&ListParams::default())
-                .await?
-                .into_iter()
-                .filter(|event| event.reason.as_deref() == Some("BreakGlass"))
-                .filter_map(|event| event.note)
-                .collect();
-            let said = notes.iter().any(|note| note.contains("glass-holder") && note.contains(" by "));
-            Ok::<_, kube::Error>(when(said, format!("{notes:?}")))
-        })
-        .await?;
+        ensure!(api.create_object(&backup).await.is_err(), "and not just anybody");
+        let names_both = |note: &str| note.contains("glass-holder") && note.contains(" by ");
+        world.wait_for_event("BreakGlass", |_, note| names_both(note)).await?;
         world.delete_unfinished().await?;
     }
     Ok(())
@@ -210,24 +161,10 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
         world.backups().patch("forced-backup", &params, &ends("backup-controller.velero.io/work")).await?;
         world.restores().patch("forced-restore", &params, &ends("backup-controller/work")).await?;
     }
-    let events: Api<Event> = world.api();
     for name in ["forced-backup", "forced-restore"] {
-        eventually("an event tells of the forced end", SOON, async || {
-            let fields = ListParams::default().fields(&format!("regarding.name={name}"));
-            let notes: Vec<Option<String>> = events
-                .list(&fields)
-                .await?
-                .into_iter()
-                .filter(|event| event.reason.as_deref() == Some("ForcedEnd"))
-                .map(|event| event.note)
-                .collect();
-            let said = notes
-                .iter()
-                .flatten()
-                .any(|note| note.contains("Failed") && note.contains("it will never end"));
-            Ok::<_, kube::Error>(when(said, format!("{name}: {notes:?}")))
-        })
-        .await?;
+        let note =
+            world.wait_for_event("ForcedEnd", |object, _| object.name.as_deref() == Some(name)).await?;
+        ensure!(note.contains("Failed") && note.contains("it will never end"), "{name}: {note}");
     }
     ensure!(world.backups().get("forced-backup").await?.finalizers().is_empty(), "it is still held");
     ensure!(world.restores().get("forced-restore").await?.finalizers().is_empty(), "it is still held");
@@ -236,14 +173,13 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
 
 async fn objects_created_without_the_webhook_never_run_together(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("unguarded", 2).await?;
-    world.create_backup("unguarded-source", of_namespaces(&["unguarded"])).await?;
-    world.backup_ended("unguarded-source").await?;
+    world.back_up("unguarded-source", of_namespaces(&["unguarded"])).await?;
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     let mut registration = registrations.get("backup-webhook").await?;
     {
         let paused = world.pause_controllers()?;
         let world = &*paused;
-        registrations.delete("backup-webhook", &DeleteParams::default()).await?;
+        registrations.delete_object("backup-webhook").await?;
         let created = async {
             let mut n = 0;
             // Until every API server has seen that the registration is gone.
@@ -251,8 +187,8 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
                 n += 1;
                 let restore = Restore::new(&format!("unguarded-{n}"), from_backup("unguarded-source"));
                 let backup = Backup::new(&format!("unguarded-{n}"), of_namespaces(&["unguarded"]));
-                let restored = world.restores().create(&PostParams::default(), &restore).await;
-                if restored.is_ok() && world.backups().create(&PostParams::default(), &backup).await.is_ok() {
+                let restored = world.restores().create_object(&restore).await;
+                if restored.is_ok() && world.backups().create_object(&backup).await.is_ok() {
                     return anyhow::Ok(format!("unguarded-{n}"));
                 }
                 ensure!(n < 50, "the registration does not go away");
@@ -262,13 +198,13 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
         .await;
         registration.metadata.resource_version = None;
         registration.metadata.uid = None;
-        registrations.create(&PostParams::default(), &registration).await?;
+        registrations.create_object(&registration).await?;
         created?
     };
     eventually("all have ended", SOON, async || {
-        let active = world.restores().list(&ListParams::default()).await?.items.into_iter();
+        let active = world.restores().list_all().await?.into_iter();
         let active = active.filter(|restore| restore.phase().is_active()).count();
-        let running = world.backups().list(&ListParams::default()).await?.items.into_iter();
+        let running = world.backups().list_all().await?.into_iter();
         let running = running.filter(|backup| backup.phase().is_active()).count();
         Ok::<_, kube::Error>(when(active + running == 0, format!("{active} restores, {running} backups")))
     })
@@ -284,13 +220,13 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
         (None, Some(from), Some(to)) => spans.push((name, from.0.as_second(), to.0.as_second())),
         (None, ..) => {}
     };
-    for restore in world.restores().list(&ListParams::default()).await?.items {
+    for restore in world.restores().list_all().await? {
         let (name, status) = (format!("restore {}", restore.name_any()), restore.status);
         if name.contains("unguarded-") {
             ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
         }
     }
-    for backup in world.backups().list(&ListParams::default()).await?.items {
+    for backup in world.backups().list_all().await? {
         let (name, status) = (format!("backup {}", backup.name_any()), backup.status);
         if name.contains("unguarded-") && !name.contains("source") {
             ended(name, status.start_timestamp, status.completion_timestamp, status.failure_reason);
@@ -313,8 +249,8 @@ async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyho
     world.create_claiming_restore("sync-holder", "synced").await?;
     let mut backup = Backup::new("synced", of_namespaces(&["synced"]));
     backup.status.phase = Some(BackupPhase::Completed);
-    world.backups().create(&PostParams::default(), &backup).await.context("it does not run")?;
-    world.backups().delete("synced", &DeleteParams::default()).await?;
+    world.backups().create_object(&backup).await.context("it does not run")?;
+    world.backups().delete_object("synced").await?;
     world.delete_unfinished().await
 }
 
@@ -342,18 +278,16 @@ async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut W
         |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     let held = epoch(&world.ledger().await?);
     // An administrator may; everybody else is kept off by policy.
-    leases.delete("backup-lock-velero", &DeleteParams::default()).await?;
+    leases.delete_object("backup-lock-velero").await?;
     // Clients that get a 503 with a delay come again by themselves: this one does not.
     let once = once(world).await?;
     let early = Backup::new("lost-early", of_namespaces(&["elsewhere-lost"]));
-    let early = refusal(once.create(&PostParams::default(), &early).await)?;
+    let early = refusal(once.create_object(&early).await)?;
     ensure!(early.code == 503 && early.message.contains("being rebuilt"), "{early:?}");
-    let late = eventually("the ledger is rebuilt", SOON, async || {
-        let outcome = world.create_backup("lost-late", of_namespaces(&["elsewhere-lost"])).await;
-        anyhow::Ok(when(outcome.is_ok(), format!("{:?}", outcome.err())))
+    eventually("the ledger is rebuilt", SOON, async || {
+        world.create_backup("lost-late", of_namespaces(&["elsewhere-lost"])).await.map(Probe::Ready)
     })
-    .await;
-    late?;
+    .await?;
     let after = world.ledger().await?;
     ensure!(after.metadata.uid != before.metadata.uid, "it is another Lease");
     ensure!(epoch(&after) > held, "the epoch goes on: {} after {held}", epoch(&after));
@@ -384,14 +318,13 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
         }
     })
     .await?;
-    let outcome = eventually("the ledger is rebuilt", SOON, async || {
+    eventually("the ledger is rebuilt", SOON, async || {
         let collides = Backup::new("edited-collides", of_namespaces(&["edited"]));
-        let refused = refusal(once.create(&PostParams::default(), &collides).await)?;
+        let refused = refusal(once.create_object(&collides).await)?;
         ensure!(refused.code == 503 || refused.message.contains("edited-holder"), "{refused:?}");
         anyhow::Ok(when(refused.code == 403, refused.message))
     })
-    .await;
-    outcome?;
+    .await?;
     ensure!(
         markers.get("backup-lock-velero").await?.data.is_some_and(|data| data.contains_key("ledger")),
         "no marker"
@@ -401,8 +334,6 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
 
 /// Backups, by a client that does not try again by itself.
 async fn once(world: &World) -> anyhow::Result<Api<Backup>> {
-    let kubeconfig = Kubeconfig::read_from(world.plane.admin_kubeconfig())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.default_retry = false;
-    Ok(Api::namespaced(Client::try_from(config)?, NAMESPACE))
+    let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
+    Ok(Api::namespaced(client, NAMESPACE))
 }

@@ -1,23 +1,17 @@
 //! What clients see and do when a creation is refused, and when the webhook is in trouble. The measurements are printed;
 //! `docs/evidence/clients.md` is made of them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::Backup;
 use backup_tests::{
-    World,
     kubectl::{ClientGo, with_kind},
     plugin::Ran,
     proxy::Fault,
     sibling::{ANNOTATION, Sibling},
-    wait::{eventually, when},
-    world::{backups::of_namespaces, lock::refusal},
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, PostParams},
-};
+use kube::api::PostParams;
+
+use crate::prelude::*;
 
 crate::tests! {
     every_client_prints_who_is_in_the_way_and_stores_nothing,
@@ -224,8 +218,7 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
 /// The webhook can't reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
 /// when the trouble is over.
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
-    let front = world.plane.front.as_ref();
-    let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
+    let front = world.plane_front()?;
     let kubectl = world.kubectl()?;
     // All in the same trouble.
     let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
@@ -236,7 +229,7 @@ async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut 
         async |number: usize| kubectl.run(&[CREATING[number].1, &["-f", &manifests[number]]].concat()).await;
     let by_kube_rs = async {
         let start = Instant::now();
-        let answer = world.backups().create(&PostParams::default(), &creates("trouble-5")).await;
+        let answer = world.backups().create_object(&creates("trouble-5")).await;
         (Seen::kube_rs("kube-rs", start, &answer), answer)
     };
     front.set(Fault::Refuse);
@@ -291,7 +284,7 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
     }
     all.push(Seen::client_go("client-go", &kubectl.client_go(&manifest, "backups", &[]).await?));
     let start = Instant::now();
-    all.push(Seen::kube_rs("kube-rs", start, &world.backups().create(&PostParams::default(), &backup).await));
+    all.push(Seen::kube_rs("kube-rs", start, &world.backups().create_object(&backup).await));
     for seen in all {
         seen.print(None);
         ensure!(seen.code.is_none_or(|code| code == 1), "{}: exit code {:?}", seen.client, seen.code);
@@ -317,7 +310,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     };
     let by_kubectl = async |(client, args): (&str, &[&str]), name: &str| {
         let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
-        let ran = kubectl.run(&[args, &["-f", &manifest]].concat()).await?.expect_code(0)?;
+        let ran = kubectl.succeeds(&[args, &["-f", &manifest]].concat()).await?;
         anyhow::Ok(Seen::ran(client, &ran))
     };
     let by_client_go = async |name: &str| {
@@ -328,7 +321,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     };
     let by_kube_rs = async |name: &str| {
         let start = Instant::now();
-        let answer = world.backups().create(&PostParams::default(), &waiting(name)).await;
+        let answer = world.backups().create_object(&waiting(name)).await;
         let seen = Seen::kube_rs("kube-rs", start, &answer);
         answer?;
         anyhow::Ok(seen)
@@ -341,7 +334,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
         by_kube_rs("waits-5"),
         async {
             tokio::time::sleep(HELD).await;
-            let stored = world.backups().list(&ListParams::default()).await?.items;
+            let stored = world.backups().list_all().await?;
             let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
             ensure!(!early, "created beside the restore");
             world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
@@ -408,7 +401,7 @@ fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
 }
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
-    ensure!(world.backups().get_opt(name).await?.is_none(), "{name} is stored although it was refused");
+    ensure!(!world.backups().exists(name).await?, "{name} is stored although it was refused");
     Ok(())
 }
 
@@ -423,10 +416,6 @@ fn waited(elapsed: Duration) -> anyhow::Result<()> {
 /// One that were deleted before anybody has seen it stored would keep its place for a whole grace.
 async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
     world.backup_ended(name).await?;
-    let api: Api<Backup> = world.backups();
-    api.delete(name, &DeleteParams::default()).await?;
-    eventually(&format!("{name} is gone"), Duration::from_secs(30), async || {
-        Ok::<_, kube::Error>(when(api.get_opt(name).await?.is_none(), "still there"))
-    })
-    .await
+    world.backups().delete_object(name).await?;
+    world.backups().wait_gone(name, Duration::from_secs(30)).await
 }

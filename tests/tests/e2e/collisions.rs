@@ -1,20 +1,10 @@
 //! Backups and restores that cannot collide, and the control that shows that the test would see it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{Backup, Restore},
-    labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION},
-};
-use backup_tests::{
-    World,
-    world::{
-        backups::{claiming, of_namespaces},
-        lock::refusal,
-    },
-};
+use backup_core::labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION};
+use backup_tests::world::backups::claiming;
 use kube::api::{Patch, PatchParams, PostParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_backup_is_refused_while_a_restore_runs_and_names_it,
@@ -122,9 +112,9 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result
     refusal(world.create_backup("collides", of_namespaces(&["locked-e"])).await)?;
     ensure!(world.backups().get_opt("collides").await?.is_none(), "a refused creation was stored");
     // No controller runs, so a person ends it.
-    let end = serde_json::json!({ "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "a test" } },
+    let end = json!({ "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "a test" } },
         "status": { "phase": "Completed" } });
-    world.restores().patch("ended-by-hand", &PatchParams::default(), &Patch::Merge(end)).await?;
+    world.restores().merge_patch("ended-by-hand", end).await?;
     world.create_backup("follows", of_namespaces(&["locked-e"])).await.context("the restore has ended")?;
     world.delete_unfinished().await
 }
@@ -166,26 +156,20 @@ async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow
 
 async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("ended", 1).await?;
-    world.create_backup("ended", of_namespaces(&["ended"])).await?;
-    world.backup_ended("ended").await?;
-    for patch in [serde_json::json!({ "status": { "phase": "New" } }), serde_json::json!({ "status": null })]
-    {
+    world.back_up("ended", of_namespaces(&["ended"])).await?;
+    for patch in [json!({ "status": { "phase": "New" } }), json!({ "status": null })] {
         let revived = world.backups().patch("ended", &PatchParams::default(), &Patch::Merge(&patch)).await;
         let error = refusal(revived)?;
         ensure!(error.code == 403, "{error:?}");
         // Nor by one who gets past the policy: that is what the webhook is asked about.
         let mut forced = patch;
-        forced["metadata"] = serde_json::json!({ "annotations": { BREAK_GLASS_ANNOTATION: "a test" } });
-        let revived = world.backups().patch("ended", &PatchParams::default(), &Patch::Merge(forced)).await;
+        forced["metadata"] = json!({ "annotations": { BREAK_GLASS_ANNOTATION: "a test" } });
+        let revived = world.backups().merge_patch("ended", forced).await;
         let error = refusal(revived)?;
         ensure!(error.code == 403 && error.message.contains("admission webhook"), "{error:?}");
     }
-    let label = serde_json::json!({ "metadata": { "labels": { "kept": "true" } } });
-    world
-        .backups()
-        .patch("ended", &PatchParams::default(), &Patch::Merge(label))
-        .await
-        .context("a label is harmless")?;
+    let label = json!({ "metadata": { "labels": { "kept": "true" } } });
+    world.backups().merge_patch("ended", label).await.context("a label is harmless")?;
     Ok(())
 }
 

@@ -1,27 +1,10 @@
 //! A controller that is killed at every named point of a backup (`backup_store::crash`).
 
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{BackupPhase, PodVolumeBackup, RestorePhase},
-    labels::SYNC_PENDING_ANNOTATION,
-};
+use backup_core::{api::PodVolumeBackup, labels::SYNC_PENDING_ANNOTATION};
 use backup_store::crash;
-use backup_tests::{
-    World,
-    wait::{eventually, when},
-    world::{
-        BUCKET,
-        backups::{into_namespace, of_namespaces, of_place},
-        controllers::{EndsEarly, REACHED},
-        stored::is_whole,
-    },
-};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+use backup_tests::world::controllers::EndsEarly;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_controller_killed_at_any_point_resumes_to_one_end,
@@ -44,8 +27,8 @@ async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) 
         world.crash_at(point).await?;
         world.create_backup(&name, of_place(PLACE)).await?;
         world.crashed(point).await?;
-        let backup = world.backup_ended(&name).await.with_context(|| format!("killed at {point}"))?;
-        ensure!(backup.phase() == BackupPhase::Completed, "killed at {point}: {:?}", backup.status);
+        let ended = world.backup_ends(&name, BackupPhase::Completed).await;
+        let backup = ended.with_context(|| format!("killed at {point}"))?;
         is_whole(world.s3()?, PLACE, &name, &backup).await.with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
@@ -63,11 +46,9 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
         world.crash_at(point).await?;
         world.create_restore(&name, into_namespace(place, &name)).await?;
         world.crashed(point).await?;
-        let restore = world.restore_ended(&name).await.with_context(|| format!("killed at {point}"))?;
-        let status = &restore.status;
-        ensure!(restore.phase() == RestorePhase::Completed, "killed at {point}: {status:?}");
-        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &name);
-        let there = maps.list(&ListParams::default()).await?.items.len();
+        let ended = world.restore_ends(&name, RestorePhase::Completed).await;
+        ended.with_context(|| format!("killed at {point}"))?;
+        let there = world.count_config_maps(&name).await?;
         ensure!(there >= 20, "killed at {point}: {there} of 20 are there");
         eventually("its claim is free", REACHED, async || {
             let claims = world.claims().await?;
@@ -106,30 +87,21 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut Wo
     world.back_up(name, of_namespaces(&[name])).await?;
     world.restore(name, into_namespace(name, "made-again-1")).await?;
     // The files go with the object.
-    world.restores().delete(name, &DeleteParams::default()).await?;
-    gone(world, name).await?;
+    world.restores().delete_object(name).await?;
+    world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(!left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
     world.restore(name, into_namespace(name, "made-again-2")).await?;
     // A person takes the finalizer off that would have deleted them.
-    let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    world.restores().patch(name, &PatchParams::default(), &off).await?;
-    world.restores().delete(name, &DeleteParams::default()).await?;
-    gone(world, name).await?;
+    world.restores().merge_patch(name, json!({ "metadata": { "finalizers": null } })).await?;
+    world.restores().delete_object(name).await?;
+    world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
     world.restore(name, into_namespace(name, "made-again-3")).await?;
     let log = world.restore_log(name).await?;
     ensure!(log.contains("made-again-3") && !log.contains("made-again-2"), "{log}");
     Ok(())
-}
-
-async fn gone(world: &World, restore: &str) -> anyhow::Result<()> {
-    eventually("it is gone", REACHED, async || {
-        let restore = world.restores().get_opt(restore).await?;
-        Ok::<_, kube::Error>(when(restore.is_none(), "still there"))
-    })
-    .await
 }
 
 async fn a_controller_killed_before_it_reports_a_refusal_reports_it(world: &mut World) -> anyhow::Result<()> {
@@ -165,12 +137,7 @@ async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut Wo
         let half = world.backups().get(&name).await?;
         ensure!(half.annotations().contains_key(SYNC_PENDING_ANNOTATION), "{point}: nothing says so");
         world.controllers[0].restart().await?;
-        eventually("it is no longer pending", REACHED, async || {
-            let backup = world.backups().get(&name).await?;
-            let pending = backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);
-            Ok::<_, kube::Error>(when(!pending, "pending"))
-        })
-        .await?;
+        world.backup_synced(&name).await?;
         for number in 0..2 {
             let volume = volumes.get(&format!("{name}-{number}")).await?;
             ensure!(

@@ -1,28 +1,15 @@
 //! Snapshots of CSI volumes, and the operations that follow them: against the real definitions, with a snapshot controller
 //! and a driver that the kit plays.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::api::{
-    BackupPhase, BackupSpec, BackupStorageLocation, GoDuration, RestorePhase, restore::RestoreSpec,
-};
-use backup_tests::{
-    World,
-    snapshots::{self, Behaviour, SnapshotController},
-    wait::{Probe, eventually, when},
-    world::{
-        BUCKET,
-        backups::{of_namespaces, of_place},
-        stored::is_whole,
-    },
-};
+use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
+use backup_tests::snapshots::{self, Behaviour, SnapshotController};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    Client,
+    api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_claim_is_snapshotted_and_completed_means_its_data_is_there,
@@ -118,7 +105,7 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
     // Without its snapshot it would come back as it is.
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    volumes.patch("pv-csi-back-data", &PatchParams::default(), &Patch::Merge(retain)).await?;
+    volumes.merge_patch("pv-csi-back-data", retain).await?;
     world.back_up(here, of_namespaces(&[here])).await?;
     let stored = driver.stored();
 
@@ -127,21 +114,13 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     claims.patch("data", &PatchParams::default(), &free).await?;
     volumes.patch("pv-csi-back-data", &PatchParams::default(), &free).await?;
-    claims.delete("data", &DeleteParams::default()).await?;
-    volumes.delete("pv-csi-back-data", &DeleteParams::default()).await?;
-    eventually("the claim is gone", SOON, async || {
-        Ok::<_, kube::Error>(when(claims.get_opt("data").await?.is_none(), "it is there"))
-    })
-    .await?;
+    claims.delete_object("data").await?;
+    volumes.delete_object("pv-csi-back-data").await?;
+    claims.wait_gone("data", SOON).await?;
 
     // In place, where one claim is left, and into another namespace, where none is.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
-        let mapping = mapped.map(|to| (here.to_owned(), to.to_owned())).into_iter().collect();
-        let spec = RestoreSpec {
-            backup_name: Some(here.into()),
-            namespace_mapping: mapping,
-            ..RestoreSpec::default()
-        };
+        let spec = mapped.map_or_else(|| from_backup(here), |to| into_namespace(here, to));
         world.restore(name, spec).await?;
         let namespace = mapped.unwrap_or(here);
         let found = disk(client, namespace, "data").await?;
@@ -169,7 +148,7 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
 async fn take_away(world: &World) -> anyhow::Result<()> {
     let client = &world.client;
     for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
-        let all = snapshots::api(client, kind, None).list(&ListParams::default()).await?.items;
+        let all = snapshots::api(client, kind, None).list_all().await?;
         ensure!(!all.is_empty(), "no {kind} was restored");
         for one in all {
             ensure!(
@@ -177,7 +156,7 @@ async fn take_away(world: &World) -> anyhow::Result<()> {
                 "a backup would take it away: {one:?}"
             );
             let api = snapshots::api(client, kind, one.namespace().as_deref());
-            api.delete(&one.name_any(), &DeleteParams::default()).await?;
+            api.delete_object(&one.name_any()).await?;
         }
     }
     nothing_left(world).await
@@ -201,19 +180,12 @@ async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<S
 async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut World) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-lost", "data", "ready").await?;
-    world.create_backup("csi-lost", of_namespaces(&["csi-lost"])).await?;
-    world.backup_ended("csi-lost").await?;
+    world.back_up("csi-lost", of_namespaces(&["csi-lost"])).await?;
     for handle in driver.stored() {
         driver.lose(&handle);
     }
-    let mapping = [("csi-lost".to_owned(), "csi-lost-copy".to_owned())].into();
-    let spec = RestoreSpec {
-        backup_name: Some("csi-lost".into()),
-        namespace_mapping: mapping,
-        ..RestoreSpec::default()
-    };
-    world.create_restore("csi-lost", spec).await?;
-    world.restore_ends("csi-lost", RestorePhase::PartiallyFailed).await?;
+    let spec = into_namespace("csi-lost", "csi-lost-copy");
+    world.run_restore("csi-lost", spec, RestorePhase::PartiallyFailed).await?;
     let errors = world.restore_errors("csi-lost").await?;
     ensure!(errors.contains("data") && errors.contains("there is no snapshot"), "{errors}");
     let info = restored_volumes(world, "csi-lost").await?;
@@ -225,9 +197,8 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) 
     let _driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-two", "good", "ready").await?;
     snapshots::claim(&world.client, "csi-two", "bad", "errs").await?;
-    world.create_backup("csi-two", of_namespaces(&["csi-two"])).await?;
-    let backup = world.backup_ends("csi-two", BackupPhase::PartiallyFailed).await?;
-    let status = &backup.status;
+    let spec = of_namespaces(&["csi-two"]);
+    let status = world.run_backup("csi-two", spec, BackupPhase::PartiallyFailed).await?.status;
     ensure!(
         (status.csi_volume_snapshots_attempted, status.csi_volume_snapshots_completed) == (2, 1),
         "{status:?}"
@@ -248,8 +219,7 @@ async fn a_snapshot_that_is_never_cut_is_an_error_of_its_claim(world: &mut World
     snapshots::claim(&world.client, "csi-uncut", "data", "never-cut").await?;
     let spec =
         BackupSpec { csi_snapshot_timeout: Some(GoDuration::from_secs(3)), ..of_namespaces(&["csi-uncut"]) };
-    world.create_backup("csi-uncut", spec).await?;
-    world.backup_ends("csi-uncut", BackupPhase::PartiallyFailed).await?;
+    world.run_backup("csi-uncut", spec, BackupPhase::PartiallyFailed).await?;
     let results = world.backup_file("csi-uncut", "results.gz").await?;
     let error = results["errors"]["namespaces"]["csi-uncut"][0].as_str().unwrap_or_default().to_owned();
     ensure!(error.contains("csi-uncut/data") && error.contains("no space left"), "{results}");
@@ -283,7 +253,6 @@ async fn a_killed_controller_goes_on_waiting_for_snapshots(world: &mut World) ->
     world.backup_waits("csi-killed").await?;
     let cut = driver.stored();
     ensure!(cut.len() == 3, "{cut:?}");
-    world.controllers[0].kill().await?;
     world.controllers[0].restart().await?;
     let backup = world.backup_ends("csi-killed", BackupPhase::Completed).await?;
     ensure!(backup.status.csi_volume_snapshots_completed == 3, "{:?}", backup.status);
@@ -297,8 +266,7 @@ async fn waiting_backups_hold_no_slot(world: &mut World) -> anyhow::Result<()> {
     world.create_backup("csi-long", of_namespaces(&["csi-long"])).await?;
     world.backup_waits("csi-long").await?;
     world.config_maps("csi-beside", 3).await?;
-    world.create_backup("csi-beside", of_namespaces(&["csi-beside"])).await?;
-    world.backup_ended("csi-beside").await?;
+    world.back_up("csi-beside", of_namespaces(&["csi-beside"])).await?;
     let phase = world.backups().get("csi-long").await?.phase();
     ensure!(phase == BackupPhase::WaitingForPluginOperations, "{phase}");
     world.backup_ends("csi-long", BackupPhase::Completed).await?;
@@ -310,8 +278,8 @@ async fn a_person_can_cancel_operations(world: &mut World) -> anyhow::Result<()>
     snapshots::claim(&world.client, "csi-cancel", "data", "never-ready").await?;
     world.create_backup("csi-cancel", of_namespaces(&["csi-cancel"])).await?;
     world.backup_waits("csi-cancel").await?;
-    let patch = json!({ "metadata": { "annotations": { "backup-controller/cancel": "true" } } });
-    world.backups().patch("csi-cancel", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
+    world.backups().merge_patch("csi-cancel", cancel).await?;
     world.backup_ends("csi-cancel", BackupPhase::PartiallyFailed).await?;
     let operations = world.backup_file("csi-cancel", "itemoperations.json.gz").await?;
     ensure!(
@@ -327,7 +295,7 @@ async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -
     snapshots::claim(&world.client, "csi-deleted", "data", "never-ready").await?;
     world.create_backup("csi-deleted", of_namespaces(&["csi-deleted"])).await?;
     world.backup_waits("csi-deleted").await?;
-    world.backups().delete("csi-deleted", &DeleteParams::default()).await?;
+    world.backups().delete_object("csi-deleted").await?;
     world.backup_gone("csi-deleted").await?;
     nothing_left(world).await?;
     ensure!(driver.stored().is_empty(), "{:?}", driver.stored());
@@ -337,7 +305,7 @@ async fn a_deleted_backup_takes_its_running_snapshots_along(world: &mut World) -
 async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     snapshots::claim(&world.client, "csi-none", "data", "ready").await?;
-    snapshots::host_path_claim(&world.client, "csi-none", "local").await?;
+    snapshots::host_path_claim(&world.client, "csi-none", "local", "/tmp").await?;
     world.back_up("csi-none", of_namespaces(&["csi-none"])).await?;
     let results = world.backup_file("csi-none", "results.gz").await?;
     let warning = results["warnings"]["namespaces"]["csi-none"][0].as_str().unwrap_or_default().to_owned();
@@ -345,8 +313,7 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
 
     // Asked for, it is an error; not wanted, nothing is done or said.
     let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&["csi-none"]) };
-    world.create_backup("csi-asked", spec).await?;
-    world.backup_ends("csi-asked", BackupPhase::PartiallyFailed).await?;
+    world.run_backup("csi-asked", spec, BackupPhase::PartiallyFailed).await?;
     let before = driver.stored();
     let spec = BackupSpec { snapshot_volumes: Some(false), ..of_namespaces(&["csi-none"]) };
     let backup = world.back_up("csi-unwanted", spec).await?;
@@ -369,13 +336,12 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
         world.backup_waits(name).await?;
     }
     let cut = driver.stored();
-    let locations: Api<BackupStorageLocation> = world.api();
+    let locations = world.locations();
     let mode = async |mode: &str| {
-        let patch = json!({ "spec": { "accessMode": mode } });
-        locations.patch("csi-read-only", &PatchParams::default(), &Patch::Merge(patch)).await
+        locations.merge_patch("csi-read-only", json!({ "spec": { "accessMode": mode } })).await
     };
     mode("ReadOnly").await?;
-    locations.delete("csi-gone", &DeleteParams::default()).await?;
+    world.remove_location("csi-gone").await?;
     let mut before = Vec::new();
     for (name, class) in [("csi-read-only", "gate-read-only"), ("csi-gone", "gate-gone")] {
         before.push(world.s3()?.versions(name).await?);
@@ -409,9 +375,7 @@ async fn nothing_left(world: &World) -> anyhow::Result<()> {
         let mut left = Vec::new();
         for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
             let api = snapshots::api(&world.client, kind, None);
-            left.extend(
-                api.list(&ListParams::default()).await?.items.iter().map(kube::ResourceExt::name_any),
-            );
+            left.extend(api.list_all().await?.iter().map(kube::ResourceExt::name_any));
         }
         Ok::<_, kube::Error>(when(left.is_empty(), left.join(", ")))
     })

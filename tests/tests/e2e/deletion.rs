@@ -1,30 +1,17 @@
 //! A deleted backup is gone: with every version that the bucket keeps, as soon as it lets them go, and without a person.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::ensure;
 use backup_core::{
-    api::{
-        Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
-        delete_backup_request::DeleteBackupRequestSpec,
-    },
+    api::{DeleteBackupRequest, DeleteBackupRequestPhase, delete_backup_request::DeleteBackupRequestSpec},
     deletion::Waits,
     labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
 };
-use backup_tests::{
-    World,
-    faulty_s3::{Asked, Mood},
-    install::NAMESPACE,
-    wait::{Probe, eventually, when},
-    world::backups::{from_backup, of_place},
-};
+use backup_tests::faulty_s3::{Asked, Mood};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, PostParams},
-};
-use serde_json::json;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_deletion_removes_every_version_that_a_bucket_keeps,
@@ -46,8 +33,7 @@ const LITTLE: u64 = 32 * 1024;
 async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.config_maps(name, 2).await?;
     let backup = world.back_up(name, of_place(name)).await?;
-    let spec = from_backup(name);
-    world.create_restore(name, spec).await?;
+    world.create_restore(name, from_backup(name)).await?;
     world.restore_ended(name).await?;
     for key in
         [format!("backups/{name}/velero-backup.json"), format!("restores/{name}/restore-{name}-logs.gz")]
@@ -59,15 +45,11 @@ async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
     Ok(backup)
 }
 
-fn requests(world: &World) -> Api<DeleteBackupRequest> {
-    world.api()
-}
-
 async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()> {
     let spec = DeleteBackupRequestSpec { backup_name: backup.name_any(), ..Default::default() };
     let mut request = DeleteBackupRequest::new(request, spec);
     request.labels_mut().insert(BACKUP_UID.to_owned(), backup.uid().unwrap_or_default());
-    requests(world).create(&PostParams::default(), &request).await?;
+    world.api::<DeleteBackupRequest>().create_object(&request).await?;
     Ok(())
 }
 
@@ -75,15 +57,11 @@ async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()
 async fn gone(world: &World, name: &str, patience: Duration) -> anyhow::Result<()> {
     eventually(&format!("backup {name} is gone"), patience, async || {
         let backup = world.backups().get_opt(name).await?.map(|backup| backup.phase().to_string());
-        let restore = world.restores().get_opt(name).await?.map(|restore: Restore| restore.name_any());
-        let all = requests(world).list(&ListParams::default()).await?.items;
-        let asked: Vec<_> = all
-            .iter()
-            .filter(|one| one.spec.backup_name == name)
-            .map(|one| format!("{:?}", one.status))
-            .collect();
-        let done = backup.is_none() && restore.is_none() && asked.is_empty();
-        Ok::<_, kube::Error>(when(done, format!("{backup:?} {restore:?} {asked:?}")))
+        let restore = world.restores().get_opt(name).await?.map(|restore| restore.phase().to_string());
+        let mut requests = world.api::<DeleteBackupRequest>().list_all().await?;
+        requests.retain(|one| one.spec.backup_name == name);
+        let done = backup.is_none() && restore.is_none() && requests.is_empty();
+        Ok::<_, kube::Error>(when(done, format!("{backup:?} {restore:?} {requests:?}")))
     })
     .await
 }
@@ -101,12 +79,9 @@ fn waits_of(backup: &Backup) -> Option<Waits> {
 
 /// Waits until the backup says what its deletion waits for.
 async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
-    eventually(&format!("the deletion of {name} waits"), SOON, async || {
-        let backup = world.backups().get(name).await?;
-        let seen = format!("{}", backup.phase());
-        Ok::<_, kube::Error>(waits_of(&backup).map_or(Probe::NotYet(seen), Probe::Ready))
-    })
-    .await
+    let waits = |backup: &Backup| waits_of(backup).is_some();
+    let backup = world.backups().wait_until(name, "waits with its deletion", SOON, waits).await?;
+    waits_of(&backup).context("it waits no more")
 }
 
 /// Whether a request is in the ledger.
@@ -144,7 +119,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World)
         ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
         let asked = front.asked().split_off(before);
         ensure!(asked.iter().any(asks_versions) == keeps, "{name}: {asked:?}");
-        world.locations().delete(name, &DeleteParams::default()).await?;
+        world.remove_location(name).await?;
     }
     Ok(())
 }
@@ -158,10 +133,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
     let backup = stored(world, name).await?;
     front.rule(|asked| if asks_versions(asked) { Mood::Held } else { Mood::Pass });
     ask(world, &backup, name).await?;
-    eventually("all is hidden", SOON, async || {
-        anyhow::Ok(when(front.asked().iter().any(asks_versions), "not yet"))
-    })
-    .await?;
+    front.wait_for_request("all is hidden", SOON, asks_versions).await?;
     world.controllers[0].kill().await?;
     let visible = seen(world, name).await?;
     ensure!(visible == [format!("backups/{name}/.private/owner")], "{visible:?}");
@@ -169,8 +141,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
     front.calm();
     gone(world, name, Duration::from_mins(1)).await?;
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(name).await
 }
 
 /// It says until when it is locked, and another controller goes on waiting.
@@ -195,7 +166,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
     // All is hidden, nothing is undone, and it is said where people look.
     let now = world.backups().get(name).await?;
     ensure!(now.phase() == BackupPhase::Deleting && now.uid() == backup.uid(), "{now:?}");
-    let request = requests(world).get(name).await?.status;
+    let request = world.api::<DeleteBackupRequest>().get(name).await?.status;
     ensure!(
         request.phase == Some(DeleteBackupRequestPhase::InProgress) && request.errors.is_empty(),
         "{request:?}"
@@ -209,19 +180,12 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
     ensure!(listed.contains(&format!("Deleting (locked until {date})")), "{listed}");
 
     // It needs no place in the ledger: of such deletions there may be more than that holds. No restore begins from the backup.
-    eventually("its place is given back", SOON, async || {
-        anyhow::Ok(when(!has_place(world, name).await?, "it has its place still"))
-    })
-    .await?;
+    until("its place is given back", SOON, async || anyhow::Ok(!has_place(world, name).await?)).await?;
     let late = format!("{name}-late");
-    let spec = from_backup(name);
-    world.restores().create(&PostParams::default(), &Restore::new(&late, spec)).await?;
-    let late = world.restore_ended(&late).await?;
-    ensure!(late.phase() == RestorePhase::FailedValidation, "{:?}", late.status);
-    world.restores().delete(&late.name_any(), &DeleteParams::default()).await?;
+    world.run_restore(&late, from_backup(name), RestorePhase::FailedValidation).await?;
+    world.restores().delete_object(&late).await?;
 
     // Another controller waits, too, and asks nobody meanwhile.
-    world.controllers[0].kill().await?;
     world.controllers[0].restart().await?;
     let left = last.duration_since(Timestamp::now()) - SignedDuration::from_secs(3);
     tokio::time::sleep(Duration::try_from(left)?).await;
@@ -240,8 +204,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
     gone(world, name, Duration::from_secs(20)).await?;
     println!("  gone {:.1} s after it was {:.0} s before the date", began.elapsed().as_secs_f64(), 3.0);
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(name).await
 }
 
 async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World) -> anyhow::Result<()> {
@@ -259,11 +222,10 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World)
     let described = world.plugin().run(&["describe", name]).await?.stdout;
     ensure!(described.contains("until a legal hold is taken off"), "{described}");
     world.s3()?.hold(name, &key, Some(&version), false).await?;
-    world.plugin().run(&["delete", name, "--confirm"]).await?.expect_code(0)?;
+    world.plugin().succeeds(&["delete", name, "--confirm"]).await?;
     gone(world, name, SOON).await?;
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(name).await
 }
 
 /// What is visible is deleted all the same.
@@ -278,21 +240,10 @@ async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut Wo
     gone(world, name, SOON).await?;
     ensure!(seen(world, name).await?.is_empty(), "{:?}", seen(world, name).await?);
     ensure!(!versions(world, name).await?.is_empty());
-    let events: Api<Event> = world.api();
-    eventually("it is told", SOON, async || {
-        let all = events.list(&ListParams::default()).await?.items;
-        let notes = all.into_iter().filter(|event| {
-            let object = event.regarding.as_ref();
-            event.reason.as_deref() == Some("VersionsStay")
-                && object.is_some_and(|object| object.kind.as_deref() == Some("BackupStorageLocation"))
-        });
-        let notes: Vec<_> = notes.filter_map(|event| event.note).collect();
-        let told = notes.iter().any(|note| note.contains("s3:ListBucketVersions is not granted"));
-        Ok::<_, kube::Error>(when(told, format!("{notes:?}")))
-    })
-    .await?;
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    let location = |object: &ObjectReference| object.kind.as_deref() == Some("BackupStorageLocation");
+    let refused = |note: &str| note.contains("s3:ListBucketVersions is not granted");
+    world.wait_for_event("VersionsStay", |object, note| location(object) && refused(note)).await?;
+    world.remove_location(name).await
 }
 
 async fn files_stored_under_the_name_during_a_lock_are_not_touched(world: &mut World) -> anyhow::Result<()> {
@@ -307,15 +258,12 @@ async fn files_stored_under_the_name_during_a_lock_are_not_touched(world: &mut W
     waits(world, name).await?;
     let theirs = format!("backups/{name}/velero-backup.json");
     world.s3()?.bucket(name)?.put(&theirs.as_str().into(), b"{}".to_vec().into()).await?;
-    eventually("it is answered", Duration::from_secs(40), async || {
-        let status = requests(world).get(name).await?.status;
-        let told = status.errors.iter().any(|error| error.contains("has been used again"));
-        Ok::<_, kube::Error>(when(told, format!("{status:?}")))
-    })
-    .await?;
+    let used_again = |request: &DeleteBackupRequest| {
+        request.status.errors.iter().any(|error| error.contains("has been used again"))
+    };
+    world.api().wait_until(name, "is answered", Duration::from_secs(40), used_again).await?;
     ensure!(world.s3()?.read(name, &theirs).await?.as_ref() == b"{}", "theirs was touched");
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(name).await
 }
 
 async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut World) -> anyhow::Result<()> {
@@ -342,6 +290,5 @@ async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut Wo
     println!("  {VERSIONS} versions in {:?}, {requests} requests, {grown} KiB more", began.elapsed());
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?.len());
     ensure!(grown < LITTLE, "{grown} KiB");
-    world.locations().delete(name, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(name).await
 }

@@ -1,12 +1,12 @@
 //! What a person applies to a cluster.
 
-use anyhow::{Context as _, ensure};
-use backup_tests::{World, binaries::root, install};
+use backup_tests::{binaries::root, install};
 use kube::{
-    Discovery, ResourceExt as _,
+    Discovery,
     api::{Patch, PatchParams, ValidationDirective},
 };
-use serde_json::Value;
+
+use crate::prelude::*;
 
 crate::tests! {
     everything_in_deploy_is_accepted_without_unknown_fields,

@@ -1,20 +1,9 @@
 //! What a person sees of a backup or restore who reaches the API server and nothing else: from the files in the store.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, RestorePhase};
-use backup_tests::{
-    World,
-    plugin::Plugin,
-    wait::{Probe, eventually, when},
-    world::{
-        backups::of_namespaces,
-        scripted::{into_back, of_scripted},
-    },
-};
+use backup_tests::plugin::Plugin;
 use jiff::Timestamp;
-use serde_json::Value;
+
+use crate::prelude::*;
 
 crate::tests! {
     operations_that_go_on_are_seen_as_they_are_now,
@@ -45,10 +34,10 @@ async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Resu
         })
         .await?;
     }
-    let followed = person.run(&[logs, &["-f"]].concat()).await?.expect_code(0)?;
+    let followed = person.succeeds(&[logs, &["-f"]].concat()).await?;
     ensure!(followed.stderr.is_empty(), "{followed:?}");
     ensure!(lines.iter().all(|line| followed.stdout.matches(line).count() == 1), "{followed:?}");
-    let whole = person.run(logs).await?.expect_code(0)?;
+    let whole = person.succeeds(logs).await?;
     ensure!(followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
     // What a plugin says is in the log at its time, and not when it is ready with the item five seconds later.
     let at = |line: Option<&str>| Some(line?.split('"').nth(1)?.parse::<Timestamp>().ok()?.as_second());
@@ -59,7 +48,7 @@ async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Resu
 }
 
 async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
-    let ran = person.run(&[line, &["-o", "json"]].concat()).await?.expect_code(0)?;
+    let ran = person.succeeds(&[line, &["-o", "json"]].concat()).await?;
     Ok(serde_json::from_str(&ran.stdout)?)
 }
 
@@ -90,12 +79,12 @@ async fn operations_that_go_on_are_seen_as_they_are_now(world: &mut World) -> an
     world.scripted(name, &[("a", "operate", "start=12s"), ("b", "operate", "start=12s")]).await?;
     world.create_backup(name, of_scripted(name)).await?;
     world.backup_waits(name).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let person = world.reader().await?;
     moves(&person, &["operations", name]).await?;
-    let screen = person.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    let screen = person.succeeds(&["describe", name]).await?.stdout;
     ensure!(screen.contains("configmaps describe-operations/a  example.io/operate"), "{screen}");
     ensure!(screen.contains(" of 12000 ms") && !screen.contains("unavailable"), "{screen}");
-    let watched = person.run(&["operations", name, "-w"]).await?.expect_code(0)?;
+    let watched = person.succeeds(&["operations", name, "-w"]).await?;
     let completed = watched.stdout.lines().filter(|line| line.contains("Completed")).count();
     ensure!(completed == 2 && watched.stderr.is_empty(), "{watched:?}");
     world.backup_ends(name, BackupPhase::Completed).await?;
@@ -107,38 +96,32 @@ async fn operations_of_a_restore_are_seen_as_they_are_now(world: &mut World) -> 
     let name = "describe-restore";
     world.scripted_backup(name, &[("a", "move", "start=12s")]).await?;
     world.create_restore(name, into_back(name)).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let person = world.reader().await?;
     moves(&person, &["restore", "operations", name]).await?;
-    let watched = person.run(&["restore", "describe", name, "-w"]).await?.expect_code(0)?;
+    let watched = person.succeeds(&["restore", "describe", name, "-w"]).await?;
     ensure!(watched.stdout.contains("Operations  1 of 1 completed"), "{watched:?}");
     ensure!(watched.stdout.contains("created)") && !watched.stdout.contains("unavailable"), "{watched:?}");
-    let restore = world.restore_ended(name).await?;
-    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
-    Ok(())
+    world.restore_ends(name, RestorePhase::Completed).await.map(drop)
 }
 
 async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut World) -> anyhow::Result<()> {
     world.plugins()?;
     let name = "describe-failed";
     world.scripted(name, &[("a", "operate", "start=1s:no-room"), ("b", "none", "")]).await?;
-    world.create_backup(name, of_scripted(name)).await?;
-    world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
-    let screen = person.run(&["describe", name]).await?.expect_code(0)?;
+    world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
+    let person = world.reader().await?;
+    let screen = person.succeeds(&["describe", name]).await?;
     println!("  described in {:?}", screen.elapsed);
     for words in ["ERRORS", "no-room", "OPERATIONS", "Items", "2 ConfigMap", "kubectl backup logs"] {
         ensure!(screen.stdout.contains(words), "no {words}: {}", screen.stdout);
     }
-    ensure!(
-        !screen.stdout.contains("unavailable") && !screen.stdout.contains("describe-failed/b"),
-        "{}",
-        screen.stdout
-    );
-    let details = person.run(&["describe", name, "--details"]).await?.expect_code(0)?.stdout;
+    let screen = screen.stdout;
+    ensure!(!screen.contains("unavailable") && !screen.contains("describe-failed/b"), "{screen}");
+    let details = person.succeeds(&["describe", name, "--details"]).await?.stdout;
     ensure!(details.contains("    describe-failed/b"), "{details}");
     // Who may not ask for files sees all the rest.
     let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
-    let screen = viewer.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    let screen = viewer.succeeds(&["describe", name]).await?.stdout;
     ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
     Ok(())
 }
@@ -147,10 +130,10 @@ async fn a_log_is_followed_until_its_backup_has_ended(world: &mut World) -> anyh
     let name = "follow-log";
     world.config_maps(name, 3).await?;
     world.create_backup(name, of_namespaces(&[name])).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
-    let followed = person.run(&["logs", name, "-f"]).await?.expect_code(0)?;
+    let person = world.reader().await?;
+    let followed = person.succeeds(&["logs", name, "-f"]).await?;
     ensure!(world.backup_ended(name).await?.phase() == BackupPhase::Completed, "{followed:?}");
-    let whole = person.run(&["logs", name]).await?.expect_code(0)?;
+    let whole = person.succeeds(&["logs", name]).await?;
     ensure!(!whole.stdout.is_empty() && followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
     Ok(())
 }
@@ -160,7 +143,7 @@ async fn the_log_of_a_backup_grows_while_items_are_collected(world: &mut World) 
     let name = "log-grows";
     world.scripted(name, &saying("mark")).await?;
     world.create_backup(name, of_scripted(name)).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let person = world.reader().await?;
     grows(&person, &["logs", name], ["said-1", "said-2", "said-3"]).await?;
     world.no_partial_files("backups/log-grows/").await
 }
@@ -170,7 +153,7 @@ async fn the_log_of_a_restore_grows_while_items_are_restored(world: &mut World) 
     let name = "log-grows-back";
     world.scripted_backup(name, &saying("alter")).await?;
     world.create_restore(name, into_back(name)).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let person = world.reader().await?;
     grows(&person, &["restore", "logs", name], ["ConfigMap name=a", "ConfigMap name=b", "ConfigMap name=c"])
         .await?;
     world.no_partial_files("restores/log-grows-back/").await
@@ -183,7 +166,7 @@ async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
     let name = "log-again";
     world.scripted(name, &saying("mark")).await?;
     world.create_backup(name, of_scripted(name)).await?;
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
+    let person = world.reader().await?;
     let follow = async || person.run(&["logs", name, "-f"]).await;
     let mut kill = async || {
         eventually("the log comes so far", Duration::from_secs(20), async || {
@@ -193,7 +176,6 @@ async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
         .await?;
         // Whoever follows has seen it, too.
         tokio::time::sleep(Duration::from_secs(3)).await;
-        world.controllers[0].kill().await?;
         world.controllers[0].restart().await
     };
     let (followed, killed) = tokio::join!(follow(), kill());

@@ -1,42 +1,34 @@
 //! Reading what is stored by the API server alone: with the role `backup-reader`, through the real service proxy.
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio};
 
-use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{
-        Backup, BackupPhase, BackupSpec, DownloadRequest, VeleroKind, download_request::DownloadRequestPhase,
-    },
+    api::{DownloadRequest, VeleroKind, download_request::DownloadRequestPhase},
     labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
     reading::{KEY_HEADER, Key},
 };
 use backup_tests::{
-    World,
     control_plane::client_without_retries,
     faulty_s3::Mood,
-    install::{self, NAMESPACE},
-    wait::{Probe, eventually, when},
-    world::{
-        BUCKET,
-        backups::{into_namespace, of_namespaces},
-        downloads::{answered, download_request},
-    },
+    install,
+    world::downloads::{answered, download_request},
 };
 use futures::future::try_join_all;
 use http::{Request, Response, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Endpoints, Secret},
+    api::core::v1::{Endpoints, Secret},
 };
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    Client,
+    api::{ObjectMeta, Patch, PatchParams},
     client::Body,
 };
-use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
+
+use crate::prelude::*;
 
 crate::tests! {
     logs_and_tarballs_are_read_through_the_api_server,
@@ -64,8 +56,7 @@ async fn reader(world: &World, name: &str) -> anyhow::Result<Client> {
 async fn backed_up(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.config_maps(name, 3).await?;
     install::ensure_secret(&world.client, name, "hidden", "password", "correct horse").await?;
-    let backup = world.back_up(name, of_namespaces(&[name])).await?;
-    Ok(backup)
+    world.back_up(name, of_namespaces(&[name])).await
 }
 
 /// A backup of more than 20 MiB that can't be compressed; made once.
@@ -91,10 +82,9 @@ async fn large(world: &World) -> anyhow::Result<Backup> {
             binary_data: Some(BTreeMap::from([("noise".to_owned(), ByteString(bytes))])),
             ..ConfigMap::default()
         };
-        api.create(&PostParams::default(), &object).await?;
+        api.create_object(&object).await?;
     }
-    world.create_backup(LARGE, of_namespaces(&[LARGE])).await?;
-    world.backup_ended(LARGE).await
+    world.back_up(LARGE, of_namespaces(&[LARGE])).await
 }
 
 async fn contents(world: &World, name: &str) -> anyhow::Result<Vec<u8>> {
@@ -159,8 +149,7 @@ async fn refusal(response: Response<Body>) -> anyhow::Result<(u16, String)> {
 async fn no_requests(world: &World) -> anyhow::Result<()> {
     let api: Api<DownloadRequest> = world.api();
     eventually("requests are used up", Duration::from_secs(5), async || {
-        let left: Vec<String> =
-            api.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+        let left: Vec<String> = api.list_all().await?.iter().map(ResourceExt::name_any).collect();
         Ok::<_, kube::Error>(when(left.is_empty(), format!("{left:?}")))
     })
     .await
@@ -168,36 +157,34 @@ async fn no_requests(world: &World) -> anyhow::Result<()> {
 
 /// The request is gone: its last piece was sent.
 async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
-    let api: Api<DownloadRequest> = world.api();
-    ensure!(api.get_opt(request).await?.is_none(), "{request} is there");
+    ensure!(!world.api::<DownloadRequest>().exists(request).await?, "{request} is there");
     Ok(())
 }
 
 async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) -> anyhow::Result<()> {
     let name = "read-all";
     backed_up(world, name).await?;
-    let spec = into_namespace(name, &format!("{name}-too"));
-    world.restore(name, spec).await?;
-    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    world.restore(name, into_namespace(name, &format!("{name}-too"))).await?;
+    let person = world.reader().await?;
 
-    let ran = person.run(&["logs", name]).await?.expect_code(0)?;
+    let ran = person.succeeds(&["logs", name]).await?;
     ensure!(ran.stdout == world.backup_log(name).await?, "{}", ran.stdout);
     ensure!(ran.stdout.contains("level=info") && ran.stderr.is_empty(), "{}", ran.stderr);
     println!("  a log is read in {:?}", ran.elapsed);
-    let ran = person.run(&["restore", "logs", name]).await?.expect_code(0)?;
+    let ran = person.succeeds(&["restore", "logs", name]).await?;
     let stored = world.restore_log(name).await?;
     ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
 
     let file = world.folder().join("read.tar.gz");
     let output = file.display().to_string();
     let download = ["download", name, "-o", &output];
-    person.run(&download).await?.expect_code(0)?;
+    person.succeeds(&download).await?;
     ensure!(std::fs::read(&file)? == contents(world, name).await?, "other bytes");
     ensure!(std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others can read Secrets");
-    let again = person.run(&download).await?.expect_code(1)?;
+    let again = person.fails(1, &download).await?;
     ensure!(again.stderr.contains("exists") && again.stderr.contains("--force"), "{}", again.stderr);
-    person.run(&[&download[..], &["--force"]].concat()).await?.expect_code(0)?;
-    let gone = person.run(&["logs", "never-was"]).await?.expect_code(1)?;
+    person.succeeds(&[&download[..], &["--force"]].concat()).await?;
+    let gone = person.fails(1, &["logs", "never-was"]).await?;
     ensure!(gone.stderr.contains("was not found"), "{}", gone.stderr);
     no_requests(world).await?;
 
@@ -211,11 +198,11 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     let other = "/api/v1/namespaces/velero/services/backup-controller:files/proxy/files/x";
     ensure!(fetch(&client, other, "", &[]).await?.status() == 403, "another name of the Service");
     let stranger = world.plugin_as("stranger", None).await?;
-    let refused = stranger.run(&["logs", name]).await?.expect_code(1)?;
+    let refused = stranger.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
     // Who may look, but not ask, reads nothing.
     let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
-    let refused = viewer.run(&["logs", name]).await?.expect_code(1)?;
+    let refused = viewer.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("downloadrequests"), "{}", refused.stderr);
     Ok(())
 }
@@ -257,7 +244,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) 
     let past =
         json!({ "status": { "expiration": jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1) } });
     let all: Api<DownloadRequest> = world.api();
-    all.patch(&grant.request, &PatchParams::default(), &Patch::Merge(past)).await?;
+    all.merge_patch(&grant.request, past).await?;
     let (code, message) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!((code, &message) == (403, &never), "over: {code} {message}");
 
@@ -318,8 +305,8 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
         both.subsets.as_ref().and_then(|subsets| subsets.get(other)).context("no second endpoint")?;
     let only = Patch::Merge(json!({ "subsets": [subset] }));
     endpoints.patch("backup-controller", &PatchParams::default(), &only).await?;
-    let person = world.plugin_as("reader", Some(ROLE)).await?;
-    let ran = person.run(&["logs", name]).await?.expect_code(0)?;
+    let person = world.reader().await?;
+    let ran = person.succeeds(&["logs", name]).await?;
     let stored = world.backup_log(name).await?;
     ensure!(ran.stdout == stored && !stored.is_empty(), "{}", ran.stdout);
     let log = world.controllers[other].tail(100_000);
@@ -338,17 +325,16 @@ async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) ->
     ensure!(refused.status.phase == Some(DownloadRequestPhase::Failed), "{:?}", refused.status);
     let grant = granted(&client, "BackupLog", &first).await?;
     // Gone from the cluster and not from the bucket: the next one of the name finds its folder taken.
-    world.backups().delete(name, &DeleteParams::default()).await?;
+    world.backups().delete_object(name).await?;
     world.backup_gone(name).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
-    let second = world.backup_ends(name, BackupPhase::Failed).await?;
+    let second = world.run_backup(name, of_namespaces(&[name]), BackupPhase::Failed).await?;
     tokio::time::sleep(Duration::from_secs(1)).await; // what is known of a backup is known for a second
     let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!(code == 424 && message.contains("another one has its name now"), "{code} {message}");
     let grant = granted(&client, "BackupLog", &second).await?;
     let (code, message) = refusal(fetch(&client, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!(code == 404 && message.contains("of another backup of this name"), "{code} {message}");
-    let ran = world.plugin_as("reader", Some(ROLE)).await?.run(&["logs", name]).await?.expect_code(1)?;
+    let ran = world.reader().await?.fails(1, &["logs", name]).await?;
     ensure!(ran.stderr.contains("of another backup of this name"), "{}", ran.stderr);
     Ok(())
 }
@@ -437,18 +423,15 @@ async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut W
     let range = format!("bytes={}-", read.len());
     let rest = eventually("the new controller gives the rest", Duration::from_secs(20), async || {
         let rest = fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &range)]).await?;
-        anyhow::Ok(if rest.status() == 206 {
-            Probe::Ready(rest)
-        } else {
-            Probe::NotYet(rest.status().to_string())
-        })
+        let status = rest.status();
+        anyhow::Ok(if status == 206 { Probe::Ready(rest) } else { Probe::NotYet(status.to_string()) })
     })
     .await?;
     read.extend_from_slice(&rest.into_body().collect_bytes().await?);
     ensure!(read == stored, "other bytes");
 
     // By the command, which does so by itself.
-    let person = world.plugin_as("reader", Some(ROLE)).await?;
+    let person = world.reader().await?;
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
     let mut command = tokio::process::Command::new(person.program());
     command.args(["download", LARGE, "-o", "-"]).env("KUBECONFIG", kubeconfig).env_remove("VELERO_NAMESPACE");
@@ -456,7 +439,6 @@ async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut W
     let mut output = child.stdout.take().context("no output")?;
     let mut read = vec![0; 1024 * 1024];
     output.read_exact(&mut read).await?;
-    world.controllers[0].kill().await?;
     world.controllers[0].restart().await?;
     output.read_to_end(&mut read).await?;
     let ended = child.wait_with_output().await?;
@@ -473,10 +455,9 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
     world.s3()?.create_bucket(still).await?;
     world.synced_location(still, &store.url(), &json!({})).await?;
     backed_up(world, moving).await?;
-    let spec = BackupSpec { storage_location: Some(still.to_owned()), ..of_namespaces(&[moving]) };
-    let backup = world.back_up(still, spec).await?;
-    let person = world.plugin_as("reader", Some(ROLE)).await?;
-    let whole = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    let backup = world.back_up(still, into_location(still, &[moving])).await?;
+    let person = world.reader().await?;
+    let whole = person.succeeds(&["describe", still]).await?.stdout;
     ensure!(!whole.contains("unavailable"), "{whole}");
 
     // As many as are served at a time, and who wait for as long as they are let.
@@ -503,8 +484,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
         ensure!(code == 503 && message.contains("gave no file within"), "{code} {message}");
     }
     store.calm();
-    let again = person.run(&["describe", still]).await?.expect_code(0)?.stdout;
+    let again = person.succeeds(&["describe", still]).await?.stdout;
     ensure!(!again.contains("unavailable"), "{again}");
-    world.locations().delete(still, &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location(still).await
 }

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::bail;
-use backup_tests::{
-    World,
-    history::{self, Options, check::Promise},
-};
+use backup_tests::history::{self, Options, check::Promise};
 
-use crate::Skip;
+use crate::prelude::*;
 
 crate::tests! {
     in_histories_full_of_faults_no_promise_is_broken,
@@ -27,9 +23,7 @@ fn options() -> Options {
 }
 
 async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {
-    if world.plane.api_servers.is_empty() {
-        return Err(Skip("needs API servers that may be killed").into());
-    }
+    world.needs_own_plane()?;
     let report = history::run(world, &options()).await?;
     print!("{report}");
     report.verdict()
@@ -37,9 +31,7 @@ async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> 
 
 /// What shows that the histories would see a collision.
 async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<()> {
-    if world.plane.api_servers.is_empty() {
-        return Err(Skip("needs etcd and API servers of its own").into());
-    }
+    world.needs_own_plane()?;
     let mut broken = BTreeMap::new();
     for seed in SEED..=NAIVE_ROUNDS {
         let options = Options { count: 40, seed, faults: false, naive: true, ..options() };

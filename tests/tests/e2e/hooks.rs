@@ -1,22 +1,12 @@
 //! Commands in pods around their backup, through a real API server to a kubelet that plays them.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use backup_core::api::BackupPhase;
 use backup_tests::{
-    World,
-    kubelet::Kubelet,
-    wait::{eventually, when},
-    world::{BUCKET, backups::of_namespaces},
+    install::define_kind,
+    kubelet::{Kubelet, POST_HOOK, PRE_HOOK, PRE_HOOK_TIMEOUT},
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
-use object_store::ObjectStoreExt as _;
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 crate::tests! {
     hooks_run_around_the_backup_of_their_pod_and_are_logged,
@@ -27,12 +17,10 @@ crate::tests! {
     a_type_deleted_during_collection_is_a_warning,
 }
 
-const PRE: &str = "pre.hook.backup.velero.io/command";
-const POST: &str = "post.hook.backup.velero.io/command";
-
 async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
-    let annotations = json!({ PRE: r#"["say", "it is frozen"]"#, POST: r#"["say", "it is thawed"]"# });
+    let annotations =
+        json!({ PRE_HOOK: r#"["say", "it is frozen"]"#, POST_HOOK: r#"["say", "it is thawed"]"# });
     kubelet.pod(world, "hooked", "annotated", &annotations).await?;
     kubelet.pod(world, "hooked", "selected", &json!({})).await?;
     let mut spec = of_namespaces(&["hooked"]);
@@ -53,19 +41,20 @@ async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut Wor
     for pod in ["annotated", "selected"] {
         ensure!(names.contains(&format!("resources/pods/namespaces/hooked/{pod}.json")), "{names:?}");
     }
-    let stored = world.s3()?.bucket(BUCKET)?.get(&"backups/hooked/velero-backup.json".into()).await?;
-    let stored: Value = serde_json::from_slice(&stored.bytes().await?)?;
+    let stored = world.s3()?.read(BUCKET, "backups/hooked/velero-backup.json").await?;
+    let stored: Value = serde_json::from_slice(&stored)?;
     ensure!(stored["status"]["hookStatus"]["hooksAttempted"] == 4, "{}", stored["status"]);
     Ok(())
 }
 
 async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
-    let annotations = json!({ PRE: r#"["exit", "3", "disk is gone"]"#, POST: r#"["say", "thawed"]"# });
+    let annotations =
+        json!({ PRE_HOOK: r#"["exit", "3", "disk is gone"]"#, POST_HOOK: r#"["say", "thawed"]"# });
     kubelet.pod(world, "failing", "bad", &annotations).await?;
-    kubelet.pod(world, "failing", "good", &json!({ PRE: r#"["say", "ok"]"# })).await?;
-    world.create_backup("failing", of_namespaces(&["failing"])).await?;
-    let backup = world.backup_ends("failing", BackupPhase::PartiallyFailed).await?;
+    kubelet.pod(world, "failing", "good", &json!({ PRE_HOOK: r#"["say", "ok"]"# })).await?;
+    let spec = of_namespaces(&["failing"]);
+    let backup = world.run_backup("failing", spec, BackupPhase::PartiallyFailed).await?;
     let status = backup.status.hook_status.unwrap_or_default();
     ensure!((status.hooks_attempted, status.hooks_failed) == (3, 1), "{status:?}");
     let results = world.backup_results("failing").await?;
@@ -80,11 +69,10 @@ async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World
 
 async fn a_hook_that_never_ends_is_given_up_after_its_timeout(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
-    let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "1s",
-        "pre.hook.backup.velero.io/on-error": "Continue", POST: r#"["say", "thawed"]"# });
+    let annotations = json!({ PRE_HOOK: "hang", PRE_HOOK_TIMEOUT: "1s",
+        "pre.hook.backup.velero.io/on-error": "Continue", POST_HOOK: r#"["say", "thawed"]"# });
     kubelet.pod(world, "hanging", "db", &annotations).await?;
-    world.create_backup("hanging", of_namespaces(&["hanging"])).await?;
-    world.backup_ends("hanging", BackupPhase::PartiallyFailed).await?;
+    world.run_backup("hanging", of_namespaces(&["hanging"]), BackupPhase::PartiallyFailed).await?;
     let results = world.backup_results("hanging").await?;
     ensure!(results.contains("did not end within 1s"), "{results}");
     let names = world.backup_entries("hanging").await?;
@@ -96,11 +84,11 @@ async fn a_hook_that_never_ends_is_given_up_after_its_timeout(world: &mut World)
 async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let gate = world.folder().join("gate");
-    let annotations = json!({ PRE: json!(["wait", gate]).to_string(), POST: r#"["say", "thawed"]"#,
-        "pre.hook.backup.velero.io/timeout": "2m" });
+    let annotations = json!({ PRE_HOOK: json!(["wait", gate]).to_string(), POST_HOOK: r#"["say", "thawed"]"#,
+        PRE_HOOK_TIMEOUT: "2m" });
     kubelet.pod(world, "crashing", "db", &annotations).await?;
     world.create_backup("crashing", of_namespaces(&["crashing"])).await?;
-    began(&kubelet, "crashing/db", "wait").await?;
+    kubelet.wait_for_begin("crashing/db", "wait").await?;
     world.controllers[0].kill().await?;
     std::fs::write(&gate, "")?;
     world.controllers[0].restart().await?;
@@ -117,12 +105,12 @@ async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> an
 
 async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
-    let annotations = json!({ PRE: "hang", "pre.hook.backup.velero.io/timeout": "5m",
-        POST: r#"["say", "thawed"]"# });
+    let annotations = json!({ PRE_HOOK: "hang", PRE_HOOK_TIMEOUT: "5m",
+        POST_HOOK: r#"["say", "thawed"]"# });
     kubelet.pod(world, "deleted", "db", &annotations).await?;
     world.create_backup("deleted", of_namespaces(&["deleted"])).await?;
-    began(&kubelet, "deleted/db", "hang").await?;
-    world.backups().delete("deleted", &DeleteParams::default()).await?;
+    kubelet.wait_for_begin("deleted/db", "hang").await?;
+    world.backups().delete_object("deleted").await?;
     eventually("the pod is thawed", Duration::from_secs(30), async || {
         let story = kubelet.story("deleted/db")?;
         anyhow::Ok(when(story.contains(&"say ended with 0".to_owned()), format!("{story:?}")))
@@ -138,31 +126,17 @@ async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> anyhow:
 async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let gate = world.folder().join("gate-of-types");
-    let annotations = json!({ PRE: json!(["wait", gate]).to_string(),
-        "pre.hook.backup.velero.io/timeout": "2m" });
+    let annotations = json!({ PRE_HOOK: json!(["wait", gate]).to_string(),
+        PRE_HOOK_TIMEOUT: "2m" });
     kubelet.pod(world, "fading", "db", &annotations).await?;
     world.config_maps("fading", 3).await?;
-    let crds: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    let name = "ghosts.fading.example.com";
-    let crd = json!({ "metadata": { "name": name }, "spec": { "group": "fading.example.com", "scope": "Namespaced",
-        "names": { "plural": "ghosts", "singular": "ghost", "kind": "Ghost" },
-        "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-            "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
-    crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
-    eventually("the type is served", Duration::from_secs(30), async || {
-        let groups = serde_json::to_string(&world.client.list_api_groups_aggregated().await?)?;
-        anyhow::Ok(when(groups.contains("fading.example.com"), "not yet"))
-    })
-    .await?;
+    let definition = define_kind(&world.client, "fading.example.com", "Ghost").await?;
     world.create_backup("fading", of_namespaces(&["fading"])).await?;
-    began(&kubelet, "fading/db", "wait").await?;
-    crds.delete(name, &DeleteParams::default()).await?;
-    eventually("the type is not served", Duration::from_secs(30), async || {
-        let path = "/apis/fading.example.com/v1/ghosts";
-        let request = http::Request::get(path).body(Vec::new())?;
-        anyhow::Ok(when(world.client.request_text(request).await.is_err(), "still listed"))
-    })
-    .await?;
+    kubelet.wait_for_begin("fading/db", "wait").await?;
+    Api::<CustomResourceDefinition>::all(world.client.clone()).delete_object(&definition).await?;
+    let ghosts = all_objects(&world.client, "fading.example.com/v1", "Ghost");
+    let is_gone = async || anyhow::Ok(ghosts.list_all().await.is_err());
+    until("the type is not served", Duration::from_secs(30), is_gone).await?;
     std::fs::write(&gate, "")?;
     let backup = world.backup_ends("fading", BackupPhase::Completed).await?;
     ensure!(backup.status.warnings == 1, "{:?}", backup.status);
@@ -178,12 +152,4 @@ async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> any
         ensure!(names.contains(&format!("resources/{item}.json")), "{item} is missing: {names:?}");
     }
     Ok(())
-}
-
-async fn began(kubelet: &Kubelet, pod: &str, command: &str) -> anyhow::Result<()> {
-    eventually(&format!("{command} began"), Duration::from_mins(1), async || {
-        let story = kubelet.story(pod)?;
-        anyhow::Ok(when(story.contains(&format!("{command} began")), format!("{story:?}")))
-    })
-    .await
 }

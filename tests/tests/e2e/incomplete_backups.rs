@@ -3,21 +3,17 @@
 
 use std::{
     path::Path,
-    time::{Duration, SystemTime},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::SystemTime,
 };
 
-use anyhow::ensure;
-use backup_core::{
-    api::{Backup, BackupSpec},
-    sync::Summary,
-};
-use backup_tests::{
-    World,
-    faulty_s3::{Asked, Mood},
-    wait::{eventually, when},
-};
-use kube::api::{DeleteParams, PostParams};
-use serde_json::json;
+use backup_core::sync::Summary;
+use backup_tests::faulty_s3::{Asked, Mood};
+
+use crate::prelude::*;
 
 crate::tests! {
     incomplete_backups_are_reported_and_only_old_ones_removed,
@@ -77,9 +73,8 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
         grow_old(&world.stored_folder(bucket, "old-backup")?.join(file), old)?;
     }
     // Of another location, and not even a good one.
-    let spec = BackupSpec { storage_location: Some("nowhere".to_owned()), ..BackupSpec::default() };
     leave(world, bucket, "old-named", &scrap, old)?;
-    world.backups().create(&PostParams::default(), &Backup::new("old-named", spec)).await?;
+    world.create_backup("old-named", into_location("nowhere", &[])).await?;
 
     let front = world.faulty_s3().await?;
     let mode = json!({ "accessMode": "ReadOnly", "backupSyncPeriod": "0" });
@@ -127,15 +122,11 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     ]) {
         ensure!(there(world, bucket, name)?, "{name} was removed");
     }
-    let metrics =
-        reqwest::get(format!("http://{}/metrics", world.controller_health[0])).await?.text().await?;
-    for line in [
-        "velero_backup_sync_stray{backup_location_name=\"strays\"} 5",
-        "velero_backup_sync_pruned_total{backup_location_name=\"strays\"} 1",
-    ] {
-        ensure!(metrics.lines().any(|found| found == line), "no {line}");
+    for (series, value) in [("sync_stray", 5.0), ("sync_pruned_total", 1.0)] {
+        let series = format!("velero_backup_{series}{{backup_location_name=\"strays\"}}");
+        ensure!(world.metric(&series).await? == Some(value), "{series} is not {value}");
     }
-    world.backups().delete("old-named", &DeleteParams::default()).await?;
+    world.backups().delete_object("old-named").await?;
     world.forget_location(bucket).await
 }
 
@@ -153,26 +144,21 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
     let front = world.faulty_s3().await?;
     // Another cluster writes right after the first look.
     let log = world.stored_folder(bucket, "written")?.join("written-logs.gz");
-    let looks = std::sync::atomic::AtomicUsize::new(0);
-    let is_held = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let held = std::sync::Arc::clone(&is_held);
+    let looks = AtomicUsize::new(0);
+    let is_held = Arc::new(AtomicBool::new(true));
+    let held = Arc::clone(&is_held);
     front.rule(move |asked| {
-        use std::sync::atomic::Ordering::SeqCst;
-        if lists(asked, "written") && looks.fetch_add(1, SeqCst) == 1 {
+        if lists(asked, "written") && looks.fetch_add(1, Ordering::SeqCst) == 1 {
             // A rule is asked twice at most about a request; the first write counts.
             let _ = std::fs::write(&log, b"more\n");
         }
-        if lists(asked, "named") && held.load(SeqCst) { Mood::Held } else { Mood::Pass }
+        if lists(asked, "named") && held.load(Ordering::SeqCst) { Mood::Held } else { Mood::Pass }
     });
     world.synced_location(bucket, &front.url(), &json!({ "backupSyncPeriod": "1s" })).await?;
     // A Backup is created while the folder is looked at.
-    eventually("the folder is looked at", SOON, async || {
-        anyhow::Ok(when(front.asked().iter().any(|asked| lists(asked, "named")), "not yet"))
-    })
-    .await?;
-    let spec = BackupSpec { storage_location: Some("nowhere".to_owned()), ..BackupSpec::default() };
-    world.backups().create(&PostParams::default(), &Backup::new("named", spec)).await?;
-    is_held.store(false, std::sync::atomic::Ordering::SeqCst);
+    front.wait_for_request("the folder is looked at", SOON, |asked| lists(asked, "named")).await?;
+    world.create_backup("named", into_location("nowhere", &[])).await?;
+    is_held.store(false, Ordering::SeqCst);
     eventually("the folder that is nobody's is removed", SOON, async || {
         let gone = !there(world, bucket, "nobodys")?;
         anyhow::Ok(when(gone, format!("{:?}", world.sync_summary(bucket).await)))
@@ -189,6 +175,6 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         }
     }
     ensure!(removed.is_empty(), "{removed:?} were removed");
-    world.backups().delete("named", &DeleteParams::default()).await?;
+    world.backups().delete_object("named").await?;
     world.forget_location(bucket).await
 }

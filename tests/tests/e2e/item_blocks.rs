@@ -1,29 +1,17 @@
 //! Items that belong together: pods that share a claim, and what a plugin of Velero's kind names.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use backup_core::api::{BackupPhase, BackupSpec};
 use backup_tests::{
-    World,
-    install::ensure_namespace,
-    kubelet::Kubelet,
+    kubelet::{Kubelet, POST_HOOK, PRE_HOOK, PRE_HOOK_TIMEOUT},
     snapshots,
-    wait::{eventually, when},
-    world::backups::of_namespaces,
 };
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::ApiResource;
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     two_pods_that_share_a_claim_are_frozen_together,
     items_that_a_plugin_relates_are_frozen_together,
     a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods,
 }
-
-const PRE: &str = "pre.hook.backup.velero.io/command";
-const POST: &str = "post.hook.backup.velero.io/command";
 
 /// Commands that the kubelet has begun in the pods of a namespace, in order, as `pod: second word`.
 fn began(kubelet: &Kubelet, namespace: &str) -> anyhow::Result<Vec<String>> {
@@ -38,7 +26,7 @@ fn began(kubelet: &Kubelet, namespace: &str) -> anyhow::Result<Vec<String>> {
 async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
     let (kubelet, name) = (Kubelet::start(world).await?, "block-shared");
     snapshots::claim(&world.client, name, "data", "none").await?;
-    let annotations = json!({ PRE: r#"["say", "freeze"]"#, POST: r#"["say", "thaw"]"# });
+    let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
     for (pod, claims) in [("one", &["data"][..]), ("three", &[]), ("two", &["data"])] {
         kubelet.pod_with(world, name, pod, &annotations, claims).await?;
     }
@@ -58,31 +46,19 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> a
 async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let (kubelet, name) = (Kubelet::start(world).await?, "block-named");
-    ensure_namespace(&world.client, name).await?;
-    let annotations = json!({ PRE: r#"["say", "freeze"]"#, POST: r#"["say", "thaw"]"# });
+    let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
     kubelet.pod(world, name, "db", &annotations).await?;
-    let script = |name: &str, script: &str| {
-        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name,
-            "namespace": "block-named", "annotations": { "example.io/do": script },
-            "labels": { "example.io/plugin": "together", "listed": "yes" } } });
-        (ApiResource::erase::<ConfigMap>(&()), object)
-    };
-    let objects = vec![
-        script("a", "bring=pods/block-named/db bring=configmaps/block-named/ghost say=info:together"),
-        script("b", "fail=out-of-ideas"),
-    ];
-    backup_tests::app::create_all(&world.client, objects).await?;
+    let related = "bring=pods/block-named/db bring=configmaps/block-named/ghost say=info:together";
+    world.scripted(name, &[("a", "together", related), ("b", "together", "fail=out-of-ideas")]).await?;
     // The pod is not selected by itself.
-    let selector = serde_json::from_value(json!({ "matchLabels": { "listed": "yes" } })).ok();
-    world.create_backup(name, BackupSpec { label_selector: selector, ..of_namespaces(&[name]) }).await?;
-    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     ensure!((backup.status.warnings, backup.status.errors) == (1, 1), "{:?}", backup.status);
     let began = began(&kubelet, name)?;
     ensure!(began == ["db: freeze", "db: thaw"], "{began:?}");
     for stored in ["pods/namespaces/block-named/db", "configmaps/namespaces/block-named/b"] {
         world.backup_item(name, &format!("{stored}.json")).await?;
     }
-    let results = world.backup_file(name, "results.gz").await?.to_string();
+    let results = world.backup_results(name).await?;
     for word in ["configmaps block-named/ghost", "example.io/together", "out-of-ideas", "plugins/plugins"] {
         ensure!(results.contains(word), "nothing of {word}: {results}");
     }
@@ -95,10 +71,16 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     snapshots::claim(&world.client, name, "data", "none").await?;
     let gate = world.folder().join("gate-of-a-block");
     let thaw = r#"["say", "thaw"]"#;
-    let wait = json!({ PRE: json!(["wait", gate]).to_string(), POST: thaw,
-        "pre.hook.backup.velero.io/timeout": "2m" });
+    let wait = json!({ PRE_HOOK: json!(["wait", gate]).to_string(), POST_HOOK: thaw,
+        PRE_HOOK_TIMEOUT: "2m" });
     kubelet
-        .pod_with(world, name, "one", &json!({ PRE: r#"["say", "freeze"]"#, POST: thaw }), &["data"])
+        .pod_with(
+            world,
+            name,
+            "one",
+            &json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: thaw }),
+            &["data"],
+        )
         .await?;
     kubelet.pod_with(world, name, "two", &wait, &["data"]).await?;
     world.create_backup(name, of_namespaces(&[name])).await?;
@@ -116,7 +98,7 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     let once = ["one: freeze", waits.as_str(), "one: thaw", "two: thaw"];
     // What they are owed comes before anything else; then they are backed up anew.
     ensure!(began == [once, once].concat(), "{began:?}");
-    let results = world.backup_file(name, "results.gz").await?.to_string();
+    let results = world.backup_results(name).await?;
     for pod in ["block-crashing/one", "block-crashing/two"] {
         ensure!(results.contains(pod), "nothing of {pod}: {results}");
     }

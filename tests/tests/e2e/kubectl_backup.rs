@@ -1,12 +1,10 @@
 //! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use anyhow::ensure;
-use backup_core::api::{BackupPhase, BackupStorageLocation, backup_storage_location::LocationPhase};
-use backup_tests::{World, world::BUCKET};
-use kube::{Api, ResourceExt as _, api::ListParams};
-use serde_json::Value;
+use backup_core::api::LocationPhase;
+
+use crate::prelude::*;
 
 crate::tests! {
     create_get_describe_restore_and_delete_do_what_they_say,
@@ -24,50 +22,47 @@ crate::tests! {
 async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cli", 10).await?;
     let plugin = world.plugin();
-    plugin.run(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?.expect_code(0)?;
+    plugin.succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?;
 
-    let table = plugin.run(&["get"]).await?.expect_code(0)?.stdout;
-    ensure!(
-        table.starts_with("NAME")
-            && table.lines().any(|line| line.starts_with("cli ") && line.contains("Completed")),
-        "{table}"
-    );
-    let names = plugin.run(&["get", "cli", "-o", "name"]).await?.expect_code(0)?.stdout;
+    let table = plugin.succeeds(&["get"]).await?.stdout;
+    let completed = |line: &str| line.starts_with("cli ") && line.contains("Completed");
+    ensure!(table.starts_with("NAME") && table.lines().any(completed), "{table}");
+    let names = plugin.succeeds(&["get", "cli", "-o", "name"]).await?.stdout;
     ensure!(names.trim() == "backup.velero.io/cli", "{names}");
     let json: serde_json::Value =
-        serde_json::from_str(&plugin.run(&["get", "cli", "-o", "json"]).await?.expect_code(0)?.stdout)?;
+        serde_json::from_str(&plugin.succeeds(&["get", "cli", "-o", "json"]).await?.stdout)?;
     ensure!(json.to_string().contains("Completed"), "{json}");
 
     let columns =
         ["get", "cli", "-o", "custom-columns=NAME:.metadata.name,PHASE:.status.phase", "--no-headers"];
-    let row = plugin.run(&columns).await?.expect_code(0)?.stdout;
+    let row = plugin.succeeds(&columns).await?.stdout;
     ensure!(row == "cli   Completed\n", "{row:?}");
-    let typed = plugin.run(&["__complete", "describe", "cl"]).await?.expect_code(0)?.stdout;
+    let typed = plugin.succeeds(&["__complete", "describe", "cl"]).await?.stdout;
     ensure!(typed.starts_with("cli\n") && typed.ends_with("\n:4\n"), "{typed:?}");
-    let versions = plugin.run(&["version"]).await?.expect_code(0)?.stdout;
+    let versions = plugin.succeeds(&["version"]).await?.stdout;
     ensure!(
         versions.contains("Controller  backup-controller v") && versions.contains("API server  v1."),
         "{versions}"
     );
 
-    let described = plugin.run(&["describe", "cli"]).await?.expect_code(0)?.stdout;
+    let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
     ensure!(described.contains("Completed") && described.contains("cli"), "{described}");
     ensure!(described.lines().count() < 40, "more than a screen:\n{described}");
 
     world.delete_namespace("cli").await?;
-    plugin.run(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?.expect_code(0)?;
+    plugin.succeeds(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?;
     // The ten, and the one that the cluster puts into every namespace.
     ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
-    let described = plugin.run(&["restore", "describe", "cli"]).await?.expect_code(0)?.stdout;
+    let described = plugin.succeeds(&["restore", "describe", "cli"]).await?.stdout;
     ensure!(described.contains("Completed"), "{described}");
-    plugin.run(&["restore", "get"]).await?.expect_code(0)?;
+    plugin.succeeds(&["restore", "get"]).await?;
 
-    plugin.run(&["delete", "cli", "--wait", "--yes"]).await?.expect_code(0)?;
+    plugin.succeeds(&["delete", "cli", "--wait", "--yes"]).await?;
     ensure!(world.backups().get_opt("cli").await?.is_none(), "the Backup is still there");
     let left: Vec<String> =
         world.s3()?.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/cli/")).collect();
     ensure!(left.is_empty(), "left in the bucket: {left:?}");
-    let gone = plugin.run(&["describe", "cli"]).await?.expect_code(1)?;
+    let gone = plugin.fails(1, &["describe", "cli"]).await?;
     ensure!(gone.stderr.contains("cli") && gone.stdout.is_empty(), "{gone:?}");
     Ok(())
 }
@@ -76,12 +71,12 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut 
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
     let plugin = world.plugin();
-    plugin.run(&["create", name, "--include-namespaces", name, "--wait"]).await?.expect_code(0)?;
-    let seen = plugin.run(&["describe", name]).await?.expect_code(0)?.stdout;
+    plugin.succeeds(&["create", name, "--include-namespaces", name, "--wait"]).await?;
+    let seen = plugin.succeeds(&["describe", name]).await?.stdout;
     ensure!(seen.contains("4 ConfigMap") && !seen.contains("unavailable"), "{seen}");
-    let log = plugin.run(&["logs", name]).await?.expect_code(0)?.stdout;
+    let log = plugin.succeeds(&["logs", name]).await?.stdout;
     ensure!(log.contains("collecting"), "{log}");
-    plugin.run(&["verify", name]).await?.expect_code(0)?;
+    plugin.succeeds(&["verify", name]).await?;
     Ok(())
 }
 
@@ -90,36 +85,31 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     let plugin = world.plugin();
     let create =
         ["schedules", "create", "yearly", "--schedule=@yearly", "--include-namespaces=cli-times", "--ttl=1h"];
-    plugin.run(&create).await?.expect_code(0)?;
-    let triggered =
-        plugin.run(&["schedules", "trigger", "yearly", "-o", "name"]).await?.expect_code(0)?.stdout;
+    plugin.succeeds(&create).await?;
+    let triggered = plugin.succeeds(&["schedules", "trigger", "yearly", "-o", "name"]).await?.stdout;
     let backup = triggered.trim().trim_start_matches("backup.velero.io/").to_owned();
-    plugin.run(&["wait", &backup, "--timeout=1m"]).await?.expect_code(0)?;
-    let described = plugin.run(&["schedules", "describe", "yearly"]).await?.expect_code(0)?.stdout;
+    plugin.succeeds(&["wait", &backup, "--timeout=1m"]).await?;
+    let described = plugin.succeeds(&["schedules", "describe", "yearly"]).await?.stdout;
     ensure!(described.contains(&backup) && described.contains("Completed"), "{described}");
-    plugin.run(&["schedules", "pause", "yearly"]).await?.expect_code(0)?;
-    let table = plugin.run(&["schedules"]).await?.expect_code(0)?.stdout;
+    plugin.succeeds(&["schedules", "pause", "yearly"]).await?;
+    let table = plugin.succeeds(&["schedules"]).await?.stdout;
     ensure!(table.lines().any(|line| line.starts_with("yearly ") && line.contains("Paused")), "{table}");
-    plugin.run(&["schedules", "delete", "yearly", "--yes"]).await?.expect_code(0)?;
+    plugin.succeeds(&["schedules", "delete", "yearly", "--yes"]).await?;
 
-    let locations = plugin.run(&["locations"]).await?.expect_code(0)?.stdout;
-    ensure!(
-        locations.lines().any(|line| line.starts_with("default ") && line.contains("Available")),
-        "{locations}"
-    );
-    plugin.run(&["locations", "describe", "default"]).await?.expect_code(0)?;
+    let locations = plugin.succeeds(&["locations"]).await?.stdout;
+    let available = |line: &str| line.starts_with("default ") && line.contains("Available");
+    ensure!(locations.lines().any(available), "{locations}");
+    plugin.succeeds(&["locations", "describe", "default"]).await?;
     let free = ["wait", "--for=free", "--namespaces=cli-times", "--timeout=1m"];
-    plugin.run(&free).await?.expect_code(0)?;
-    plugin.run(&["wait", &backup, "--for=phase=Failed"]).await?.expect_code(3)?;
+    plugin.succeeds(&free).await?;
+    plugin.fails(3, &["wait", &backup, "--for=phase=Failed"]).await?;
     Ok(())
 }
 
 async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
-    let locations: Api<BackupStorageLocation> = world.api();
-    // Other tests of this world have made some that can't be used.
-    let broken: Vec<String> = locations
-        .list(&ListParams::default())
-        .await?
+    // Other tests of this world have made some that cannot be used.
+    let all = world.locations().list_all().await?;
+    let broken: Vec<String> = all
         .into_iter()
         .filter(|location| location.status.phase == Some(LocationPhase::Unavailable))
         .map(|location| format!("✗ locations     {} is Unavailable", location.name_any()))
@@ -137,26 +127,17 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
 }
 
 async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
-    let args = [
-        "create",
-        "code-3",
-        "--include-namespaces",
-        "default",
-        "--storage-location",
-        "there-is-none",
-        "--wait",
-    ];
-    let ran = world.plugin().run(&args).await?.expect_code(3)?;
+    let args =
+        ["create", "code-3", "--include-namespaces=default", "--storage-location=there-is-none", "--wait"];
+    let ran = world.plugin().fails(3, &args).await?;
     ensure!(ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"), "{ran:?}");
     Ok(())
 }
 
 async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
     world.controllers[0].pause()?;
-    let ran = world
-        .plugin()
-        .run(&["create", "code-124", "--include-namespaces", "default", "--wait", "--timeout", "2s"])
-        .await;
+    let create = ["create", "code-124", "--include-namespaces=default", "--wait", "--timeout=2s"];
+    let ran = world.plugin().run(&create).await;
     world.controllers[0].resume()?;
     ran?.expect_code(124)?;
     world.backup_ended("code-124").await?;
@@ -167,7 +148,7 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
     for args in
         [&["create", "--no-such-flag"][..], &["no-such-command"], &["create", "x", "--ttl", "tomorrow"]]
     {
-        let ran = world.plugin().run(args).await?.expect_code(2)?;
+        let ran = world.plugin().fails(2, args).await?;
         ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
     Ok(())
@@ -211,7 +192,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?.expect_code(1)?;
     ensure!(nobody.stderr.contains("Log in again"), "{nobody:?}");
     // Not the administrator of the kubeconfig.
-    let create = plugin.run(&["create", "not-theirs", "--dry-run=server", &token]).await?.expect_code(1)?;
+    let create = plugin.fails(1, &["create", "not-theirs", "--dry-run=server", &token]).await?;
     ensure!(create.stderr.contains("by-flags"), "{create:?}");
     Ok(())
 }
@@ -220,7 +201,7 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
     world.controllers[0].pause()?;
     let plugin = world.plugin();
     let result = async {
-        plugin.run(&["create", "holds-it", "--include-namespaces", "default"]).await?.expect_code(0)?;
+        plugin.succeeds(&["create", "holds-it", "--include-namespaces", "default"]).await?;
         let restore =
             ["restore", "--from-backup", "holds-it", "--name", "refused", "--include-namespaces", "default"];
         plugin.run(&restore).await?.expect_code(1)
@@ -238,7 +219,7 @@ async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut W
     world.config_maps(name, 3).await?;
     let plugin = world.plugin();
     let namespaces = format!("--include-namespaces={name}");
-    plugin.run(&["create", name, &namespaces, "--wait"]).await?.expect_code(0)?;
+    plugin.succeeds(&["create", name, &namespaces, "--wait"]).await?;
     // Restores begin, and end, when the controller does.
     world.controllers[0].pause()?;
     let restore = ["restore", "--from-backup=retried", "--name=in-the-way", &namespaces];

@@ -1,28 +1,21 @@
 //! The status of a location is true: whether it can be read and written, with credentials that may change at any time, and what
 //! its bucket keeps. It is said where people look, with what to do.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{BackupPhase, BackupStorageLocation, LocationPhase},
+    api::{BackupStorageLocation, LocationPhase},
     bucket::{Facts, Versions},
     labels::BUCKET_ANNOTATION,
 };
 use backup_tests::{
-    World,
     faulty_s3::Mood,
-    install::{NAMESPACE, ensure_secret},
-    object_store::S3,
-    wait::{Probe, eventually, when},
-    world::backups::of_place,
+    install::ensure_secret,
+    object_store::{S3, SECRET},
 };
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Secret;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_corrected_secret_makes_its_location_available_at_once,
@@ -34,7 +27,6 @@ crate::tests! {
     foreign_folders_in_a_bucket_are_named_until_they_are_gone,
 }
 
-const SOON: Duration = Duration::from_secs(30);
 /// What is written to see whether that is allowed.
 const PROBE: &str = "backups/.writable";
 /// What does not wait for the next validation has come by then.
@@ -49,23 +41,16 @@ async fn hourly(world: &World, name: &str, url: &str, more: &Value) -> anyhow::R
 
 /// Waits until the location is unavailable, with this text in its message.
 async fn says(world: &World, name: &str, text: &str) -> anyhow::Result<String> {
-    eventually(&format!("location {name} says {text:?}"), AT_ONCE, async || {
-        let status = world.locations().get(name).await?.status;
-        let message = status.message.clone().unwrap_or_default();
-        let told = status.phase == Some(LocationPhase::Unavailable) && message.contains(text);
-        Ok::<_, kube::Error>(if told { Probe::Ready(message) } else { Probe::NotYet(format!("{status:?}")) })
-    })
-    .await
+    let message = |location: &BackupStorageLocation| location.status.message.clone().unwrap_or_default();
+    let says = |location: &BackupStorageLocation| {
+        location.status.phase == Some(LocationPhase::Unavailable) && message(location).contains(text)
+    };
+    let location = world.locations().wait_until(name, &format!("says {text:?}"), AT_ONCE, says).await?;
+    Ok(message(&location))
 }
 
 async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLocation> {
-    eventually(&format!("location {name} is available"), AT_ONCE, async || {
-        let location = world.locations().get(name).await?;
-        let there = location.status.phase == Some(LocationPhase::Available);
-        let seen = format!("{:?}", location.status);
-        Ok::<_, kube::Error>(if there { Probe::Ready(location) } else { Probe::NotYet(seen) })
-    })
-    .await
+    world.location_in(name, LocationPhase::Available, AT_ONCE).await
 }
 
 fn facts(location: &BackupStorageLocation) -> anyhow::Result<Facts> {
@@ -74,36 +59,20 @@ fn facts(location: &BackupStorageLocation) -> anyhow::Result<Facts> {
 }
 
 async fn patch(world: &World, name: &str, patch: Value) -> anyhow::Result<()> {
-    world.locations().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-async fn remove(world: &World, name: &str) -> anyhow::Result<()> {
-    world.locations().delete(name, &DeleteParams::default()).await?;
+    world.locations().merge_patch(name, patch).await?;
     Ok(())
 }
 
 /// Waits for an Event on a location.
 async fn told(world: &World, location: &str, reason: &str) -> anyhow::Result<String> {
-    let events: Api<Event> = world.api();
-    eventually(&format!("{reason} on location {location}"), SOON, async || {
-        let list = events.list(&ListParams::default()).await?;
-        let found = list.items.into_iter().find(|event| {
-            let of = event.regarding.as_ref().and_then(|object| object.name.as_deref());
-            of == Some(location) && event.reason.as_deref() == Some(reason)
-        });
-        let note = found.map(|event| event.note.unwrap_or_default());
-        Ok::<_, kube::Error>(note.map_or(Probe::NotYet("no such event".to_owned()), Probe::Ready))
-    })
-    .await
+    world.wait_for_event(reason, |object, _| object.name.as_deref() == Some(location)).await
 }
 
 async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut World) -> anyhow::Result<()> {
     let name = "mended";
     world.s3()?.create_bucket(name).await?;
-    let secrets: Api<Secret> = world.api();
     let good = S3::credentials();
-    let wrong = good.replace(backup_tests::object_store::SECRET, "wrong");
+    let wrong = good.replace(SECRET, "wrong");
     let credential = json!({ "credential": { "name": name, "key": "cloud" } });
     hourly(world, name, &world.s3()?.url(), &credential).await?;
     says(world, name, "Secret mended of spec.credential not found: create it").await?;
@@ -130,9 +99,9 @@ async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut Wor
     ensure_secret(&world.client, NAMESPACE, "nobody-uses-this", "cloud", &good).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(available(world, name).await?.status.last_validation_time == before, "it was validated");
-    secrets.delete(name, &DeleteParams::default()).await?;
+    world.api::<Secret>().delete_object(name).await?;
     says(world, name, "not found").await?;
-    remove(world, name).await
+    world.remove_location(name).await
 }
 
 async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World) -> anyhow::Result<()> {
@@ -147,7 +116,7 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World)
     front.rule(|asked| if asked.makes_final() { Mood::Answer(403) } else { Mood::Pass });
     world.create_backup(name, of_place(name)).await?;
     world.backup_blocked(name, &BackupPhase::Finalizing).await?;
-    let wrong = good.replace(backup_tests::object_store::SECRET, "expired");
+    let wrong = good.replace(SECRET, "expired");
     ensure_secret(&world.client, NAMESPACE, name, "cloud", &wrong).await?;
     says(world, name, "SignatureDoesNotMatch").await?;
     front.calm();
@@ -155,7 +124,7 @@ async fn credentials_that_expire_during_a_backup_lose_nothing(world: &mut World)
     ensure!(world.backups().get(name).await?.phase() == BackupPhase::Finalizing, "not kept");
     ensure_secret(&world.client, NAMESPACE, name, "cloud", &good).await?;
     world.backup_ends(name, BackupPhase::Completed).await?;
-    remove(world, name).await
+    world.remove_location(name).await
 }
 
 async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
@@ -185,7 +154,7 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     let asked = front.asked().split_off(before);
     ensure!(asked.len() >= 2 && asked.iter().all(|asked| asked.query.contains("list-type=2")), "{asked:?}");
     ensure!(world.s3()?.keys(name).await?.is_empty(), "something stays");
-    remove(world, name).await
+    world.remove_location(name).await
 }
 
 async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut World) -> anyhow::Result<()> {
@@ -213,7 +182,7 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut W
         anyhow::Ok(when(clean && told.is_none(), format!("{told:?}")))
     })
     .await?;
-    remove(world, name).await
+    world.remove_location(name).await
 }
 
 /// Nothing piles up in a bucket that keeps versions.
@@ -236,12 +205,11 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
             let before = available(world, name).await?.status.last_validation_time;
             tokio::time::sleep(Duration::from_millis(1100)).await; // times are whole seconds
             patch(world, name, json!({ "spec": { "validationFrequency": frequency } })).await?;
-            eventually("it is validated", AT_ONCE, async || {
-                let now = world.locations().get(name).await?.status;
-                let done = now.phase == Some(LocationPhase::Available) && now.last_validation_time != before;
-                Ok::<_, kube::Error>(when(done, format!("{now:?}")))
-            })
-            .await?;
+            let validated = |location: &BackupStorageLocation| {
+                let status = &location.status;
+                status.phase == Some(LocationPhase::Available) && status.last_validation_time != before
+            };
+            world.locations().wait_until(name, "is validated again", AT_ONCE, validated).await?;
         }
         let left = world.s3()?.versions(name).await?;
         ensure!(left == vec![(PROBE.to_owned(), false); kept], "{name}: {left:?}");
@@ -253,22 +221,19 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
     for frequency in ["2h", "3h", "4h"] {
         let before = front.asked().len();
         hourly(world, "keeps-quiet", &front.url(), &json!({ "validationFrequency": frequency })).await?;
-        eventually("it is looked at closely", AT_ONCE, async || {
-            let asked = front.asked().split_off(before);
-            anyhow::Ok(when(asked.iter().any(|asked| asked.query.contains("delete")), format!("{asked:?}")))
-        })
-        .await?;
+        let deletes = || front.asked()[before..].iter().any(|asked| asked.query.contains("delete"));
+        until("it is looked at closely", AT_ONCE, async || anyhow::Ok(deletes())).await?;
         let found = facts(&available(world, "keeps-quiet").await?)?;
         let unknown = found.unknown.clone().unwrap_or_default();
         ensure!(unknown.contains("s3:GetBucketVersioning is not granted"), "{found:?}");
     }
-    remove(world, "keeps-quiet").await?;
+    world.remove_location("keeps-quiet").await?;
     let note = told(world, "keeps-locked", "ObjectLock").await?;
     ensure!(note.contains("COMPLIANCE for 1 days"), "{note}");
     let shown = world.plugin().run(&["sync", "keeps-locked"]).await?.stdout;
     ensure!(shown.contains("COMPLIANCE for 1 days") && shown.contains("kept"), "{shown}");
     for name in ["keeps-nothing", "keeps-versions", "keeps-locked"] {
-        remove(world, name).await?;
+        world.remove_location(name).await?;
     }
     Ok(())
 }
@@ -281,24 +246,17 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
         let marked = async |name: &str| {
             Ok::<_, kube::Error>(world.locations().get(name).await?.spec.default == Some(true))
         };
+        let one_is_left = async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
         // The old one sees it when it is validated next.
-        eventually("one is left", AT_ONCE, async || {
-            let (old, new) = (marked("default").await?, marked(name).await?);
-            Ok::<_, kube::Error>(when(!old && new, format!("old {old}, new {new}")))
-        })
-        .await?;
+        until("the newer default is left", AT_ONCE, &one_is_left).await?;
         let note = told(world, "default", "NotDefault").await?;
         ensure!(note.contains("second-default is newer"), "{note}");
         // Set again, it loses again.
         patch(world, "default", json!({ "spec": { "default": true } })).await?;
-        eventually("one is left", AT_ONCE, async || {
-            let (old, new) = (marked("default").await?, marked(name).await?);
-            Ok::<_, kube::Error>(when(!old && new, format!("old {old}, new {new}")))
-        })
-        .await
+        until("the newer default is left", AT_ONCE, &one_is_left).await
     }
     .await;
-    remove(world, name).await?;
+    world.remove_location(name).await?;
     patch(world, "default", json!({ "spec": { "default": true } })).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let alone = world.locations().get("default").await?;
@@ -319,5 +277,5 @@ async fn foreign_folders_in_a_bucket_are_named_until_they_are_gone(world: &mut W
     ensure!(!files.join(PROBE).exists(), "it was written to all the same");
     std::fs::remove_dir_all(&folder)?;
     available(world, name).await?;
-    remove(world, name).await
+    world.remove_location(name).await
 }

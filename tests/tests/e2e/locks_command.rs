@@ -1,14 +1,10 @@
 //! The hand tools on the lock: who sees it, who may release and hold, and what that does.
 
-use anyhow::{Context as _, ensure};
-use backup_tests::{
-    World,
-    people::{BARE_OPERATOR, EDITOR, People, VIEWER},
-    world::{backups::of_namespaces, lock::refusal},
-};
+use backup_tests::people::{BARE_OPERATOR, EDITOR, People, VIEWER};
 use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
-use serde_json::Value;
+use kube::api::ListParams;
+
+use crate::prelude::*;
 
 crate::tests! {
     locks_show_the_restore_that_holds_a_claim,
@@ -23,16 +19,16 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
     let world = &*paused;
     world.create_claiming_restore("shown", "locks-a").await?;
     let plugin = world.plugin();
-    let table = plugin.run(&["locks"]).await?.expect_code(0)?;
+    let table = plugin.succeeds(&["locks"]).await?;
     let row = table.stdout.lines().find(|line| line.contains("velero/shown")).context("not listed")?;
     ensure!(
         row.contains("Restore") && row.contains("Reserved") && row.contains("namespace locks-a"),
         "{row}"
     );
     ensure!(!table.stdout.contains("no claim") && table.stderr.is_empty(), "{table:?}");
-    let names = plugin.run(&["locks", "-o", "name"]).await?.expect_code(0)?.stdout;
+    let names = plugin.succeeds(&["locks", "-o", "name"]).await?.stdout;
     ensure!(names.lines().any(|line| line == "restore/velero/shown"), "{names}");
-    let json = plugin.run(&["locks", "velero.io", "-o", "json"]).await?.expect_code(0)?.stdout;
+    let json = plugin.succeeds(&["locks", "velero.io", "-o", "json"]).await?.stdout;
     let list: Value = serde_json::from_str(&json)?;
     ensure!(list["scopes"][0]["status"] == "Open" && list["unchecked"] == serde_json::json!([]), "{list}");
     world.delete_unfinished().await
@@ -41,11 +37,11 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
 async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) -> anyhow::Result<()> {
     let plugin = world.plugin();
     let hold = ["locks", "hold", "disks", "--namespaces=locks-b", "--reason=moving disks"];
-    let ran = plugin.run(&hold).await?.expect_code(0)?;
+    let ran = plugin.succeeds(&hold).await?;
     ensure!(ran.stdout == "hold/disks holds\n", "{ran:?}");
-    let again = plugin.run(&hold).await?.expect_code(1)?;
+    let again = plugin.fails(1, &hold).await?;
     ensure!(again.stderr.contains("exists already") && again.stderr.contains("moving disks"), "{again:?}");
-    let shown = plugin.run(&["locks"]).await?.expect_code(0)?.stdout;
+    let shown = plugin.succeeds(&["locks"]).await?.stdout;
     let row = shown.lines().find(|line| line.contains("velero/disks")).context("not listed")?;
     let who = row.split("   ").find_map(|cell| cell.trim().strip_suffix(": moving disks"));
     let who = who.context("the list does not say who and why")?.to_owned();
@@ -57,13 +53,10 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
             ensure!(error.code == 403 && error.message.contains(needle), "{needle:?} is not in {error:?}");
         }
     }
-    world.create_backup("locks-beside", of_namespaces(&["default"])).await.context("not held")?;
-    world.backup_ended("locks-beside").await?;
+    world.back_up("locks-beside", of_namespaces(&["default"])).await.context("not held")?;
     let release = ["locks", "release", "hold/disks", "--reason=done", "--yes"];
-    plugin.run(&release).await?.expect_code(0)?;
-    world.create_backup("locks-held", of_namespaces(&["default"])).await.context("the hold is over")?;
-    world.backup_ended("locks-held").await?;
-    Ok(())
+    plugin.succeeds(&release).await?;
+    world.back_up("locks-held", of_namespaces(&["default"])).await.context("the hold is over").map(drop)
 }
 
 async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Result<()> {
@@ -73,11 +66,11 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
     let plugin = world.plugin();
     let reason = "--reason=moving disks";
     let hold = ["locks", "hold", "later", "--namespaces=locks-c", reason, "--wait=1s"];
-    let ran = plugin.run(&hold).await?.expect_code(124)?;
+    let ran = plugin.fails(124, &hold).await?;
     ensure!(ran.stderr.contains("waits for Restore velero/locks-there"), "{ran:?}");
     let hold = ["locks", "hold", "also", "--namespaces=locks-c", reason, "--wait=2m"];
     let free = async {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let release = ["locks", "release", "restore/locks-there", "--reason=a test", "--yes"];
         plugin.run(&release).await
     };
@@ -85,7 +78,7 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
     ensure!(freed?.expect_code(0)?.stderr.contains("Hold velero/later"), "it does not say whose turn it is");
     ensure!(standing?.expect_code(0)?.stdout == "hold/also holds\n", "no hold");
     for name in ["hold/later", "hold/also"] {
-        plugin.run(&["locks", "release", name, "--reason=done", "--yes"]).await?.expect_code(0)?;
+        plugin.succeeds(&["locks", "release", name, "--reason=done", "--yes"]).await?;
     }
     world.delete_unfinished().await
 }
@@ -102,9 +95,9 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
     let before = epoch().await?;
     let plugin = world.plugin();
     let release = ["locks", "release", "restore/locks-stuck", "--reason=the node is gone"];
-    plugin.run(&release).await?.expect_code(2)?;
+    plugin.fails(2, &release).await?;
     ensure!(epoch().await? == before, "released without a yes");
-    plugin.run(&[&release[..], &["--yes"]].concat()).await?.expect_code(0)?;
+    plugin.succeeds(&[&release[..], &["--yes"]].concat()).await?;
     ensure!(epoch().await? > before, "the epoch is {before} still");
     world.create_backup("locks-free", of_namespaces(&["locks-d"])).await.context("not freed")?;
 
@@ -114,10 +107,10 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
     let event = events.iter().find(|event| event.reason.as_deref() == Some("ForcedRelease"));
     let note = event.context("no Event")?.message.clone().unwrap_or_default();
     ensure!(note.contains("the node is gone") && note.contains("Reserved"), "{note}");
-    let described = plugin.run(&["restore", "describe", "locks-stuck"]).await?.expect_code(0)?.stdout;
+    let described = plugin.succeeds(&["restore", "describe", "locks-stuck"]).await?.stdout;
     ensure!(described.contains("ForcedRelease"), "{described}");
     // It stands in the list as what it is: stored, and without a claim.
-    let shown = plugin.run(&["locks"]).await?.expect_code(0)?.stdout;
+    let shown = plugin.succeeds(&["locks"]).await?.stdout;
     let row = shown.lines().find(|line| line.contains("velero/locks-stuck")).context("not listed")?;
     ensure!(row.contains("no claim") && row.contains("beside Backup velero/locks-free"), "{row}");
     world.delete_unfinished().await
@@ -132,24 +125,24 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut Wo
     let release = ["locks", "release", "restore/locks-roles", "--reason=a test", "--yes", "--as"];
     let hold = ["locks", "hold", "roles", "--namespaces=locks-f", "--reason=a test", "--as"];
 
-    let seen = plugin.run(&["locks", "--as", VIEWER]).await?.expect_code(0)?;
+    let seen = plugin.succeeds(&["locks", "--as", VIEWER]).await?;
     ensure!(seen.stdout.contains("velero/locks-roles"), "{seen:?}");
-    let nobody = plugin.run(&["locks", "--as", "nobody"]).await?.expect_code(1)?;
+    let nobody = plugin.fails(1, &["locks", "--as", "nobody"]).await?;
     ensure!(nobody.stderr.contains("ClusterRole backup-lock-view"), "{nobody:?}");
     for command in [release, hold] {
         // RBAC is in the way of one, the policy of the other, who may write Leases.
         for (person, needle) in [(VIEWER, "cannot update"), (EDITOR, "belongs to the lock")] {
-            let ran = plugin.run(&[&command[..], &[person]].concat()).await?.expect_code(1)?;
+            let ran = plugin.fails(1, &[&command[..], &[person]].concat()).await?;
             let told = ran.stderr.contains(needle) && ran.stderr.contains("ClusterRole backup-lock-operator");
             ensure!(told && ran.stdout.is_empty(), "{person}: {ran:?}");
         }
-        let ran = plugin.run(&[&command[..], &[BARE_OPERATOR]].concat()).await?.expect_code(0)?;
+        let ran = plugin.succeeds(&[&command[..], &[BARE_OPERATOR]].concat()).await?;
         ensure!(!ran.stderr.contains("warning"), "{ran:?}");
     }
     let error = refusal(world.create_backup("locks-roles", of_namespaces(&["locks-f"])).await)?;
     ensure!(error.message.contains(&format!("{BARE_OPERATOR}: a test")), "{error:?}");
     ensure!(world.backups().get_opt("locks-roles").await?.is_none(), "a refused creation was stored");
     let release = ["locks", "release", "hold/roles", "--reason=done", "--yes", "--as", BARE_OPERATOR];
-    plugin.run(&release).await?.expect_code(0)?;
+    plugin.succeeds(&release).await?;
     world.delete_unfinished().await
 }

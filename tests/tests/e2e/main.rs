@@ -29,6 +29,7 @@ mod operation_crashes;
 mod orphaned_claims;
 mod percona;
 mod policy;
+mod prelude;
 mod requests;
 mod restore_item_plugins;
 mod runner;

@@ -1,20 +1,14 @@
 //! The main job: what is backed up, lost and restored is there again, and Completed means completed.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::ensure;
-use backup_core::api::{Backup, BackupPhase, BackupSpec, RestoreSpec};
 use backup_tests::{
-    World,
     app::App,
     listing::{differences, list},
     proxy::Fault,
-    wait::{eventually, when},
-    world::{BUCKET, backups::of_namespaces},
 };
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use object_store::ObjectStoreExt as _;
+
+use crate::prelude::*;
 
 crate::tests! {
     what_came_back_is_what_was_there,
@@ -41,10 +35,9 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
     );
 
     let spec = RestoreSpec {
-        backup_name: Some("main-job".into()),
         included_namespaces: namespaces.to_vec(),
         include_cluster_resources: Some(true),
-        ..RestoreSpec::default()
+        ..from_backup("main-job")
     };
     world.restore("main-job", spec).await?;
     // The cluster's controllers adopt what came back in their own time.
@@ -57,8 +50,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
 
 async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("stored", 30).await?;
-    world.create_backup("stored", of_namespaces(&["stored"])).await?;
-    let backup = world.backup_ended("stored").await?;
+    let backup = world.back_up("stored", of_namespaces(&["stored"])).await?;
     let s3 = world.s3()?;
 
     let keys: BTreeSet<String> = s3
@@ -80,43 +72,32 @@ async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut Wor
     ] {
         ensure!(keys.contains(file), "{file} is not in the bucket; there are {keys:?}");
     }
-    let bytes = s3.bucket(BUCKET)?.get(&"backups/stored/velero-backup.json".into()).await?.bytes().await?;
+    let bytes = s3.read(BUCKET, "backups/stored/velero-backup.json").await?;
     let stored: Backup = serde_json::from_slice(&bytes)?;
-    ensure!(
-        stored.phase() == BackupPhase::Completed && backup.phase() == BackupPhase::Completed,
-        "{:?}",
-        stored.status
-    );
+    ensure!(stored.phase() == BackupPhase::Completed, "{:?}", stored.status);
     ensure!(stored.status.completion_timestamp == backup.status.completion_timestamp, "two completion times");
     ensure!(stored.metadata.uid == backup.metadata.uid, "the stored backup is another one");
-    ensure!(
-        stored.status.start_timestamp.is_some() && stored.status.expiration.is_some(),
-        "{:?}",
-        stored.status
-    );
+    let has_times = stored.status.start_timestamp.is_some() && stored.status.expiration.is_some();
+    ensure!(has_times, "{:?}", stored.status);
 
-    let entries = s3.inspect_tarball(BUCKET, "backups/stored/stored.tar.gz").await?;
-    let names: Vec<&str> = entries.iter().filter_map(|entry| entry["name"].as_str()).collect();
-    ensure!(names.first() == Some(&"metadata/version"), "the first entry is {:?}", names.first());
+    let names = world.backup_entries("stored").await?;
+    ensure!(names[0] == "metadata/version", "the first entry is {:?}", names[0]);
     for number in 0..30 {
         for folder in ["", "v1-preferredversion/"] {
             let path = format!("resources/configmaps/{folder}namespaces/stored/item-{number}.json");
             ensure!(names.iter().filter(|name| **name == path).count() == 1, "{path} is not there once");
         }
     }
-    ensure!(names.contains(&"resources/namespaces/cluster/stored.json"), "the namespace itself is missing");
+    let namespace = "resources/namespaces/cluster/stored.json".to_owned();
+    ensure!(names.contains(&namespace), "the namespace itself is missing");
     Ok(())
 }
 
 async fn a_restore_goes_into_mapped_namespaces(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("here", 5).await?;
-    world.create_backup("mapped", of_namespaces(&["here"])).await?;
-    world.backup_ended("mapped").await?;
-    let spec = RestoreSpec {
-        backup_name: Some("mapped".into()),
-        namespace_mapping: [("here".to_owned(), "there".to_owned())].into(),
-        ..RestoreSpec::default()
-    };
+    world.back_up("mapped", of_namespaces(&["here"])).await?;
+    let mapping = [("here".to_owned(), "there".to_owned())].into();
+    let spec = RestoreSpec { namespace_mapping: mapping, ..from_backup("mapped") };
     world.restore("mapped", spec).await?;
     let there: Api<ConfigMap> = Api::namespaced(world.client.clone(), "there");
     let item = there.get("item-3").await?;
@@ -157,8 +138,7 @@ async fn an_outage_of_the_bucket_delays_the_end_and_loses_nothing(world: &mut Wo
 async fn an_outage_of_the_api_server_delays_the_end_and_loses_nothing(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let front = world.plane.front.as_ref();
-    let front = front.ok_or(crate::Skip("there is no proxy before an API server that was there"))?;
+    let front = world.plane_front()?;
     world.config_maps("rolling", 200).await?;
     world.s3()?.front.set(Fault::Delay(Duration::from_millis(200)));
     world.create_backup("rolling", of_namespaces(&["rolling"])).await?;

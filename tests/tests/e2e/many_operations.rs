@@ -2,18 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, RestorePhase, restore::RestoreSpec};
 use backup_store::crash;
-use backup_tests::{
-    World,
-    plugins::Plugins,
-    world::{
-        controllers::REACHED,
-        scripted::{into_back, of_scripted},
-    },
-};
-use serde_json::Value;
+use backup_tests::plugins::Plugins;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_crash_forgets_none_of_hundreds_of_operations,

@@ -1,16 +1,9 @@
 //! What is measured is right, also after a restart.
 
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{Backup, BackupSpec},
-    labels::SCHEDULE_NAME,
-};
-use backup_tests::{
-    World,
-    wait::{eventually, when},
-    world::backups::of_namespaces,
-};
-use kube::api::{ListParams, PostParams};
+use backup_core::labels::SCHEDULE_NAME;
+use kube::api::ListParams;
+
+use crate::prelude::*;
 
 crate::tests! {
     metrics_are_right_across_a_restart_of_the_controller,
@@ -22,7 +15,7 @@ async fn of_schedule(world: &World, name: &str) -> anyhow::Result<Option<f64>> {
 
 async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<()> {
     // The watch that gauges follow is behind whoever saw the end of a backup.
-    eventually(&format!("{name} is {expected:?}"), std::time::Duration::from_secs(10), async || {
+    eventually(&format!("{name} is {expected:?}"), Duration::from_secs(10), async || {
         let found = of_schedule(world, name).await?;
         anyhow::Ok(when(found == expected, format!("{found:?}")))
     })
@@ -32,7 +25,7 @@ async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<
 async fn scheduled(world: &World, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
     let mut backup = Backup::new(name, spec);
     backup.metadata.labels = Some([(SCHEDULE_NAME.to_owned(), "measured".to_owned())].into());
-    world.backups().create(&PostParams::default(), &backup).await?;
+    world.backups().create_object(&backup).await?;
     world.backup_ended(name).await
 }
 

@@ -6,23 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{BackupPhase, LocationPhase, RestorePhase},
-    labels::BLOCKED_ANNOTATION,
-};
+use backup_core::api::LocationPhase;
 use backup_tests::{
-    World,
     plugin_location::{PROVIDER, PluginLocation},
-    wait::{Probe, eventually, when},
-    world::{
-        backups::{from_backup, of_namespaces, of_place},
-        controllers::REACHED,
-        stored::is_whole_in_folder,
-    },
+    world::stored::is_whole_in_folder,
 };
-use kube::api::DeleteParams;
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_location_that_a_plugin_serves_does_the_main_job,
@@ -58,8 +48,7 @@ async fn a_location_that_a_plugin_serves_does_the_main_job(world: &mut World) ->
     ensure!(!plugins.processes("credentials", name).is_empty(), "it was given no credentials");
 
     world.delete_namespace(name).await?;
-    let spec = from_backup(name);
-    world.restore(name, spec).await?;
+    world.restore(name, from_backup(name)).await?;
     // With the one that every namespace gets.
     ensure!(world.count_config_maps(name).await? == 23, "not all came back");
     let results = place.store().join("restores").join(name).join(format!("restore-{name}-results.gz"));
@@ -77,9 +66,7 @@ async fn locations_of_one_plugin_do_not_get_in_each_others_way(world: &mut World
         [PluginLocation::make(world, "served-one").await?, PluginLocation::make(world, "served-two").await?];
     world.config_maps("served-both", 5).await?;
     for place in &places {
-        let mut spec = of_namespaces(&["served-both"]);
-        spec.storage_location = Some(place.name().to_owned());
-        world.create_backup(place.name(), spec).await?;
+        world.create_backup(place.name(), into_location(place.name(), &["served-both"])).await?;
     }
     let mut writers = BTreeSet::new();
     for place in places {
@@ -104,12 +91,8 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(world: &mut Wor
         world.crashed(point).await?;
         world.backup_ends(&name, BackupPhase::Completed).await?;
         // Who adopts an end tidies up once it is published.
-        let what = format!("the store of {name} is whole and tidy");
-        eventually(&what, REACHED, async || {
-            anyhow::Ok(match is_whole_in_folder(&place.store(), &name).await {
-                Ok(()) => Probe::Ready(()),
-                Err(error) => Probe::NotYet(error.to_string()),
-            })
+        eventually(&format!("the store of {name} is whole and tidy"), REACHED, async || {
+            is_whole_in_folder(&place.store(), &name).await.map(Probe::Ready)
         })
         .await?;
     }
@@ -119,11 +102,8 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(world: &mut Wor
     place.misbehave(&format!("PutObject {name}.tar.gz hang"))?;
     world.create_backup(&name, of_place(location)).await?;
     let contents = place.file(&name, &format!("{name}.tar.gz"));
-    eventually("the contents are half written", REACHED, async || {
-        let size = std::fs::metadata(&contents).map(|metadata| metadata.len()).unwrap_or_default();
-        anyhow::Ok(when(size > 0, "not yet"))
-    })
-    .await?;
+    let half = async || std::fs::metadata(&contents).map(|metadata| metadata.len() > 0);
+    until("the contents are half written", REACHED, half).await?;
     world.controllers[0].kill().await?;
     place.misbehave("")?;
     world.controllers[0].restart().await?;
@@ -171,8 +151,7 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -
         ensure!(available.phase == Some(LocationPhase::Available), "{available:?}");
         place.misbehave("")?;
         let backup = world.backup_ends(&name, BackupPhase::Completed).await?;
-        let annotations = backup.metadata.annotations.unwrap_or_default();
-        ensure!(!annotations.contains_key(BLOCKED_ANNOTATION), "the reason still stands there");
+        ensure!(blocked_reason(&backup).is_empty(), "the reason still stands there");
         is_whole_in_folder(&place.store(), &name).await.with_context(|| format!("{what} {file}"))?;
     }
     place.remove(world).await
@@ -186,22 +165,19 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(world: &mut World) -
     world.back_up(name, of_place(name)).await?;
     world.delete_namespace(name).await?;
     place.misbehave(&format!("GetObject {name}.tar.gz cut"))?;
-    let spec = || from_backup(name);
-    world.create_restore("served-cut-short", spec()).await?;
-    world.restore_ends("served-cut-short", RestorePhase::Failed).await?;
+    world.run_restore("served-cut-short", from_backup(name), RestorePhase::Failed).await?;
     ensure!(world.count_config_maps(name).await? == 0, "something was restored");
 
     // An error in the middle may pass.
     place.misbehave(&format!("GetObject {name}.tar.gz exit"))?;
-    world.create_restore("served-cut-off", spec()).await?;
+    world.create_restore("served-cut-off", from_backup(name)).await?;
     eventually("it was read in vain", REACHED, async || {
         let read = plugins.processes("GetObject", &format!("deep/down/backups/{name}/{name}.tar.gz"));
         anyhow::Ok(when(read.len() >= 3, read.len().to_string()))
     })
     .await?;
     place.misbehave("")?;
-    let whole = world.restore_ended("served-cut-off").await?;
-    ensure!(whole.phase() == RestorePhase::Completed, "{:?}", whole.status);
+    world.restore_ends("served-cut-off", RestorePhase::Completed).await?;
     ensure!(world.count_config_maps(name).await? == 51, "not all came back");
     place.remove(world).await
 }
@@ -212,14 +188,9 @@ async fn a_plugin_that_answers_nonsense_is_named_and_asked_again(world: &mut Wor
     world.config_maps(name, 5).await?;
     place.misbehave("ListObjects backups nonsense")?;
     world.create_backup(name, of_place(name)).await?;
-    let reason = eventually("the backup says why it does not go on", REACHED, async || {
-        let backup = world.backups().get(name).await?;
-        let reason = backup.metadata.annotations.as_ref().and_then(|all| all.get(BLOCKED_ANNOTATION));
-        let seen = Probe::NotYet(format!("{:?}", backup.status));
-        Ok::<_, kube::Error>(reason.map_or(seen, |reason| Probe::Ready(reason.clone())))
-    })
-    .await?;
-    ensure!(reason.contains("somewhere/else"), "{reason}");
+    let blocked = |backup: &Backup| !blocked_reason(backup).is_empty();
+    let backup = world.backups().wait_until(name, "is blocked", REACHED, blocked).await?;
+    ensure!(blocked_reason(&backup).contains("somewhere/else"), "{}", blocked_reason(&backup));
     place.misbehave("")?;
     world.backup_ends(name, BackupPhase::Completed).await?;
     is_whole_in_folder(&place.store(), name).await?;
@@ -248,20 +219,13 @@ async fn an_unknown_provider_is_reported_with_those_there_are(world: &mut World)
     ] {
         let spec =
             json!({ "provider": provider, "objectStorage": { "bucket": "unserved" }, "config": config });
-        world.locations().delete("unserved", &DeleteParams::default()).await.ok();
+        world.remove_location("unserved").await.ok();
         world.apply_location("unserved", spec).await?;
-        let message = eventually("the location is unavailable", REACHED, async || {
-            let status = world.locations().get("unserved").await?.status;
-            let message = status.message.clone().unwrap_or_default();
-            let there = status.phase == Some(LocationPhase::Unavailable) && !message.is_empty();
-            let seen = format!("{status:?}");
-            Ok::<_, kube::Error>(if there { Probe::Ready(message) } else { Probe::NotYet(seen) })
-        })
-        .await?;
+        let location = world.location_in("unserved", LocationPhase::Unavailable, REACHED).await?;
+        let message = location.status.message.context("no message")?;
         for word in words {
             ensure!(message.contains(word), "nothing of {word}: {message}");
         }
     }
-    world.locations().delete("unserved", &DeleteParams::default()).await?;
-    Ok(())
+    world.remove_location("unserved").await
 }

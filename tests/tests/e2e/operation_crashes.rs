@@ -1,22 +1,16 @@
 //! A controller that is killed around the operations of a backup: it goes on with the same ones, and nothing is cut twice.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, BackupSpec};
 use backup_store::crash;
 use backup_tests::{
-    World,
     snapshots::{self, Behaviour, SnapshotController},
-    wait::{eventually, when},
-    world::{
-        backups::of_place,
-        controllers::REACHED,
-        stored::{counts_equal_lists, is_whole},
-    },
+    world::stored::counts_equal_lists,
 };
-use kube::{ResourceExt as _, api::ListParams};
+use kube::api::ListParams;
 use object_store::ObjectStoreExt as _;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_crash_around_operations_goes_on_with_the_same_ones,

@@ -1,29 +1,19 @@
 //! Claims whose object is never stored, in every way that can be made here: each is freed in bounded time, and then the
 //! other kind can be created.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{Backup, BackupPhase},
-    labels::LEDGER_ANNOTATION,
-};
+use backup_core::labels::LEDGER_ANNOTATION;
 use backup_lock::{Ledger, ObjectKind};
 use backup_tests::{
-    World,
-    install::ensure_namespace,
     kubectl::with_kind,
     proxy::Fault,
     sibling::{ANNOTATION, Sibling},
-    wait::{Probe, eventually, when},
-    world::{backups::of_namespaces, lock::refusal},
 };
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use kube::api::{Patch, PatchParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     an_orphan_is_freed_when_a_sibling_webhook_denies,
@@ -84,35 +74,29 @@ async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(world: &mut World) 
 async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyhow::Result<()> {
     let quotas: Api<ResourceQuota> = world.api();
     let hard = json!({ "count/backups.velero.io": "0" });
-    let quota = json!({ "metadata": { "name": "no-backups" }, "spec": { "hard": hard } });
-    quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+    quotas.create_json(json!({ "metadata": { "name": "no-backups" }, "spec": { "hard": hard } })).await?;
     // The controller of quotas does not run here: what it would find out is written by hand.
-    let status = json!({ "status": { "hard": hard, "used": hard } });
-    quotas.patch_status("no-backups", &PatchParams::default(), &Patch::Merge(status)).await?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    quotas.merge_patch_status("no-backups", json!({ "hard": hard, "used": hard })).await?;
     eventually("the quota is looked at", BOUND, async || {
-        let answer = world.backups().create(&dry, &plain("quota")).await;
+        let answer = world.backups().create(&dry_run(), &plain("quota")).await;
         let seen = format!("{answer:?}");
         Ok::<_, kube::Error>(when(seen.contains("exceeded quota"), seen))
     })
     .await?;
     let refused = create(world, &plain("quota")).await;
-    quotas.delete("no-backups", &DeleteParams::default()).await?;
+    quotas.delete_object("no-backups").await?;
     is_an_orphan(world, "quota", refused, "exceeded quota").await?;
     is_freed(world, "quota").await
 }
 
 async fn an_orphan_is_freed_when_the_name_exists(world: &mut World) -> anyhow::Result<()> {
-    world.create_backup("exists", of_namespaces(&["orphan-exists"])).await?;
-    world.backup_ended("exists").await?;
+    world.back_up("exists", of_namespaces(&["orphan-exists"])).await?;
     unclaimed(world, "exists").await?;
     let refused = create(world, &plain("exists")).await;
     is_an_orphan(world, "exists", refused, "already exists").await?;
     is_freed(world, "exists").await?;
-    ensure!(
-        world.backups().get("exists").await?.phase().is_terminal(),
-        "the one that was there is not as it was"
-    );
+    let there = world.backups().get("exists").await?;
+    ensure!(there.phase().is_terminal(), "the one that was there is not as it was");
     Ok(())
 }
 
@@ -124,7 +108,7 @@ async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> any
     let mut backup = annotated("generated", "AlreadyExists");
     backup.metadata.name = None;
     backup.metadata.generate_name = Some("generated-".into());
-    let refused = world.backups().create(&PostParams::default(), &backup).await.map_err(Into::into);
+    let refused = world.backups().create_object(&backup).await.map_err(Into::into);
     is_an_orphan(world, "generated", refused, "sibling webhook").await?;
     let (asked, admitted) = (sibling.calls() - asked, world.admissions("admitted").await? - admitted);
     ensure!(asked == 8 && admitted == 8, "{asked} passes, of which {admitted} were admitted by ours");
@@ -170,7 +154,7 @@ async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyh
     {
         let backup = annotated("gone-away", "delay-3000");
         tokio::select! {
-            answer = create(world, &backup) => anyhow::bail!("answered too early: {answer:?}"),
+            answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
             claimed = claimed(world, "gone-away") => claimed?,
         }
     }
@@ -197,8 +181,7 @@ async fn an_orphan_is_freed_when_the_clients_timeout_passes(world: &mut World) -
 
 /// The claim is written, and the webhook's "allowed" never arrives.
 async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow::Result<()> {
-    let skip = crate::Skip("there is no proxy before an API server that was there");
-    let plane = world.plane.front.as_ref().ok_or(skip)?;
+    let plane = world.plane_front()?;
     let front = world.webhook_front.as_ref().context("no webhook")?;
     // So that there is time between the write and its answer.
     plane.set(Fault::Delay(Duration::from_millis(500)));
@@ -227,9 +210,7 @@ async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow
 /// Whether the object is stored is open when its client gives up: it may appear as soon as etcd goes on. Either way the
 /// claim ends.
 async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow::Result<()> {
-    if world.plane.etcd.is_none() {
-        return Err(crate::Skip("etcd belongs to a cluster that was there").into());
-    }
+    world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
     let (mut late, mut never) = (0, 0);
@@ -264,15 +245,13 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
 }
 
 async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> anyhow::Result<()> {
-    if world.plane.api_servers.is_empty() {
-        return Err(crate::Skip("the API server belongs to a cluster that was there").into());
-    }
+    world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     {
         let world = &*world;
         let backup = annotated("killed", "delay-3000");
         tokio::select! {
-            answer = create(world, &backup) => anyhow::bail!("answered too early: {answer:?}"),
+            answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
             claimed = claimed(world, "killed") => claimed?,
         }
     }
@@ -285,15 +264,12 @@ async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> 
 }
 
 async fn a_dry_run_leaves_no_orphan(world: &mut World) -> anyhow::Result<()> {
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    world.backups().create(&dry, &plain("rehearsed")).await?;
+    world.backups().create(&dry_run(), &plain("rehearsed")).await?;
     let apply = PatchParams { dry_run: true, ..PatchParams::apply("a-pipeline") };
     world.backups().patch("rehearsed", &apply, &Patch::Apply(with_kind(&plain("rehearsed")))).await?;
     ensure!(!has_claim(world, "rehearsed").await?, "a dry run wrote the ledger");
-    world
-        .create_claiming_restore("after-rehearsed", "orphan-rehearsed")
-        .await
-        .context("nothing is in the way")?;
+    let free = world.create_claiming_restore("after-rehearsed", "orphan-rehearsed").await;
+    free.context("nothing is in the way")?;
     done(world, "after-rehearsed").await
 }
 
@@ -310,7 +286,7 @@ fn annotated(name: &str, wish: &str) -> Backup {
 }
 
 async fn create(world: &World, backup: &Backup) -> anyhow::Result<Backup> {
-    Ok(world.backups().create(&PostParams::default(), backup).await?)
+    Ok(world.backups().create_object(backup).await?)
 }
 
 /// The names of the Backups that have a claim in the ledger.
@@ -328,10 +304,7 @@ async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
 
 /// Waits until a claim of this name stands in the ledger.
 async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
-    eventually(&format!("{name} is claimed"), BOUND, async || {
-        anyhow::Ok(when(has_claim(world, name).await?, "no claim"))
-    })
-    .await
+    until(&format!("{name} is claimed"), BOUND, async || has_claim(world, name).await).await
 }
 
 async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {
@@ -361,13 +334,9 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
     let (after, start) = (format!("after-{name}"), Instant::now());
     let mut refused = 0;
     eventually(&format!("a restore where {name} had its claim"), BOUND, async || {
-        match world.create_claiming_restore(&after, &format!("orphan-{name}")).await {
-            Ok(_) => anyhow::Ok(Probe::Ready(())),
-            Err(error) => {
-                refused += 1;
-                Ok(Probe::NotYet(error.to_string()))
-            }
-        }
+        let created = world.create_claiming_restore(&after, &format!("orphan-{name}")).await;
+        refused += usize::from(created.is_err());
+        created.map(Probe::Ready)
     })
     .await?;
     println!("    {name}: free after {:.1} s ({refused} refusals)", start.elapsed().as_secs_f64());
@@ -377,16 +346,12 @@ async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
 
 /// Deletes a restore and waits until it is gone.
 async fn done(world: &World, name: &str) -> anyhow::Result<()> {
-    let api = world.restores();
-    api.delete(name, &DeleteParams::default()).await?;
-    eventually(&format!("{name} is gone"), BOUND, async || {
-        Ok::<_, kube::Error>(when(api.get_opt(name).await?.is_none(), "still there"))
-    })
-    .await
+    world.restores().delete_object(name).await?;
+    world.restores().wait_gone(name, BOUND).await
 }
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
-    ensure!(world.backups().get_opt(name).await?.is_none(), "{name} is stored");
+    ensure!(!world.backups().exists(name).await?, "{name} is stored");
     Ok(())
 }
 
@@ -394,10 +359,8 @@ async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
 async fn answering(world: &World) -> anyhow::Result<()> {
     eventually("the API server is back", Duration::from_mins(1), async || {
         let ready = http::Request::get("/readyz").body(Vec::new())?;
-        anyhow::Ok(match world.client.request_text(ready).await {
-            Ok(_) => Probe::Ready(()),
-            Err(error) => Probe::NotYet(error.to_string()),
-        })
+        anyhow::Ok(Probe::Ready(world.client.request_text(ready).await?))
     })
     .await
+    .map(drop)
 }

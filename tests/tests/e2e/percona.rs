@@ -4,20 +4,10 @@
 //! Its operator is played here by what it does at each step: a backup looks whether a restore holds the Lease of the cluster,
 //! and then starts; a restore takes the Lease, looks whether a backup has started, and then starts.
 
-use anyhow::{Context as _, ensure};
-use backup_tests::{
-    World,
-    install::{ensure_namespace, install_profile, install_test_crds},
-    wait::{eventually, when},
-    world::lock::refusal,
-};
+use backup_tests::install::{install_profile, install_test_crds};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    core::ApiResource,
-};
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     in_no_order_do_perconas_backup_and_restore_run_together,
@@ -29,7 +19,7 @@ crate::tests! {
 const NAMESPACE: &str = "db";
 const BACKUP: &str = "PerconaServerMySQLBackup";
 const RESTORE: &str = "PerconaServerMySQLRestore";
-const SOON: std::time::Duration = std::time::Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Who makes the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +90,7 @@ async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> 
     create(world, BACKUP, "shown-over", "shown").await?;
     set_state(world, BACKUP, "shown-over", "Failed").await?;
     let plugin = world.plugin();
-    let table = plugin.run(&["get", "--kind=ps-backup"]).await?.expect_code(0)?;
+    let table = plugin.succeeds(&["get", "--kind=ps-backup"]).await?;
     let row = |name: &str| {
         let mut rows = table.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         rows.find(|row| row.get(1) == Some(&name)).with_context(|| format!("{name}: {table:?}"))
@@ -110,11 +100,11 @@ async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> 
     ensure!(matches!(runs[6], "Reserved" | "Active"), "{runs:?}");
     ensure!(row("shown-over")?[2..4] == ["Failed", "yes"], "{table:?}");
     let described = ["describe", "--kind=perconaservermysqlbackups.ps.percona.com", "db/shown", "-o", "json"];
-    let text = plugin.run(&described).await?.expect_code(0)?.stdout;
+    let text = plugin.succeeds(&described).await?.stdout;
     let view: serde_json::Value = serde_json::from_str(&text)?;
     ensure!(view["state"] == "Running" && view["hasEnded"] == false, "{view}");
     ensure!(view["claim"]["name"] == "shown" && view["scope"] == "percona-ps/db/shown", "{view}");
-    let unknown = plugin.run(&["get", "--kind=pods"]).await?.expect_code(1)?;
+    let unknown = plugin.fails(1, &["get", "--kind=pods"]).await?;
     ensure!(unknown.stderr.contains("perconaservermysqlrestores.ps.percona.com"), "{unknown:?}");
     set_state(world, BACKUP, "shown", "Succeeded").await?;
     Ok(())
@@ -200,8 +190,7 @@ async fn guard(world: &World) -> anyhow::Result<()> {
     eventually("the webhook is asked", SOON, async || {
         let nameless = json!({ "apiVersion": "ps.percona.com/v1", "kind": BACKUP,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let answer = api(world, BACKUP).create(&dry, &serde_json::from_value(nameless)?).await;
+        let answer = api(world, BACKUP).create(&dry_run(), &serde_json::from_value(nameless)?).await;
         let text = answer.err().map(|error| error.to_string()).unwrap_or_default();
         anyhow::Ok(when(text.contains("spec.clusterName"), text))
     })
@@ -209,47 +198,38 @@ async fn guard(world: &World) -> anyhow::Result<()> {
 }
 
 fn api(world: &World, kind: &str) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: "ps.percona.com".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "ps.percona.com/v1".to_owned(),
-        kind: kind.to_owned(),
-        plural: format!("{}s", kind.to_lowercase()),
-    };
-    Api::namespaced_with(world.client.clone(), NAMESPACE, &resource)
+    objects_in(&world.client, NAMESPACE, "ps.percona.com/v1", kind)
 }
 
 async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
     let object = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind,
         "metadata": { "name": name }, "spec": { "clusterName": cluster } });
-    api(world, kind).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    api(world, kind).create_json(object).await?;
     Ok(())
 }
 
 async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
-    let status = json!({ "status": { "state": state } });
-    api(world, kind).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    api(world, kind).merge_patch_status(name, json!({ "state": state })).await?;
     Ok(())
 }
 
 async fn take_lease(world: &World, cluster: &str, holder: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = world.api();
     let name = format!("restore-lock-{cluster}");
-    let _ = leases.delete(&name, &DeleteParams::default()).await;
+    let _ = leases.delete_object(&name).await;
     let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": holder } });
-    leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    leases.create_json(lease).await?;
     Ok(())
 }
 
 async fn lease_is_held(world: &World, cluster: &str) -> anyhow::Result<bool> {
-    let leases: Api<Lease> = world.api();
-    Ok(leases.get_opt(&format!("restore-lock-{cluster}")).await?.is_some())
+    Ok(world.api::<Lease>().exists(&format!("restore-lock-{cluster}")).await?)
 }
 
 async fn backup_has_started(world: &World, cluster: &str) -> anyhow::Result<bool> {
-    let all = api(world, BACKUP).list(&ListParams::default()).await?;
+    let all = api(world, BACKUP).list_all().await?;
     let runs = |backup: &DynamicObject| {
         backup.data["spec"]["clusterName"] == cluster && backup.data["status"]["state"] == "Running"
     };
-    Ok(all.items.iter().any(runs))
+    Ok(all.iter().any(runs))
 }

@@ -5,25 +5,18 @@ pub mod phases;
 pub mod read_keys;
 pub mod registration;
 
-use anyhow::{Context as _, ensure};
 use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{
-    World,
     binaries::root,
     install,
     people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
-    wait::{Probe, eventually, gone, when},
 };
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicy,
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Namespace},
+    admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease, core::v1::Namespace,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     the_policies_have_no_warnings,
@@ -62,18 +55,14 @@ async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> 
         "backup-engine-phases",
         "backup-read-keys",
     ] {
-        let warnings = eventually(&format!("policy {name} is checked"), SOON, async || {
-            let policy = policies.get(name).await?;
-            let status = policy.status.unwrap_or_default();
-            Ok::<_, kube::Error>(match status.type_checking {
-                Some(checked) if status.observed_generation == policy.metadata.generation => {
-                    Probe::Ready(checked.expression_warnings.unwrap_or_default())
-                }
-                _ => Probe::NotYet("not checked".into()),
+        let checked = |policy: &ValidatingAdmissionPolicy| {
+            policy.status.as_ref().is_some_and(|status| {
+                status.type_checking.is_some() && status.observed_generation == policy.metadata.generation
             })
-        })
-        .await?;
-        ensure!(warnings.is_empty(), "{name}: {warnings:?}");
+        };
+        let status = policies.wait_until(name, "is checked", SOON, checked).await?.status;
+        let warnings = status.and_then(|status| status.type_checking?.expression_warnings);
+        ensure!(warnings.is_none_or(|warnings| warnings.is_empty()), "{name} has warnings");
     }
     Ok(())
 }
@@ -99,13 +88,13 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
             refused(markers.patch("backup-lock-written", &PatchParams::default(), &data).await, needle)?;
             let frozen = Patch::Merge(json!({ "immutable": true }));
             refused(markers.patch("backup-lock-written", &PatchParams::default(), &frozen).await, needle)?;
-            refused(leases.delete("backup-lock-written", &DeleteParams::default()).await, needle)?;
-            refused(markers.delete("backup-lock-written", &DeleteParams::default()).await, needle)?;
+            refused(leases.delete_object("backup-lock-written").await, needle)?;
+            refused(markers.delete_object("backup-lock-written").await, needle)?;
         }
         let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
         leases.replace("backup-lock-written", &post, &next).await.context(writer)?;
-        leases.delete("backup-lock-written", &DeleteParams::default()).await.context(writer)?;
-        markers.delete("backup-lock-written", &DeleteParams::default()).await.context(writer)?;
+        leases.delete_object("backup-lock-written").await.context(writer)?;
+        markers.delete_object("backup-lock-written").await.context(writer)?;
     }
     Ok(())
 }
@@ -113,12 +102,12 @@ async fn ledgers_and_markers_are_written_by_those_who_may(world: &mut World) -> 
 async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let ours = cast.leases(WEBHOOK).await?;
-    ours.create(&PostParams::default(), &ledger("backup-lock-collected", 1)?).await?;
+    ours.create_object(&ledger("backup-lock-collected", 1)?).await?;
     let labelled = ListParams::default().labels("test=collected");
     let theirs = cast.leases(EDITOR).await?;
     refused(theirs.delete_collection(&DeleteParams::default(), &labelled).await, "kubectl backup locks")?;
     ensure!(ours.get_opt("backup-lock-collected").await?.is_some(), "it is gone");
-    ours.delete("backup-lock-collected", &DeleteParams::default()).await?;
+    ours.delete_object("backup-lock-collected").await?;
     Ok(())
 }
 
@@ -126,15 +115,15 @@ async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> a
     let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(EDITOR).await?, cast.config_maps(EDITOR).await?);
     for name in ["backup-controller-copy", "a-backup-lock"] {
-        leases.create(&PostParams::default(), &bare_lease(name)?).await.context(name)?;
-        leases.delete(name, &DeleteParams::default()).await.context(name)?;
-        maps.create(&PostParams::default(), &marker(name)?).await.context(name)?;
-        maps.delete(name, &DeleteParams::default()).await.context(name)?;
+        leases.create_object(&bare_lease(name)?).await.context(name)?;
+        leases.delete_object(name).await.context(name)?;
+        maps.create_object(&marker(name)?).await.context(name)?;
+        maps.delete_object(name).await.context(name)?;
     }
     // Nor does a prefix mean anything in another namespace.
     install::ensure_namespace(&world.client, "elsewhere").await?;
     let elsewhere: Api<ConfigMap> = Api::namespaced(world.client.clone(), "elsewhere");
-    elsewhere.create(&PostParams::default(), &marker("backup-lock-elsewhere")?).await?;
+    elsewhere.create_object(&marker("backup-lock-elsewhere")?).await?;
     Ok(())
 }
 
@@ -153,8 +142,8 @@ async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> 
             .context(who)?;
         maps.replace("backup-lock-same", &post, &maps.get("backup-lock-same").await?).await.context(who)?;
     }
-    leases.delete("backup-lock-same", &DeleteParams::default()).await?;
-    markers.delete("backup-lock-same", &DeleteParams::default()).await?;
+    leases.delete_object("backup-lock-same").await?;
+    markers.delete_object("backup-lock-same").await?;
     Ok(())
 }
 
@@ -162,14 +151,14 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -
     let cast = People::of(world).await?;
     let (leases, maps) = (cast.leases(WEBHOOK).await?, cast.config_maps(WEBHOOK).await?);
     let needle = "writes no Leases and ConfigMaps but";
-    refused(leases.create(&PostParams::default(), &bare_lease("who-leads")?).await, needle)?;
-    refused(maps.create(&PostParams::default(), &marker("settings")?).await, needle)?;
+    refused(leases.create_object(&bare_lease("who-leads")?).await, needle)?;
+    refused(maps.create_object(&marker("settings")?).await, needle)?;
     let admin: Api<Lease> = cast.leases_of_admin();
-    let lease = admin.create(&PostParams::default(), &bare_lease("who-leads")?).await?;
+    let lease = admin.create_object(&bare_lease("who-leads")?).await?;
     let stolen = changed(&lease, &json!({ "spec": { "holderIdentity": "webhook" } }))?;
     refused(leases.replace("who-leads", &PostParams::default(), &stolen).await, needle)?;
-    refused(leases.delete("who-leads", &DeleteParams::default()).await, needle)?;
-    admin.delete("who-leads", &DeleteParams::default()).await?;
+    refused(leases.delete_object("who-leads").await, needle)?;
+    admin.delete_object("who-leads").await?;
     Ok(())
 }
 
@@ -232,7 +221,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
         let leases = cast.leases(writer).await?;
         let post = PostParams::default();
         let first = leases.create(&post, &ledger("backup-lock-forward", 7)?).await?;
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let dry = dry_run();
         for (what, change, expected) in &table {
             let result = leases.replace("backup-lock-forward", &dry, &changed(&first, change)?).await;
             match expected {
@@ -242,14 +231,11 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
                 }
             }
         }
-        leases.delete("backup-lock-forward", &DeleteParams::default()).await?;
+        leases.delete_object("backup-lock-forward").await?;
     }
     // A first ledger has to be one.
     let leases = cast.leases(WEBHOOK).await?;
-    refused(
-        leases.create(&PostParams::default(), &bare_lease("backup-lock-empty")?).await,
-        "lose its claims",
-    )?;
+    refused(leases.create_object(&bare_lease("backup-lock-empty")?).await, "lose its claims")?;
     Ok(())
 }
 
@@ -264,45 +250,37 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) 
     let markers: Api<ConfigMap> = Api::namespaced(client, namespace);
     let others: Api<ConfigMap> = Api::namespaced(cast.client(WEBHOOK).await?, namespace);
     let probe = eventually("the policies hold in the other namespace", SOON, async || {
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        anyhow::Ok(
-            match refused(others.create(&dry, &marker("backup-lock-x")?).await, "kubectl backup locks") {
-                Ok(_) => Probe::Ready(()),
-                Err(error) => Probe::NotYet(error.to_string()),
-            },
-        )
+        let created = others.create(&dry_run(), &marker("backup-lock-x")?).await;
+        refused(created, "kubectl backup locks").map(Probe::Ready)
     });
     probe.await?;
     for name in ["backup-lock-one", "backup-lock-two", "backup-lock-three"] {
-        leases.create(&PostParams::default(), &ledger(name, 1)?).await.context(name)?;
-        markers.create(&PostParams::default(), &marker(name)?).await.context(name)?;
+        leases.create_object(&ledger(name, 1)?).await.context(name)?;
+        markers.create_object(&marker(name)?).await.context(name)?;
     }
     // Foreground deletion puts a finalizer on the Lease, which the garbage collector takes off.
     leases.delete("backup-lock-one", &DeleteParams::foreground()).await?;
-    eventually("deleted in the foreground", SOON, async || {
-        Ok::<_, kube::Error>(when(leases.get_opt("backup-lock-one").await?.is_none(), "still there"))
-    })
-    .await?;
+    leases.wait_gone("backup-lock-one", SOON).await?;
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete(namespace, &DeleteParams::background()).await?;
-    gone(&namespaces, namespace).await
+    namespaces.delete_object(namespace).await?;
+    namespaces.wait_gone(namespace, Duration::from_mins(2)).await
 }
 
 async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let leases = cast.leases(WEBHOOK).await?;
-    let lease = leases.create(&PostParams::default(), &ledger("backup-lock-roles", 1)?).await?;
+    let lease = leases.create_object(&ledger("backup-lock-roles", 1)?).await?;
     let viewer = cast.leases(VIEWER).await?;
-    ensure!(viewer.list(&ListParams::default()).await?.items.iter().any(|seen| seen == &lease), "not listed");
+    ensure!(viewer.list_all().await?.iter().any(|seen| seen == &lease), "not listed");
     let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
     refused(viewer.replace("backup-lock-roles", &PostParams::default(), &next).await, "cannot update")?;
     // What `kubectl backup locks hold` does, with nothing but the role; it can neither patch nor delete.
     let operator = cast.leases(backup_tests::people::BARE_OPERATOR).await?;
     let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
     refused(operator.patch("backup-lock-roles", &PatchParams::default(), &label).await, "cannot patch")?;
-    refused(operator.delete("backup-lock-roles", &DeleteParams::default()).await, "cannot delete")?;
+    refused(operator.delete_object("backup-lock-roles").await, "cannot delete")?;
     operator.replace("backup-lock-roles", &PostParams::default(), &next).await?;
-    leases.delete("backup-lock-roles", &DeleteParams::default()).await?;
+    leases.delete_object("backup-lock-roles").await?;
     Ok(())
 }
 

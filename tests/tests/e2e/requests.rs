@@ -1,33 +1,17 @@
 //! What people ask the controller for by objects: URLs of files, and which version runs with which plugins.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
-use anyhow::{Context as _, ensure};
 use backup_core::api::{
-    BackupPhase, DownloadRequest, RestorePhase, ServerStatusRequest, download_request::DownloadRequestPhase,
+    DownloadRequest, ServerStatusRequest, download_request::DownloadRequestPhase,
+    server_status_request::ServerStatusRequestSpec,
 };
-use backup_tests::{
-    World,
-    object_store::S3,
-    wait::{Probe, eventually, when},
-    world::{
-        BUCKET,
-        backups::{from_backup, into_namespace, of_namespaces},
-        controllers::REACHED,
-        downloads::download_request,
-        scripted::of_scripted,
-    },
-};
+use backup_tests::{object_store::S3, world::downloads::download_request};
 use flate2::read::MultiGzDecoder;
 use futures::{TryStreamExt as _, future::try_join_all};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
-};
-use serde_json::{Value, json};
+use kube::api::{WatchEvent, WatchParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     files_of_backups_and_restores_are_downloaded_by_signed_urls,
@@ -44,14 +28,6 @@ crate::tests! { WITH_PLUGINS:
     a_server_status_request_names_version_and_plugins,
 }
 
-fn requests(world: &World) -> Api<DownloadRequest> {
-    world.api()
-}
-
-fn status_requests(world: &World) -> Api<ServerStatusRequest> {
-    world.api()
-}
-
 /// The status code and the bytes that a URL gives to anybody.
 async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
     let answer = reqwest::get(url).await?;
@@ -62,7 +38,11 @@ async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
 async fn document(url: &str) -> anyhow::Result<Value> {
     let (code, bytes) = fetch(url).await?;
     ensure!(code == 200, "{code}: {}", String::from_utf8_lossy(&bytes));
-    Ok(serde_json::from_reader(MultiGzDecoder::new(bytes.as_slice()))?)
+    Ok(serde_json::from_str(&unpacked(&bytes)?)?)
+}
+
+fn unpacked(bytes: &[u8]) -> anyhow::Result<String> {
+    Ok(std::io::read_to_string(MultiGzDecoder::new(bytes))?)
 }
 
 async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
@@ -71,10 +51,8 @@ async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
     let s3 = world.s3()?;
     let name = "downloaded";
     world.config_maps(name, 5).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
-    world.backup_ended(name).await?;
-    let spec = into_namespace(name, &format!("{name}-too"));
-    world.restore(name, spec).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    world.restore(name, into_namespace(name, &format!("{name}-too"))).await?;
 
     for (kind, key) in [
         ("BackupLog", "backups/downloaded/downloaded-logs.gz"),
@@ -115,18 +93,11 @@ async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) 
         json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("unsigned") } });
     world.apply_location("unsigned", local).await?;
     for location in ["unknown", "unsigned", "nowhere"] {
-        let mut spec = of_namespaces(&["default"]);
-        spec.storage_location = Some(location.to_owned());
-        world.create_backup(&format!("in-{location}"), spec).await?;
-        world.backup_ended(&format!("in-{location}")).await?;
+        let name = format!("in-{location}");
+        world.create_backup(&name, into_location(location, &["default"])).await?;
+        world.backup_ended(&name).await?;
     }
-    world
-        .restores()
-        .create(
-            &PostParams::default(),
-            &backup_core::api::Restore::new("from-nothing", from_backup("never-was")),
-        )
-        .await?;
+    world.create_restore("from-nothing", from_backup("never-was")).await?;
     for (kind, of, reason) in [
         ("BackupLog", "never-was", "backup never-was not found in namespace velero"),
         ("RestoreLog", "never-was", "restore never-was not found in namespace velero"),
@@ -151,7 +122,7 @@ async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) 
 
 /// Answers for so many that were asked for at the same time: from the creation of each to the answer as a watch sees it.
 async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Duration>> {
-    let api = requests(world);
+    let api = world.api::<DownloadRequest>();
     let version = api.list(&kube::api::ListParams::default().limit(1)).await?.metadata.resource_version;
     let mut seen =
         Box::pin(api.watch(&WatchParams::default().timeout(60), &version.unwrap_or_default()).await?);
@@ -164,7 +135,7 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
         let asked =
             download_request(&name, if number % 2 == 0 { "BackupLog" } else { "BackupVolumeInfos" }, of);
         let begun = Instant::now();
-        api.create(&PostParams::default(), &asked).await?;
+        api.create_object(&asked).await?;
         Ok::<_, kube::Error>((name, begun))
     }));
     let answered = async {
@@ -191,8 +162,7 @@ async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) ->
     let _: &S3 = world.s3()?;
     let name = "asked-often";
     world.config_maps(name, 1).await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
-    world.backup_ended(name).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
     for round in ["first", "again"] {
         let took = answers(world, 100, name).await?;
         let (half, most, all) = (took[50], took[95], took[99]);
@@ -208,33 +178,24 @@ async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) ->
 }
 
 async fn requests_that_are_over_are_removed_and_others_stay(world: &mut World) -> anyhow::Result<()> {
-    let (api, status) = (requests(world), status_requests(world));
-    let parameters = PostParams::default();
+    let (api, status) = (world.api::<DownloadRequest>(), world.api::<ServerStatusRequest>());
     let ago = |seconds| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
-    let of = |value: Value| serde_json::from_value(value);
     let spec = json!({ "target": { "kind": "BackupLog", "name": "never-was" } });
     for (name, end) in [("over", ago(1)), ("not-over", ago(-300))] {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name }, "spec": spec,
             "status": { "phase": "Processed", "downloadURL": "http://x", "expiration": end } });
-        api.create(&parameters, &of(object)?).await?;
+        api.create_json(object).await?;
     }
     for (name, end) in [("over", ago(61)), ("not-over", ago(0))] {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "ServerStatusRequest", "metadata": { "name": name },
             "status": { "phase": "Processed", "processedTimestamp": end } });
-        status.create(&parameters, &serde_json::from_value(object)?).await?;
+        status.create_json(object).await?;
     }
-    eventually("what is over is gone", Duration::from_secs(10), async || {
-        let left = (api.get_opt("over").await?.is_some(), status.get_opt("over").await?.is_some());
-        Ok::<_, kube::Error>(when(left == (false, false), format!("{left:?}")))
-    })
-    .await?;
+    api.wait_gone("over", Duration::from_secs(10)).await?;
+    status.wait_gone("over", Duration::from_secs(10)).await?;
     // One that was not over ends while it is watched.
-    let end = json!({ "status": { "expiration": ago(-1) } });
-    api.patch("not-over", &PatchParams::default(), &Patch::Merge(end)).await?;
-    eventually("it is gone when its time is over", Duration::from_secs(10), async || {
-        Ok::<_, kube::Error>(when(api.get_opt("not-over").await?.is_none(), "it is there"))
-    })
-    .await?;
+    api.merge_patch("not-over", json!({ "status": { "expiration": ago(-1) } })).await?;
+    api.wait_gone("not-over", Duration::from_secs(10)).await?;
     ensure!(status.get_opt("not-over").await?.is_some(), "one that was just answered is gone");
     Ok(())
 }
@@ -244,12 +205,11 @@ async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> any
     let name = "asked-waiting";
     world.scripted(name, &[("a", "operate", "start=1s"), ("b", "operate", "start=released")]).await?;
     world.create_backup(name, of_scripted(name)).await?;
-    eventually("one operation has ended and one goes on", REACHED, async || {
-        let status = world.backups().get(name).await?.status;
-        let so = status.backup_item_operations_completed == 1 && status.backup_item_operations_attempted == 2;
-        Ok::<_, kube::Error>(when(so, format!("{status:?}")))
-    })
-    .await?;
+    let one_of_two = |backup: &Backup| {
+        let status = &backup.status;
+        (status.backup_item_operations_completed, status.backup_item_operations_attempted) == (1, 2)
+    };
+    world.backups().wait_until(name, "has completed one of two operations", REACHED, one_of_two).await?;
     let operations = document(&world.url_of("BackupItemOperations", name).await?).await?;
     let phases: BTreeSet<&str> = operations
         .as_array()
@@ -260,7 +220,7 @@ async fn operations_of_a_waiting_backup_are_downloaded(world: &mut World) -> any
     ensure!(phases.contains("Completed") && phases.len() == 2, "{operations}");
     document(&world.url_of("BackupResults", name).await?).await?;
     let (code, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
-    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
+    let log = unpacked(&log)?;
     ensure!(code == 200 && log.contains("level=info"), "{code}: {log}");
     ensure!(
         world.partial_files("backups/asked-waiting/").await?.len() == 3,
@@ -285,11 +245,7 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> any
     eventually("the log comes so far", REACHED, async || {
         let url = world.url_of("BackupLog", name).await?;
         let (code, log) = fetch(&url).await?;
-        let log = if code == 200 {
-            std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?
-        } else {
-            String::new()
-        };
+        let log = if code == 200 { unpacked(&log)? } else { String::new() };
         ensure!(!log.contains("late"), "it was not asked for early enough: {log}");
         if code == 200 {
             urls.insert(url);
@@ -306,7 +262,7 @@ async fn the_log_of_a_backup_in_progress_is_downloaded(world: &mut World) -> any
     world.backup_ends(name, BackupPhase::Completed).await?;
     world.no_partial_files("backups/asked-early/").await?;
     let (_, log) = fetch(&world.url_of("BackupLog", name).await?).await?;
-    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice()))?;
+    let log = unpacked(&log)?;
     ensure!(log.contains("early") && log.contains("late"), "{log}");
     Ok(())
 }
@@ -315,13 +271,8 @@ async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> an
     let name = "asked-moving";
     world.plugins()?;
     world.scripted_backup(name, &[("a", "move", "start=8s")]).await?;
-    let spec = into_namespace(name, &format!("{name}-too"));
-    world.restores().create(&PostParams::default(), &backup_core::api::Restore::new(name, spec)).await?;
-    eventually("its operation goes on", REACHED, async || {
-        let phase = world.restores().get(name).await?.phase();
-        Ok::<_, kube::Error>(when(phase == RestorePhase::WaitingForPluginOperations, phase.to_string()))
-    })
-    .await?;
+    world.create_restore(name, into_namespace(name, &format!("{name}-too"))).await?;
+    world.restore_reaches(name, RestorePhase::WaitingForPluginOperations).await?;
     let operations = document(&world.url_of("RestoreItemOperations", name).await?).await?;
     ensure!(operations.as_array().is_some_and(|all| all.len() == 1), "{operations}");
     ensure!(operations[0]["status"]["phase"] != "Completed", "{operations}");
@@ -329,8 +280,7 @@ async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> an
         world.partial_files("restores/asked-moving/").await?.len() == 1,
         "not written under a private key"
     );
-    let restore = world.restore_ended(name).await?;
-    ensure!(restore.phase() == RestorePhase::Completed, "{:?}", restore.status);
+    world.restore_ends(name, RestorePhase::Completed).await?;
     let operations = document(&world.url_of("RestoreItemOperations", name).await?).await?;
     ensure!(operations[0]["status"]["phase"] == "Completed", "{operations}");
     ensure!(world.partial_files("restores/asked-moving/").await?.is_empty(), "private keys stay");
@@ -339,22 +289,11 @@ async fn operations_of_a_waiting_restore_are_downloaded(world: &mut World) -> an
 
 async fn a_server_status_request_names_version_and_plugins(world: &mut World) -> anyhow::Result<()> {
     world.plugins()?;
-    let api = status_requests(world);
+    let api = world.api::<ServerStatusRequest>();
     let begun = Instant::now();
-    api.create(
-        &PostParams::default(),
-        &ServerStatusRequest::new(
-            "which",
-            backup_core::api::server_status_request::ServerStatusRequestSpec::default(),
-        ),
-    )
-    .await?;
-    let status = eventually("the request is answered", Duration::from_secs(5), async || {
-        let status = api.get("which").await?.status;
-        let seen = format!("{status:?}");
-        Ok::<_, kube::Error>(if status.phase.is_some() { Probe::Ready(status) } else { Probe::NotYet(seen) })
-    })
-    .await?;
+    api.create_object(&ServerStatusRequest::new("which", ServerStatusRequestSpec::default())).await?;
+    let answered = |request: &ServerStatusRequest| request.status.phase.is_some();
+    let status = api.wait_until("which", "is answered", Duration::from_secs(5), answered).await?.status;
     ensure!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     let version = status.server_version.unwrap_or_default();
     ensure!(version.starts_with("backup-controller v"), "{version}");

@@ -1,25 +1,10 @@
 //! Plugins of Velero's kind on items of a restore (`tests/plugins`). What they do with an item is written on it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{GoDuration, Restore, RestorePhase, RestoreSpec},
-    labels::CANCEL_ANNOTATION,
-};
+use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
 use backup_store::crash;
-use backup_tests::{
-    World,
-    plugins::Plugins,
-    wait::{eventually, when},
-    world::{BUCKET, backups::of_namespaces, scripted::into_back},
-};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use backup_tests::plugins::Plugins;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_plugin_changes_items_of_a_restore_and_leaves_one_out,
@@ -116,8 +101,7 @@ async fn related_items_that_never_get_ready_are_reported(world: &mut World) -> a
         ("c", "alter", "bring=configmaps/ria-unready/missing"),
     ];
     world.scripted_backup(name, &items).await?;
-    world.create_restore(name, into_back(name)).await?;
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    let restore = world.run_restore(name, into_back(name), RestorePhase::PartiallyFailed).await?;
     ensure!((restore.status.errors, restore.status.warnings) == (2, 1), "{:?}", restore.status);
     let results = world.restore_file(name, "results.gz").await?;
     let (errors, warnings) = (results["errors"].to_string(), results["warnings"].to_string());
@@ -168,8 +152,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut Wor
     let private: Vec<_> = keys.iter().filter_map(|key| key.split_once(folder)).map(|(_, key)| key).collect();
     ensure!(private == ["owner"], "{private:?} is left");
     // Its claim is free.
-    world.create_backup("ria-collides", of_namespaces(&["ria-operation-back"])).await?;
-    world.backup_ended("ria-collides").await.map(|_| ())
+    world.back_up("ria-collides", of_namespaces(&["ria-operation-back"])).await.map(drop)
 }
 
 async fn failing_and_endless_operations_fail_a_restore_partially(world: &mut World) -> anyhow::Result<()> {
@@ -178,8 +161,8 @@ async fn failing_and_endless_operations_fail_a_restore_partially(world: &mut Wor
     let items = [("a", "move", "start=1s:no-space"), ("b", "move", "start=never"), ("c", "move", "start=1s")];
     world.scripted_backup(name, &items).await?;
     let timeout = Some(GoDuration::from_secs(4));
-    world.create_restore(name, RestoreSpec { item_operation_timeout: timeout, ..into_back(name) }).await?;
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    let spec = RestoreSpec { item_operation_timeout: timeout, ..into_back(name) };
+    let restore = world.run_restore(name, spec, RestorePhase::PartiallyFailed).await?;
     let status = &restore.status;
     ensure!(
         (
@@ -214,8 +197,7 @@ async fn a_misbehaving_plugin_is_an_error_of_its_restored_item_only(world: &mut 
         ("i-good", "nobody", ""),
     ];
     world.scripted_backup(name, &items).await?;
-    world.create_restore(name, into_back(name)).await?;
-    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    let restore = world.run_restore(name, into_back(name), RestorePhase::PartiallyFailed).await?;
     let results = world.restore_file(name, "results.gz").await?;
     let errors = results["errors"].to_string();
     for (item, words) in [
@@ -246,9 +228,7 @@ async fn a_crash_around_a_restore_action_starts_nothing_twice(world: &mut World)
     {
         ensure!(crash::EXECUTION_POINTS.contains(&point), "{point}");
         let name = format!("ria-{point}");
-        world
-            .scripted_backup(&name, &[("a", "move", "mark start=2s"), ("b", "move", "mark start=2s")])
-            .await?;
+        world.scripted_backup(&name, &["a", "b"].map(|item| (item, "move", "mark start=2s"))).await?;
         world.crash_at(point).await?;
         world.create_restore(&name, into_back(&name)).await?;
         world.crashed(point).await?;
@@ -288,10 +268,8 @@ async fn a_crash_around_restore_operations_goes_on_with_the_same(world: &mut Wor
         world.crash_at(point).await?;
         world.create_restore(&name, into_back(&name)).await?;
         world.crashed(point).await?;
-        let restore = world
-            .restore_ends(&name, RestorePhase::PartiallyFailed)
-            .await
-            .with_context(|| format!("killed at {point}"))?;
+        let ended = world.restore_ends(&name, RestorePhase::PartiallyFailed).await;
+        let restore = ended.with_context(|| format!("killed at {point}"))?;
         let status = &restore.status;
         ensure!(
             (
@@ -319,14 +297,10 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(world: &mut 
         world.create_restore(name, into_back(name)).await?;
         world.restore_reaches(name, RestorePhase::WaitingForPluginOperations).await?;
     }
-    world.restores().delete("ria-deleted", &DeleteParams::default()).await?;
-    eventually("the restore is gone", SOON, async || {
-        let left = world.restores().get_opt("ria-deleted").await?;
-        Ok::<_, kube::Error>(when(left.is_none(), "it is still there"))
-    })
-    .await?;
-    let patch = json!({ "metadata": { "annotations": { "backup-controller/cancel": "true" } } });
-    world.restores().patch("ria-cancelled", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    world.restores().delete_object("ria-deleted").await?;
+    world.restores().wait_gone("ria-deleted", SOON).await?;
+    let cancel = json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "true" } } });
+    world.restores().merge_patch("ria-cancelled", cancel).await?;
     world.restore_ends("ria-cancelled", RestorePhase::PartiallyFailed).await?;
     let errors = world.restore_errors("ria-cancelled").await?;
     ensure!(errors.contains("cancelled: it was told to stop"), "{errors}");
@@ -345,11 +319,7 @@ async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result
     let items = [("a", "move", "start=never"), ("b", "move", "hang"), ("c", "alter", "mark")];
     world.scripted_backup(name, &items).await?;
     world.create_restore(name, into_back(name)).await?;
-    eventually("the plugin hangs", SOON, async || {
-        let calls = plugins.processes("move", &format!("{name}/b")).len();
-        Ok::<_, anyhow::Error>(when(calls == 1, format!("{calls} calls")))
-    })
-    .await
+    plugins.wait_for_call("move", &format!("{name}/b"), SOON).await
 }
 
 /// The end of a cancelled restore: its operation was told to stop once, of the item that hung nobody knows, and nothing else
@@ -376,18 +346,18 @@ async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(world: &mut 
     let name = "ria-cancel";
     hanging(world, &plugins, name).await?;
     let cancel = ["restore", "cancel", name, "--wait", "--timeout=12s"];
-    world.plugin().run(&cancel).await?.expect_code(0)?;
+    world.plugin().succeeds(&cancel).await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
     ensure!(made(world, name).get_opt("a").await?.is_some(), "what was on its way came to its end");
-    let described = world.plugin().run(&["restore", "describe", name]).await?.expect_code(0)?.stdout;
+    let described = world.plugin().succeeds(&["restore", "describe", name]).await?.stdout;
     ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world.plugin().run(&["restore", "cancel", name]).await?.expect_code(1)?;
+    let again = world.plugin().fails(1, &["restore", "cancel", name]).await?;
     ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
 
     let mut early = Restore::new("ria-cancelled-before", into_back(name));
     early.metadata.annotations = Some([(CANCEL_ANNOTATION.to_owned(), "at once".to_owned())].into());
-    world.restores().create(&PostParams::default(), &early).await?;
+    world.restores().create_object(&early).await?;
     let early = world.restore_ended("ria-cancelled-before").await?;
     let reason = early.status.failure_reason.clone().unwrap_or_default();
     ensure!(early.phase() == RestorePhase::Failed && reason.contains("before anything"), "{early:?}");
@@ -400,7 +370,7 @@ async fn a_crash_of_a_cancelled_restore_forgets_no_operation(world: &mut World) 
     let name = "ria-cancel-killed";
     hanging(world, &plugins, name).await?;
     world.controllers[0].kill().await?;
-    world.plugin().run(&["restore", "cancel", name]).await?.expect_code(0)?;
+    world.plugin().succeeds(&["restore", "cancel", name]).await?;
     world.controllers[0].restart().await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("by an earlier try"), "{errors}");

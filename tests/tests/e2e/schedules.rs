@@ -1,30 +1,21 @@
 //! Backups that are made at given times, and go when their time is over.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::{Context as _, ensure};
 use backup_core::{
     api::{
-        Backup, BackupPhase, DeleteBackupRequest, Schedule,
+        DeleteBackupRequest, Schedule,
         schedule::{SchedulePhase, ScheduleStatus},
     },
     cron::Reading,
     labels,
 };
 use backup_store::crash;
-use backup_tests::{
-    World,
-    install::NAMESPACE,
-    proxy::Fault,
-    wait::{Probe, eventually, when},
-    world::{BUCKET, backups::of_namespaces, controllers::REACHED},
-};
+use backup_tests::proxy::Fault;
 use jiff::Timestamp;
-use kube::{
-    Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::{ListParams, Patch, PatchParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_schedule_makes_one_backup_for_each_of_its_times,
@@ -40,15 +31,11 @@ crate::tests! {
 /// Time for what happens every few seconds.
 const SOON: Duration = Duration::from_mins(1);
 
-fn schedules(world: &World) -> Api<Schedule> {
-    world.api()
-}
-
 async fn create(world: &World, name: &str, metadata: Value, spec: Value) -> anyhow::Result<Schedule> {
     let mut object =
         json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": metadata, "spec": spec });
     object["metadata"]["name"] = name.into();
-    Ok(schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+    Ok(world.api::<Schedule>().create_json(object).await?)
 }
 
 /// The backups of a schedule, by name.
@@ -58,7 +45,7 @@ async fn made(world: &World, schedule: &str) -> Result<Vec<Backup>, kube::Error>
 }
 
 async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
-    schedules(world).delete(schedule, &DeleteParams::default()).await?;
+    world.api::<Schedule>().delete_object(schedule).await?;
     Ok(())
 }
 
@@ -72,18 +59,15 @@ async fn has_made(world: &World, schedule: &str, count: usize) -> anyhow::Result
     .await
 }
 
+/// Waits until this is true of the status of a schedule.
 async fn status(
     world: &World,
     schedule: &str,
     what: &str,
-    is: impl Fn(&ScheduleStatus) -> bool,
+    is_so: impl Fn(&ScheduleStatus) -> bool,
 ) -> anyhow::Result<ScheduleStatus> {
-    eventually(&format!("{schedule}: {what}"), SOON, async || {
-        let status = schedules(world).get(schedule).await?.status;
-        let seen = format!("{status:?}");
-        Ok::<_, kube::Error>(if is(&status) { Probe::Ready(status) } else { Probe::NotYet(seen) })
-    })
-    .await
+    let is_so = |schedule: &Schedule| is_so(&schedule.status);
+    Ok(world.api().wait_until(schedule, what, SOON, is_so).await?.status)
 }
 
 /// The slot in the name of a backup.
@@ -106,13 +90,8 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
         "annotations": { "why": "a test", "argocd.argoproj.io/tracking-id": "x" },
     });
     let template = json!({ "includedNamespaces": [name], "ttl": "1h" });
-    let schedule = create(
-        world,
-        name,
-        metadata,
-        json!({ "schedule": "@every 4s", "template": template, "useOwnerReferencesInBackup": true }),
-    )
-    .await?;
+    let spec = json!({ "schedule": "@every 4s", "template": template, "useOwnerReferencesInBackup": true });
+    let schedule = create(world, name, metadata, spec).await?;
     let made = has_made(world, name, 3).await?;
     let mut slots: Vec<Timestamp> = made.iter().map(|backup| slot(name, backup)).collect::<Result<_, _>>()?;
     slots.sort();
@@ -138,13 +117,13 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     );
 
     let pause = |paused: bool| Patch::Merge(json!({ "spec": { "paused": paused } }));
-    schedules(world).patch(name, &PatchParams::default(), &pause(true)).await?;
+    world.api::<Schedule>().patch(name, &PatchParams::default(), &pause(true)).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = self::made(world, name).await?.len();
     tokio::time::sleep(Duration::from_secs(9)).await;
     let paused = self::made(world, name).await?.len();
     ensure!(paused == before, "{} were made while it was paused", paused - before);
-    schedules(world).patch(name, &PatchParams::default(), &pause(false)).await?;
+    world.api::<Schedule>().patch(name, &PatchParams::default(), &pause(false)).await?;
     has_made(world, name, paused + 1).await?;
     remove(world, name).await?;
     eventually("its metrics are gone", SOON, async || {
@@ -162,7 +141,7 @@ async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
             "spec": { "schedule": "0 * * * *", "template": template, "skipImmediately": skip },
             "status": { "lastBackup": seconds_ago(30 * 24 * 3600) } });
-        schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        world.api::<Schedule>().create_json(object).await?;
     }
     let hour = Timestamp::now().as_second() / 3600 * 3600;
     let made = has_made(world, "missed", 1).await?;
@@ -182,7 +161,7 @@ async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow
     let age = Timestamp::now().duration_since(skipped.last_skipped.context("no time")?.0).as_secs();
     ensure!(age < 60, "skipped {age} s ago");
     ensure!(
-        schedules(world).get("missed-skipped").await?.spec.skip_immediately == Some(false),
+        world.api::<Schedule>().get("missed-skipped").await?.spec.skip_immediately == Some(false),
         "it skips again"
     );
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -196,13 +175,8 @@ async fn an_unfinished_backup_keeps_the_next_one_from_being_made(world: &mut Wor
     let (name, s3) = ("one-by-one", world.s3()?);
     world.config_maps(name, 1).await?;
     s3.front.set(Fault::Stall);
-    create(
-        world,
-        name,
-        json!({}),
-        json!({ "schedule": "@every 2s", "template": { "includedNamespaces": [name] } }),
-    )
-    .await?;
+    let spec = json!({ "schedule": "@every 2s", "template": { "includedNamespaces": [name] } });
+    create(world, name, json!({}), spec).await?;
     has_made(world, name, 1).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
     let made = made(world, name).await?;
@@ -217,38 +191,33 @@ async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut Worl
     world.config_maps(name, 1).await?;
     let plugin = world.plugin();
     let hold = ["locks", "hold", name, "--namespaces=locked-out", "--reason=moving disks"];
-    plugin.run(&hold).await?.expect_code(0)?;
-    create(
-        world,
-        name,
-        json!({}),
-        json!({ "schedule": "@every 5s", "template": { "includedNamespaces": [name] } }),
-    )
-    .await?;
+    plugin.succeeds(&hold).await?;
+    let spec = json!({ "schedule": "@every 5s", "template": { "includedNamespaces": [name] } });
+    create(world, name, json!({}), spec).await?;
     status(world, name, "a slot is skipped", |status| status.last_skipped.is_some()).await?;
-    let note = schedules(world).get(name).await?.metadata.annotations.unwrap_or_default();
+    let note = world.api::<Schedule>().get(name).await?.metadata.annotations.unwrap_or_default();
     let note = note.get(labels::SKIPPED_ANNOTATION).cloned().unwrap_or_default();
     ensure!(note.contains("moving disks"), "{note:?}");
     ensure!(made(world, name).await?.is_empty(), "a backup was made against the lock");
     let skips = world.metric("velero_schedule_skipped_total{schedule=\"locked-out\"}").await?;
     ensure!(skips >= Some(1.0), "{skips:?}");
-    plugin.run(&["locks", "release", "hold/locked-out", "--reason=done", "--yes"]).await?.expect_code(0)?;
+    plugin.succeeds(&["locks", "release", "hold/locked-out", "--reason=done", "--yes"]).await?;
     has_made(world, name, 1).await?;
     remove(world, name).await
 }
 
 async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut World) -> anyhow::Result<()> {
-    let api = schedules(world);
+    let api = world.api::<Schedule>();
     create(world, "wrong", json!({}), json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } }))
         .await?;
     let wrong = status(world, "wrong", "it is refused", |status| {
         status.phase == Some(SchedulePhase::FailedValidation)
     })
     .await?;
-    let [cron, ttl] = wrong.validation_errors.as_slice() else { anyhow::bail!("{wrong:?}") };
+    let [cron, ttl] = wrong.validation_errors.as_slice() else { bail!("{wrong:?}") };
     ensure!(cron.starts_with("spec.schedule: ") && ttl.starts_with("spec.template.ttl: "), "{wrong:?}");
-    let right = json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "1h" } } });
-    api.patch("wrong", &PatchParams::default(), &Patch::Merge(right)).await?;
+    api.merge_patch("wrong", json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "1h" } } }))
+        .await?;
     status(world, "wrong", "it is valid", |status| {
         status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
     })
@@ -260,20 +229,17 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     ensure!(told.starts_with("robfig ") && told.parse::<Reading>().is_ok(), "{told}");
     remove(world, "wrong").await?;
     // One that no typed client can read.
-    let resource = ApiResource::erase::<Schedule>(&());
-    let raw: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
+    let raw = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "unreadable" },
         "spec": { "schedule": "@yearly", "template": { "ttl": "tomorrow" } } });
-    raw.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    eventually("it is refused", SOON, async || {
-        let status = raw.get("unreadable").await?.data["status"].clone();
-        let told = status["validationErrors"][0]
-            .as_str()
-            .is_some_and(|error| error.starts_with("spec.template.ttl: "));
-        Ok::<_, kube::Error>(when(told && status["phase"] == "FailedValidation", status.to_string()))
-    })
-    .await?;
-    raw.delete("unreadable", &DeleteParams::default()).await?;
+    raw.create_json(object).await?;
+    let refused = |schedule: &DynamicObject| {
+        let status = &schedule.data["status"];
+        let error = status["validationErrors"][0].as_str().unwrap_or_default();
+        error.starts_with("spec.template.ttl: ") && status["phase"] == "FailedValidation"
+    };
+    raw.wait_until("unreadable", "is refused", SOON, refused).await?;
+    raw.delete_object("unreadable").await?;
     Ok(())
 }
 
@@ -285,10 +251,10 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World)
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
         "spec": { "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } },
         "status": { "lastBackup": seconds_ago(24 * 3600) } });
-    schedules(world).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    world.api::<Schedule>().create_json(object).await?;
     world.controllers[0].killed(REACHED).await?;
     ensure!(made(world, name).await?.len() == 1, "it was killed too early");
-    let before = schedules(world).get(name).await?.status.last_backup.context("no time")?;
+    let before = world.api::<Schedule>().get(name).await?.status.last_backup.context("no time")?;
     world.controllers[0].restart().await?;
     status(world, name, "the slot is noted", |status| status.last_backup.as_ref() > Some(&before)).await?;
     ensure!(made(world, name).await?.len() == 1, "a second one was made");
@@ -297,21 +263,8 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World)
 
 /// Ends a backup's time now.
 async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
-    let past = json!({ "status": { "expiration": seconds_ago(1) } });
-    world.backups().patch(name, &PatchParams::default(), &Patch::Merge(past)).await?;
+    world.backups().merge_patch(name, json!({ "status": { "expiration": seconds_ago(1) } })).await?;
     Ok(())
-}
-
-fn deletions(world: &World) -> Api<DeleteBackupRequest> {
-    world.api()
-}
-
-async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
-    eventually(&format!("backup {name} is gone"), SOON, async || {
-        let left = world.backups().get_opt(name).await?.map(|backup| backup.phase().to_string());
-        Ok::<_, kube::Error>(when(left.is_none(), format!("{left:?}")))
-    })
-    .await
 }
 
 async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut World) -> anyhow::Result<()> {
@@ -321,12 +274,12 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     spec.ttl = Some("6s".parse()?);
     world.create_backup(name, spec.clone()).await?;
     world.backup_ended(name).await?;
-    gone(world, name).await?;
+    world.backups().wait_gone(name, SOON).await?;
     let left: Vec<String> =
         s3.keys(BUCKET).await?.into_iter().filter(|key| key.starts_with("backups/expired/")).collect();
     ensure!(left.is_empty(), "{left:?}");
     eventually("its request is gone", SOON, async || {
-        let all = deletions(world).list(&ListParams::default()).await?.items;
+        let all = world.api::<DeleteBackupRequest>().list_all().await?;
         Ok::<_, kube::Error>(when(all.is_empty(), format!("{all:?}")))
     })
     .await?;
@@ -339,12 +292,9 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     tokio::time::sleep(Duration::from_secs(7)).await;
     let backup = world.backups().get(name).await?;
     ensure!(backup.phase().is_active(), "{:?}", backup.status);
-    ensure!(
-        deletions(world).list(&ListParams::default()).await?.items.is_empty(),
-        "its deletion was asked for"
-    );
+    ensure!(world.api::<DeleteBackupRequest>().list_all().await?.is_empty(), "its deletion was asked for");
     s3.front.set(Fault::None);
-    gone(world, name).await
+    world.backups().wait_gone(name, SOON).await
 }
 
 async fn expired_backups_in_read_only_locations_are_labelled(world: &mut World) -> anyhow::Result<()> {
@@ -354,34 +304,24 @@ async fn expired_backups_in_read_only_locations_are_labelled(world: &mut World) 
     world.apply_location("kept", location("ReadWrite")).await?;
     world.location_available("kept").await?;
     for name in ["kept", "kept-alone"] {
-        let mut spec = of_namespaces(&["kept"]);
-        spec.storage_location = Some("kept".to_owned());
-        world.create_backup(name, spec).await?;
-        world.backup_ended(name).await?;
+        world.back_up(name, into_location("kept", &["kept"])).await?;
     }
     let labelled = async |name: &str, value: &str| {
-        eventually(&format!("{name} is labelled {value}"), SOON, async || {
-            let backup = world.backups().get(name).await?;
-            let label = backup.metadata.labels.unwrap_or_default().get(labels::GC_FAILURE).cloned();
-            Ok::<_, kube::Error>(when(label.as_deref() == Some(value), format!("{label:?}")))
-        })
-        .await
+        let is_so =
+            |backup: &Backup| backup.labels().get(labels::GC_FAILURE).is_some_and(|label| label == value);
+        world.backups().wait_until(name, &format!("is labelled {value}"), SOON, is_so).await
     };
     world.apply_location("kept", location("ReadOnly")).await?;
     expire(world, "kept").await?;
     labelled("kept", "BSLReadOnly").await?;
     ensure!(folder.join("backups/kept/velero-backup.json").exists(), "it was deleted all the same");
-    ensure!(
-        deletions(world).list(&ListParams::default()).await?.items.is_empty(),
-        "its deletion was asked for"
-    );
+    ensure!(world.api::<DeleteBackupRequest>().list_all().await?.is_empty(), "its deletion was asked for");
 
-    let locations: Api<backup_core::api::BackupStorageLocation> = world.api();
-    locations.delete("kept", &DeleteParams::default()).await?;
+    world.remove_location("kept").await?;
     labelled("kept", "BSLNotFound").await?;
     world.apply_location("kept", location("ReadWrite")).await?;
     world.location_available("kept").await?;
-    gone(world, "kept").await?;
+    world.backups().wait_gone("kept", SOON).await?;
     ensure!(!folder.join("backups/kept").exists(), "its files stay");
     let other = world.backups().get("kept-alone").await?;
     ensure!(other.phase() == BackupPhase::Completed, "one that had time left is {}", other.phase());

@@ -4,25 +4,20 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{BackupPhase, BackupStorageLocation};
 use backup_tests::{
-    World,
     faulty_s3::{Asked, FaultyS3, Mood},
-    install::NAMESPACE,
+    install::{api_services, register_unreachable_group},
     object_store::S3,
     proxy::Fault,
-    wait::{eventually, when},
-    world::{
-        backups::{blocked_reason, of_place},
-        stored::{is_whole, is_whole_in_folder},
-    },
+    world::stored::is_whole_in_folder,
 };
 use object_store::ObjectStoreExt as _;
-use serde_json::json;
+
+use crate::prelude::*;
+
+const SOON: Duration = Duration::from_mins(2);
 
 crate::tests! {
     object_lock_with_retention_and_versions_is_no_hindrance,
@@ -41,23 +36,23 @@ crate::tests! {
 }
 
 /// A store of a drill's own, behind a proxy.
-pub struct Drill<'a> {
+struct Drill<'a> {
     world: &'a World,
     s3: &'a S3,
-    pub front: FaultyS3,
-    pub name: &'static str,
+    front: FaultyS3,
+    name: &'static str,
 }
 
 /// Which end of a bucket there is.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Bucket {
+enum Bucket {
     Versioned,
     Locked,
 }
 
 impl<'a> Drill<'a> {
     /// A bucket, a location, and a namespace with so much that contents take several parts, all of one name.
-    pub async fn start(world: &'a World, name: &'static str, bucket: Bucket) -> anyhow::Result<Self> {
+    async fn start(world: &'a World, name: &'static str, bucket: Bucket) -> anyhow::Result<Self> {
         let s3 = world.s3()?;
         match bucket {
             Bucket::Versioned => s3.create_versioned_bucket(name).await?,
@@ -69,24 +64,25 @@ impl<'a> Drill<'a> {
         Ok(Self { world, s3, front, name })
     }
 
-    pub async fn backup(&self) -> anyhow::Result<()> {
+    async fn backup(&self) -> anyhow::Result<()> {
         self.world.create_backup(self.name, of_place(self.name)).await.map(drop)
     }
 
     async fn ended_as(&self, phase: BackupPhase) -> anyhow::Result<()> {
-        let backup = self.world.backup_ended(self.name).await?;
-        ensure!(backup.phase() == phase, "{:?}", backup.status);
-        ensure!(
-            blocked_reason(&backup).is_empty(),
-            "the reason still stands there: {}",
-            blocked_reason(&backup)
-        );
+        let backup = self.world.backup_ends(self.name, phase).await?;
+        let reason = blocked_reason(&backup);
+        ensure!(reason.is_empty(), "the reason still stands there: {reason}");
         is_whole(self.s3, self.name, self.name, &backup).await?;
         // Its proxy ends with the drill; nobody has to ask for it for ever.
-        let locations: kube::Api<BackupStorageLocation> =
-            kube::Api::namespaced(self.world.client.clone(), NAMESPACE);
-        locations.delete(self.name, &kube::api::DeleteParams::default()).await?;
-        Ok(())
+        self.world.remove_location(self.name).await
+    }
+
+    /// The text of the first such element in an answer of the store.
+    async fn element(&self, path: &str, name: &str) -> anyhow::Result<String> {
+        let answer = self.s3.request(http::Method::GET, path, "").await?;
+        let rest = answer.split_once(&format!("<{name}>")).map(|(_, rest)| rest);
+        let text = rest.and_then(|rest| rest.split_once('<')).with_context(|| format!("no {name}"))?.0;
+        Ok(text.to_owned())
     }
 
     /// Waits until the backup says why it does not go on.
@@ -125,11 +121,8 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(world: &mut 
         let late = asked.key.contains("/.private/record-") || asked.makes_final();
         if late && asked.writes() { Mood::Answer(403) } else { Mood::Pass }
     });
-    eventually("the record is denied", Duration::from_mins(2), async || {
-        let asked = drill.front.asked();
-        anyhow::Ok(when(asked.iter().any(|asked| asked.key.contains("/.private/record-")), "not yet"))
-    })
-    .await?;
+    let record = |asked: &Asked| asked.key.contains("/.private/record-");
+    drill.front.wait_for_request("the record is denied", SOON, record).await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
     ensure!(drill.s3.keys(drill.name).await?.iter().all(|key| key.contains("/.")), "visible too early");
     drill.front.calm();
@@ -142,32 +135,16 @@ async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> any
 }
 
 async fn failing_last_uploads_keep_a_backup_finalizing_with_errors(world: &mut World) -> anyhow::Result<()> {
-    // A group whose API server is not there: of its types nothing can be known.
-    let services: kube::Api<kube::core::DynamicObject> =
-        kube::Api::all_with(world.client.clone(), &api_services());
-    let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-        "metadata": { "name": "v1.gone.example.com" },
-        "spec": { "group": "gone.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
-            "insecureSkipTLSVerify": true, "service": { "namespace": "default", "name": "gone" } } });
-    services.create(&kube::api::PostParams::default(), &serde_json::from_value(service)?).await?;
+    // Of the types of such a group nothing can be known.
+    let service = register_unreachable_group(&world.client, "gone.example.com").await?;
     let result = async {
         let drill = Drill::start(world, "drill-finalizing-pf", Bucket::Versioned).await?;
         both_last_uploads_fail(&drill, BackupPhase::FinalizingPartiallyFailed, BackupPhase::PartiallyFailed)
             .await
     }
     .await;
-    services.delete("v1.gone.example.com", &kube::api::DeleteParams::default()).await?;
+    api_services(&world.client).delete_object(&service).await?;
     result
-}
-
-fn api_services() -> kube::core::ApiResource {
-    kube::core::ApiResource {
-        group: "apiregistration.k8s.io".into(),
-        version: "v1".into(),
-        api_version: "apiregistration.k8s.io/v1".into(),
-        kind: "APIService".into(),
-        plural: "apiservices".into(),
-    }
 }
 
 async fn both_last_uploads_fail(
@@ -181,10 +158,7 @@ async fn both_last_uploads_fail(
     ensure!(reason.contains(".tar.gz"), "{reason}");
     let metadata = |asked: &Asked| asked.key.ends_with("/velero-backup.json") && asked.writes();
     drill.front.rule(move |asked| if metadata(asked) { Mood::Answer(403) } else { Mood::Pass });
-    eventually("the metadata is denied", Duration::from_mins(2), async || {
-        anyhow::Ok(when(drill.front.asked().iter().any(metadata), "not yet"))
-    })
-    .await?;
+    drill.front.wait_for_request("the metadata is denied", SOON, metadata).await?;
     let backup = drill.world.backups().get(drill.name).await?;
     ensure!(backup.phase() == waits && backup.status.completion_timestamp.is_none(), "{:?}", backup.status);
     let keys = drill.s3.keys(drill.name).await?;
@@ -280,9 +254,7 @@ async fn an_upload_that_a_lifecycle_rule_removes_is_collected_again(world: &mut 
     drill.front.rule(|asked| if asked.makes_final() { Mood::Answer(403) } else { Mood::Pass });
     drill.backup().await?;
     drill.blocked(&BackupPhase::Finalizing).await?;
-    let uploads = drill.s3.request(http::Method::GET, &format!("{}?uploads=", drill.name), "").await?;
-    let id =
-        uploads.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).context("no upload")?.0;
+    let id = drill.element(&format!("{}?uploads=", drill.name), "UploadId").await?;
     let key = format!("backups/{0}/{0}.tar.gz", drill.name);
     drill.s3.request(http::Method::DELETE, &format!("{}/{key}?uploadId={id}", drill.name), "").await?;
     drill.front.calm();
@@ -300,33 +272,18 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     let writes = |asked: &Asked| asked.makes_final() && asked.key.ends_with("-results.gz");
     drill.front.rule(move |asked| if writes(asked) { Mood::Held } else { Mood::Pass });
     drill.backup().await?;
-    eventually("the results are on their way", Duration::from_mins(2), async || {
-        anyhow::Ok(when(drill.front.asked().iter().any(writes), "not yet"))
-    })
-    .await?;
+    drill.front.wait_for_request("the results are on their way", SOON, writes).await?;
     bucket.put(&key.as_str().into(), "foreign".into()).await?;
     drill.front.calm();
-    eventually("the conflict is shown", Duration::from_mins(2), async || {
-        let backup = world.backups().get(drill.name).await?;
-        let shown = blocked_reason(&backup).contains("-results.gz exists already");
-        Ok::<_, kube::Error>(when(shown, format!("{} {}", backup.phase(), blocked_reason(&backup))))
-    })
-    .await?;
+    let conflict = |backup: &Backup| blocked_reason(backup).contains("-results.gz exists already");
+    world.backups().wait_until(drill.name, "shows the conflict", SOON, conflict).await?;
     let bytes = bucket.get(&key.as_str().into()).await?.bytes().await?;
     ensure!(bytes == "foreign", "it was overwritten");
     let backup = world.backups().get(drill.name).await?;
     ensure!(backup.phase() == BackupPhase::Finalizing, "{}", backup.phase());
     // Somebody puts it away, versions and all.
-    let text = drill
-        .s3
-        .request(
-            http::Method::GET,
-            &format!("{}?versions=&prefix={}", drill.name, key.replace('/', "%2F")),
-            "",
-        )
-        .await?;
-    let version =
-        text.split_once("<VersionId>").and_then(|(_, rest)| rest.split_once('<')).context("no version")?.0;
+    let versions = format!("{}?versions=&prefix={}", drill.name, key.replace('/', "%2F"));
+    let version = drill.element(&versions, "VersionId").await?;
     drill.s3.request(http::Method::DELETE, &format!("{}/{key}?versionId={version}", drill.name), "").await?;
     drill.ended_as(BackupPhase::Completed).await
 }
@@ -340,7 +297,7 @@ async fn a_full_local_disk_delays_the_end_and_loses_nothing(world: &mut World) -
         command.output().is_ok_and(|output| output.status.success())
     };
     if !mount("size=12m") {
-        return Err(crate::Skip("a small disk needs the right to mount one").into());
+        return Err(Skip("a small disk needs the right to mount one").into());
     }
     let result = full_disk(world, &disk, &mount).await;
     let _ = std::process::Command::new("umount").arg("-l").arg(&disk).status();

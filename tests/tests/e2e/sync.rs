@@ -1,30 +1,24 @@
 //! Backups that are found in a bucket come into the cluster, ended and able to do nothing by themselves; what is no such backup
 //! is told and harms no other.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
 
-use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{BackupPhase, DeleteBackupRequest, PodVolumeBackup, Schedule},
-    labels::{BACKUP_UID, SYNC_PENDING_ANNOTATION},
+    api::{DeleteBackupRequest, PodVolumeBackup, Schedule},
+    labels::BACKUP_UID,
 };
 use backup_tests::{
-    World,
     faulty_s3::Mood,
-    install::NAMESPACE,
     snapshots::{self, SnapshotController},
-    wait::{Probe, eventually, when},
-    world::{
-        BUCKET,
-        backups::{from_backup, of_namespaces},
-        other_cluster::metadata,
-    },
+    world::other_cluster::metadata,
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::ListParams;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_backup_of_another_cluster_is_restored_and_deleted,
@@ -36,14 +30,13 @@ crate::tests! {
     a_store_that_hangs_holds_up_no_other_location,
 }
 
-pub const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
 
 async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("travels", 5).await?;
-    world.create_backup("travels", of_namespaces(&["travels"])).await?;
-    let before = world.backup_ended("travels").await?;
+    let before = world.back_up("travels", of_namespaces(&["travels"])).await?;
     // Another cluster: the Backup is not here, and the same bucket is a location of another name, which may only be read.
-    world.backups().delete("travels", &DeleteParams::default()).await?;
+    world.backups().delete_object("travels").await?;
     world.delete_namespace("travels").await?;
     let url = world.s3()?.url();
     let spec = json!({ "objectStorage": { "bucket": BUCKET }, "accessMode": "ReadOnly" });
@@ -54,13 +47,11 @@ async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) 
     ensure!(arrived.spec.storage_location.as_deref() == Some("shared"), "{:?}", arrived.spec);
     ensure!(arrived.status == before.status, "{:?}", arrived.status);
 
-    let spec = from_backup("travels");
-    world.restore("travels", spec).await?;
+    world.restore("travels", from_backup("travels")).await?;
     ensure!(world.count_config_maps("travels").await? >= 5, "not all are there");
     ensure!(world.sync_summary("shared").await?.removed == 0, "a pass has removed something");
 
-    let patch = json!({ "spec": { "accessMode": "ReadWrite" } });
-    world.locations().patch("shared", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    world.locations().merge_patch("shared", json!({ "spec": { "accessMode": "ReadWrite" } })).await?;
     world.request_deletion("travels").await?;
     world.backup_gone("travels").await?;
     let keys = world.s3()?.keys(BUCKET).await?;
@@ -69,10 +60,6 @@ async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) 
     world.sync("shared", None).await?;
     ensure!(world.backups().get_opt("travels").await?.is_none(), "it came back");
     world.forget_location("shared").await
-}
-
-fn requests(world: &World) -> Api<DeleteBackupRequest> {
-    world.api()
 }
 
 async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut World) -> anyhow::Result<()> {
@@ -166,7 +153,7 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         ensure!(arrived.phase() == phase && arrived.spec.hooks.is_none(), "{arrived:?}");
         ensure!(arrived.namespace().as_deref() == Some(NAMESPACE), "{arrived:?}");
     }
-    for backup in world.backups().list(&ListParams::default()).await? {
+    for backup in world.backups().list_all().await? {
         let name = backup.name_any();
         ensure!(name != "another" && !expected.contains_key(name.as_str()), "{name} is in the cluster");
     }
@@ -188,16 +175,16 @@ async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(world: &mut Wo
             "metadata": { "name": name, "labels": labels }, "spec": { "backupName": name },
             "status": { "phase": "Processed", "errors": ["the array is on fire"] },
         });
-        requests(world).create(&PostParams::default(), &serde_json::from_value(request)?).await?;
+        world.api::<DeleteBackupRequest>().create_json(request).await?;
     }
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     world.backup_arrives("refused-once").await?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.skipped.get("deleting") == Some(&1), "{told:?}");
     ensure!(world.backups().get_opt("stuck").await?.is_none(), "it came back");
-    requests(world).delete("stuck", &DeleteParams::default()).await?;
+    world.api::<DeleteBackupRequest>().delete_object("stuck").await?;
     world.backup_arrives("stuck").await?;
-    requests(world).delete("refused-once", &DeleteParams::default()).await?;
+    world.api::<DeleteBackupRequest>().delete_object("refused-once").await?;
     world.forget_location(bucket).await
 }
 
@@ -206,7 +193,7 @@ async fn of_two_backups_with_one_name_the_second_is_reported(world: &mut World) 
     let schedules: Api<Schedule> = world.api();
     let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "nightly" },
         "spec": { "schedule": "0 3 * * *", "paused": true, "template": {} } });
-    let schedule = schedules.create(&PostParams::default(), &serde_json::from_value(schedule)?).await?;
+    let schedule = schedules.create_json(schedule).await?;
     let owner = |uid: &str| json!([{ "apiVersion": "velero.io/v1", "kind": "Schedule", "name": "nightly", "uid": uid }]);
     for bucket in ["first", "second"] {
         world.s3()?.create_bucket(bucket).await?;
@@ -230,7 +217,7 @@ async fn of_two_backups_with_one_name_the_second_is_reported(world: &mut World) 
     let note = told.notes.iter().find(|note| note.name == "twice").context("not told")?;
     ensure!(note.what == "conflict" && note.reason.contains("first"), "{note:?}");
     ensure!(world.sync("first", None).await?.skipped.is_empty(), "the first has no conflict");
-    schedules.delete("nightly", &DeleteParams::default()).await?;
+    schedules.delete_object("nightly").await?;
     world.forget_location("second").await?;
     world.forget_location("first").await
 }
@@ -270,12 +257,7 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     let contents = snapshots::api(&world.client, "VolumeSnapshotContent", None);
     for name in ["goes", "fades"] {
-        let arrived = eventually("everything of it has arrived", SOON, async || {
-            let backup = world.backup_arrives(name).await?;
-            let pending = backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);
-            anyhow::Ok(if pending { Probe::NotYet("pending".to_owned()) } else { Probe::Ready(backup) })
-        })
-        .await?;
+        let arrived = world.backup_synced(name).await?;
         let volumes: Api<PodVolumeBackup> = world.api();
         let volume = volumes.get(&format!("{name}-x7z")).await?;
         ensure!(volume.owner_references()[0].uid == arrived.uid().unwrap_or_default(), "{volume:?}");
@@ -293,11 +275,8 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
     world.store_completed(bucket, "stays")?;
     std::fs::remove_dir_all(world.stored_folder(bucket, "fades")?)?;
     world.backup_gone("fades").await?;
-    eventually("no content is left", SOON, async || {
-        let left = contents.list(&ListParams::default()).await?.items.len();
-        Ok::<_, kube::Error>(when(left == 0, left.to_string()))
-    })
-    .await?;
+    let none_left = async || contents.list_all().await.map(|left| left.is_empty());
+    until("no content is left", SOON, none_left).await?;
     ensure!(driver.stored() == ["handle-fades".to_owned()].into(), "the removal has destroyed a snapshot");
     world.forget_location(bucket).await
 }
@@ -310,10 +289,10 @@ async fn credentials_that_expire_end_the_pass_and_the_next_goes_on(world: &mut W
         world.store_completed(bucket, &name)?;
     }
     let store = world.faulty_s3().await?;
-    let looked = std::sync::atomic::AtomicUsize::new(0);
+    let looked = AtomicUsize::new(0);
     store.rule(move |asked| {
         let one = asked.key.starts_with("backups/many-") || asked.query.contains("many-");
-        let refused = one && looked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 60;
+        let refused = one && looked.fetch_add(1, Ordering::SeqCst) > 60;
         if refused { Mood::Answer(403) } else { Mood::Pass }
     });
     world.synced_location(bucket, &store.url(), &json!({})).await?;
@@ -350,15 +329,12 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
     }
     store.rule(|_| Mood::Held);
     let asked = store.asked().len();
-    eventually("a pass stands still", SOON, async || {
-        let lists = store.asked()[asked..].iter().any(|asked| asked.query.contains("list-type"));
-        anyhow::Ok(when(lists, "not yet"))
-    })
-    .await?;
+    let lists = || store.asked()[asked..].iter().any(|asked| asked.query.contains("list-type"));
+    until("a pass stands still", SOON, async || anyhow::Ok(lists())).await?;
     for (bucket, late) in [(still, "late-there"), (moving, "late-here")] {
         world.store_completed(bucket, late)?;
     }
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     world.backup_arrives("late-here").await?;
     // A URL is made without the store.
     for bucket in [still, moving] {

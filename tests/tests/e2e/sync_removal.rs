@@ -1,20 +1,14 @@
 //! What is gone from a bucket leaves the cluster, after a second look and never all at once; what has not changed costs one
 //! listing.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::ensure;
 use backup_tests::{
-    World,
     faulty_s3::{Asked, Mood},
-    wait::{eventually, when},
     world::other_cluster::metadata,
 };
-use kube::{
-    ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_backup_gone_from_its_bucket_is_removed_and_no_other,
@@ -47,7 +41,7 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World
     let patch = json!({ "status": { "phase": "Deleting" } });
     let glass = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "test" } } });
     for patch in [glass, patch] {
-        world.backups().patch("gone-deleting", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        world.backups().merge_patch("gone-deleting", patch).await?;
     }
     for name in ["gone", "gone-failed", "gone-deleting"] {
         remove(world, bucket, name)?;
@@ -85,10 +79,8 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
     for name in &names {
         world.backup_arrives(name).await?;
     }
-    let metrics =
-        reqwest::get(format!("http://{}/metrics", world.controller_health[0])).await?.text().await?;
-    let line = "velero_backup_sync_refused{backup_location_name=\"vanishes\"} 6";
-    ensure!(metrics.lines().any(|found| found == line), "no {line}");
+    let refused = "velero_backup_sync_refused{backup_location_name=\"vanishes\"}";
+    ensure!(world.metric(refused).await? == Some(6.0), "{refused} is not 6");
     let told = world.sync(bucket, Some(6)).await?;
     ensure!(told.removed == 6 && told.refused == 0, "{told:?}");
     for name in &names {
@@ -141,14 +133,14 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     let synced = async |world: &World| -> anyhow::Result<_> {
         Ok(world.locations().get(bucket).await?.status.last_synced_time)
     };
-    let pages = std::sync::atomic::AtomicUsize::new(0);
+    let pages = AtomicUsize::new(0);
     store.rule(move |asked| {
         if !lists_all(asked) {
             return Mood::Pass;
         }
         if !asked.query.contains("continuation-token") {
-            pages.store(1, std::sync::atomic::Ordering::SeqCst);
-        } else if pages.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 6 {
+            pages.store(1, Ordering::SeqCst);
+        } else if pages.fetch_add(1, Ordering::SeqCst) == 6 {
             return Mood::Answer(403);
         }
         Mood::Pass
@@ -161,13 +153,12 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     }
     // After the folders: a pass that lists before there are seven pages succeeds, and would rightly remove it.
     remove(world, bucket, "zz-gone")?;
-    let told = eventually("the failing listing is told", SOON, async || {
+    eventually("the failing listing is told", SOON, async || {
         let told = world.sync_summary(bucket).await?;
         let error = told.error.clone().unwrap_or_default();
         anyhow::Ok(when(error.contains("403"), format!("{told:?}")))
     })
-    .await;
-    told?;
+    .await?;
     let before = synced(world).await?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_some() && told.removed == 0, "{told:?}");
@@ -196,7 +187,7 @@ async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Res
     world.synced_location(bucket, &store.url(), &spec).await?;
     ensure!(world.sync(bucket, None).await?.created == 30, "not all have arrived");
 
-    let before = world.backups().list(&ListParams::default()).await?.items;
+    let before = world.backups().list_all().await?;
     let asked = store.asked().len();
     for _ in 0..3 {
         world.sync(bucket, None).await?;
@@ -206,7 +197,7 @@ async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Res
     let versions = |list: &[backup_core::api::Backup]| -> Vec<_> {
         list.iter().map(|backup| (backup.name_any(), backup.resource_version())).collect()
     };
-    let after = world.backups().list(&ListParams::default()).await?.items;
+    let after = world.backups().list_all().await?;
     ensure!(versions(&before) == versions(&after), "a Backup was written");
 
     world.store_completed(bucket, "steady-new")?;

@@ -1,24 +1,16 @@
 //! Two controllers. The one that leads is paused in the middle of everything, the other takes over, and then the first one
 //! wakes up: it must not do anything more that counts.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupPhase};
 use backup_tests::{
-    World,
     faulty_s3::{Asked, FaultyS3, Mood},
-    kubelet::Kubelet,
+    kubelet::{Kubelet, POST_HOOK, PRE_HOOK, PRE_HOOK_TIMEOUT},
     snapshots::{self, Behaviour, SnapshotController},
-    wait::{eventually, when},
-    world::{
-        backups::of_place,
-        stored::{counts_equal_lists, is_whole},
-    },
+    world::stored::counts_equal_lists,
 };
-use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
-use serde_json::json;
+
+use crate::prelude::*;
 
 crate::tests! {
     a_leader_that_is_paused_and_wakes_up_changes_nothing,
@@ -147,7 +139,7 @@ impl Play {
         front.rule(|asked| if results(asked) { Mood::Slow(HELD) } else { Mood::Pass });
         world.config_maps(&name, 5).await?;
         world.create_backup(&name, of_place(&name)).await?;
-        was_asked(front, "its results", results).await
+        front.wait_for_request("its results are on their way", SOON, results).await
     }
 
     /// The command before has run, the one after has not: a snapshot is being cut.
@@ -157,18 +149,15 @@ impl Play {
         snapshots::class(&world.client, &name, Behaviour::Held, false).await?;
         snapshots::claim(&world.client, &name, "data", &name).await?;
         let annotations = json!({
-            "pre.hook.backup.velero.io/command": json!(["wait", self.gate(pod)]).to_string(),
-            "pre.hook.backup.velero.io/timeout": "2m",
-            "post.hook.backup.velero.io/command": r#"["say", "thawed"]"#,
+            PRE_HOOK: json!(["wait", self.gate(pod)]).to_string(),
+            PRE_HOOK_TIMEOUT: "2m",
+            POST_HOOK: r#"["say", "thawed"]"#,
         });
         self.kubelet.pod_with(world, &name, "db", &annotations, &["data"]).await?;
         world.create_backup(&name, of_place(&name)).await?;
         let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
-        eventually("its snapshot is asked for", SOON, async || {
-            let count = made.list(&ListParams::default()).await?.items.len();
-            Ok::<_, kube::Error>(when(count == 1, format!("{count} snapshots")))
-        })
-        .await?;
+        let one_is_made = async || made.list_all().await.map(|made| made.len() == 1);
+        until("its snapshot is asked for", SOON, one_is_made).await?;
         let story = self.kubelet.story(&format!("{name}/db"))?;
         ensure!(story == ["wait began", "wait ended with 0"], "{story:?}");
         Ok(())
@@ -180,7 +169,7 @@ impl Play {
         front.rule(|asked| if part(asked) { Mood::Slow(HELD) } else { Mood::Pass });
         world.noise(&name, 30).await?;
         world.create_backup(&name, of_place(&name)).await?;
-        was_asked(front, "a part", part).await
+        front.wait_for_request("a part is on its way", SOON, part).await
     }
 
     /// From now on requests are passed on, some slowly. Those that are held up come when their time is over.
@@ -230,15 +219,9 @@ impl Play {
         ensure!(backup.phase() == phase && backup.status.errors == errors, "{role}: {:?}", backup.status);
         let entries = is_whole(s3, &name, &name, &backup).await.context(name.clone())?;
         counts_equal_lists(s3, &name, &name, &backup, &entries).await.context(name.clone())?;
-        let events: Api<Event> = world.api();
-        let of =
-            ListParams::default().fields(&format!("involvedObject.name={name},reason={}", backup.phase()));
-        eventually("its end was told once", Duration::from_secs(5), async || {
-            let events = events.list(&of).await?.items;
-            let told: i32 = events.iter().map(|event| event.count.unwrap_or(1)).sum();
-            Ok::<_, kube::Error>(when(told == 1, format!("{told} times")))
-        })
-        .await?;
+        let reason = backup.phase().to_string();
+        let told_once = async || world.count_events(&name, &reason).await.map(|count| count == 1);
+        until("its end was told once", Duration::from_secs(5), told_once).await?;
         if with_pod {
             let story = self.commands(role)?;
             ensure!(story == ["wait", "say", "wait", "say"], "{role}: {story:?}");
@@ -248,19 +231,10 @@ impl Play {
     }
 }
 
-async fn was_asked(front: &FaultyS3, what: &str, which: fn(&Asked) -> bool) -> anyhow::Result<()> {
-    eventually(&format!("{what} is on its way"), SOON, async || {
-        anyhow::Ok(when(front.asked().iter().any(which), "not yet"))
-    })
-    .await
-}
-
 /// Waits until a controller that has lost its lease has ended, and starts it again, as a Deployment does.
 async fn ends_by_itself(world: &mut World, number: usize) -> anyhow::Result<()> {
     let process = &mut world.controllers[number];
-    eventually("the one that woke up ends", Duration::from_secs(15), async || {
-        anyhow::Ok(when(!process.is_running(), "it runs"))
-    })
-    .await?;
+    let ended = async || anyhow::Ok(!process.is_running());
+    until("the one that woke up ends", Duration::from_secs(15), ended).await?;
     process.restart().await
 }

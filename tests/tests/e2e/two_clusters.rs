@@ -1,21 +1,12 @@
 //! Two clusters at work on one bucket at the same time: each sees what the other has stored, and nobody stores over the other.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use backup_core::api::BackupPhase;
-use backup_tests::{
-    World,
-    wait::{eventually, when},
-    world::backups::{from_backup, of_namespaces},
-};
-use kube::{ResourceExt as _, api::DeleteParams};
-use serde_json::json;
+use crate::prelude::*;
 
 crate::tests! {
     two_clusters_share_a_bucket_and_never_a_backup,
 }
 
+const SOON: Duration = Duration::from_mins(1);
 /// Backups of one name that both begin at the same moment.
 const ROUNDS: usize = 5;
 
@@ -30,9 +21,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         world.config_maps(name, 20).await?;
     }
     let store = async |world: &World, namespace: &str, name: &str| {
-        let mut spec = of_namespaces(&[namespace]);
-        spec.storage_location = Some(bucket.to_owned());
-        world.create_backup(name, spec).await?;
+        world.create_backup(name, into_location(bucket, &[namespace])).await?;
         world.backup_ended(name).await
     };
     let (ours, theirs) =
@@ -41,9 +30,8 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
 
     // Each restores what the other has stored.
     for (world, name) in [(there, "from-here"), (here, "from-there")] {
-        known(world, name, true).await?;
-        let spec = from_backup(name);
-        let restored = world.restore(&format!("{name}-elsewhere"), spec).await?;
+        world.backups().wait_until(name, "is known", SOON, |_| true).await?;
+        let restored = world.restore(&format!("{name}-elsewhere"), from_backup(name)).await?;
         let items = restored.status.progress.context("no progress")?.items_restored;
         ensure!(items >= 20, "{items} items");
     }
@@ -65,18 +53,9 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
 
     // What one deletes, the other has no more.
     for (world, other, name) in [(there, here, "from-here"), (here, there, "from-there")] {
-        world.plugin().run(&["delete", name, "--confirm"]).await?.expect_code(0)?;
-        known(world, name, false).await?;
-        known(other, name, false).await?;
+        world.plugin().succeeds(&["delete", name, "--confirm"]).await?;
+        world.backups().wait_gone(name, SOON).await?;
+        other.backups().wait_gone(name, SOON).await?;
     }
-    here.locations().delete(bucket, &DeleteParams::default()).await?;
-    Ok(())
-}
-
-async fn known(world: &World, backup: &str, is: bool) -> anyhow::Result<()> {
-    eventually(&format!("{backup} is known: {is}"), Duration::from_mins(1), async || {
-        let there = world.backups().get_opt(backup).await?.is_some();
-        Ok::<_, kube::Error>(when(there == is, "not yet"))
-    })
-    .await
+    here.remove_location(bucket).await
 }

@@ -1,31 +1,13 @@
 //! Snapshots of volumes that a plugin of Velero's kind takes (`tests/plugins/disks.go`): disks and snapshots are files beside
 //! those of the plugin.
 
-use anyhow::{Context as _, ensure};
-use backup_core::api::{
-    BackupPhase, BackupSpec, DeleteBackupRequest, DeleteBackupRequestPhase, Restore, RestorePhase,
-    VolumeSnapshotLocation,
-};
+use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
-use backup_tests::{
-    World,
-    install::{NAMESPACE, ensure_secret},
-    plugins::Plugins,
-    snapshots,
-    wait::{Probe, eventually},
-    world::{
-        BUCKET,
-        backups::{from_backup, into_namespace, of_namespaces},
-        controllers::REACHED,
-    },
-};
+use backup_tests::{install::ensure_secret, plugins::Plugins, snapshots};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
-use object_store::ObjectStoreExt as _;
-use serde_json::{Value, json};
+use kube::api::{Patch, PatchParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_volume_is_snapshotted_by_a_plugin_and_restored,
@@ -49,7 +31,7 @@ async fn ready(world: &World) -> anyhow::Result<Plugins> {
 async fn location(world: &World, name: &str, spec: Value) -> anyhow::Result<()> {
     let api: Api<VolumeSnapshotLocation> = world.api();
     let object = VolumeSnapshotLocation::new(name, serde_json::from_value(spec)?);
-    match api.create(&PostParams::default(), &object).await {
+    match api.create_object(&object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         made => Ok(made.map(|_| ())?),
     }
@@ -57,10 +39,14 @@ async fn location(world: &World, name: &str, spec: Value) -> anyhow::Result<()> 
 
 /// A claim that is bound to a disk.
 async fn disk(world: &World, namespace: &str, name: &str, id: &str) -> anyhow::Result<()> {
-    snapshots::host_path_claim_at(&world.client, namespace, name, &format!("/disks/{id}")).await?;
+    snapshots::host_path_claim(&world.client, namespace, name, &format!("/disks/{id}")).await?;
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    let zone = json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "z1" } } });
-    volumes.patch(&format!("pv-{namespace}-{name}"), &PatchParams::default(), &Patch::Merge(zone)).await?;
+    volumes
+        .merge_patch(
+            &format!("pv-{namespace}-{name}"),
+            json!({ "metadata": { "labels": { "topology.kubernetes.io/zone": "z1" } } }),
+        )
+        .await?;
     Ok(())
 }
 
@@ -98,8 +84,8 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(status.warnings == 0, "its data is there: {status:?}");
     ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
     ensure!(plugins.file("credentials-east")? == "open-sesame");
-    let person = world.plugin_as("reader", Some("backup-reader")).await?;
-    let listed = person.run(&["locations", "snapshots", "-o", "wide"]).await?.expect_code(0)?.stdout;
+    let person = world.reader().await?;
+    let listed = person.succeeds(&["locations", "snapshots", "-o", "wide"]).await?.stdout;
     for words in ["disks ", "example.io/disks", "disks/cloud", "region=east"] {
         ensure!(listed.contains(words), "no {words}: {listed}");
     }
@@ -107,8 +93,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
     ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
     let key = format!("backups/{name}/{name}-volumesnapshots.json.gz");
-    let bytes = world.s3()?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
-    let text = std::io::read_to_string(flate2::read::GzDecoder::new(bytes.as_ref()))?;
+    let text = world.s3()?.text(BUCKET, &key).await?;
     let recorded: Value = serde_json::from_str(&text)?;
     let expected = json!([{
         "spec": { "backupName": name, "backupUID": backup.metadata.uid, "location": "disks",
@@ -130,8 +115,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(world.backup_log(name).await?.contains("snapshotting disk good-fast"));
 
     // Beside the one that is there: a volume of another name, and its claim follows it.
-    let spec = into_namespace(name, "native-copy");
-    let copied = world.restore("native-copy", spec).await?;
+    let copied = world.restore("native-copy", into_namespace(name, "native-copy")).await?;
     ensure!(world.restore_log("native-copy").await?.contains("a disk is made of snap-"));
     ensure!(copied.status.warnings > 0, "at its level: {:?}", copied.status);
     let claims = |namespace: &str| Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), namespace);
@@ -147,11 +131,10 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     claims(name).patch("data", &PatchParams::default(), &free).await?;
-    claims(name).delete("data", &DeleteParams::default()).await?;
+    claims(name).delete_object("data").await?;
     volumes.patch(volume, &PatchParams::default(), &free).await?;
-    volumes.delete(volume, &DeleteParams::default()).await?;
-    let spec = from_backup(name);
-    world.restore("native-back", spec).await?;
+    volumes.delete_object(volume).await?;
+    world.restore("native-back", from_backup(name)).await?;
     let disk = path_of(world, volume).await?;
     ensure!(
         plugins.file(disk.trim_start_matches("/disks/"))?.starts_with(&format!("from {snapshot}")),
@@ -176,8 +159,7 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -
     plugins.tell("do-snapshot-bad-burns", "fail=array-on-fire")?;
     plugins.tell("do-snapshot-bad-hangs", "hang")?;
     let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&[name]) };
-    world.create_backup(name, spec).await?;
-    let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
+    let backup = world.run_backup(name, spec, BackupPhase::PartiallyFailed).await?;
     let status = &backup.status;
     ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (3, 1), "{status:?}");
     let errors = world.backup_errors(name).await?;
@@ -243,7 +225,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) ->
     world.create_backup(name, of_namespaces(&[name])).await?;
     world.controllers[0].killed(REACHED).await?;
     ensure!(plugins.files("snap-east-deleted").len() == 1, "no snapshot was taken");
-    world.backups().delete(name, &DeleteParams::default()).await?;
+    world.backups().delete_object(name).await?;
     world.controllers[0].restart().await?;
     world.backup_gone(name).await?;
     ensure!(plugins.files("snap-east-deleted").is_empty(), "its snapshot is still there");
@@ -262,21 +244,16 @@ async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> a
         let restore = format!("{name}-{point}");
         let before = plugins.processes("create", &snapshot).len();
         world.crash_at(point).await?;
-        let spec = into_namespace(name, &restore);
-        world.restores().create(&PostParams::default(), &Restore::new(&restore, spec)).await?;
-        world.controllers[0].killed(REACHED).await?;
-        world.controllers[0].restart().await?;
-        let ended = world.restore_ended(&restore).await?;
+        world.create_restore(&restore, into_namespace(name, &restore)).await?;
+        world.crashed(point).await?;
         let phase = if known { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
-        ensure!(ended.phase() == phase, "killed at {point}: {:?}", ended.status);
+        world.restore_ends(&restore, phase).await.with_context(|| format!("killed at {point}"))?;
         let times = plugins.processes("create", &snapshot).len() - before;
         ensure!(times == usize::from(*point != "before-volume"), "at {point}: {:?}", plugins.calls());
         if known {
             continue;
         }
-        let key = format!("restores/{restore}/restore-{restore}-results.gz");
-        let bytes = world.s3()?.bucket(BUCKET)?.get(&key.as_str().into()).await?.bytes().await?;
-        let results = std::io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref()))?;
+        let results = world.restore_file(&restore, "results.gz").await?.to_string();
         ensure!(results.contains(&snapshot) && results.contains("is not known"), "{results}");
     }
     Ok(())
@@ -289,8 +266,7 @@ async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut Worl
         volume_snapshot_locations: vec!["clouds".to_owned(), "ghost".to_owned()],
         ..of_namespaces(&["default"])
     };
-    world.create_backup("native-refused", spec).await?;
-    let backup = world.backup_ends("native-refused", BackupPhase::FailedValidation).await?;
+    let backup = world.run_backup("native-refused", spec, BackupPhase::FailedValidation).await?;
     let errors = backup.status.validation_errors.join("\n");
     for word in ["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"]
     {

@@ -3,15 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
-use backup_tests::{World, install::NAMESPACE, wait::gone};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use backup_core::api::{BackupSpec, RestorePhase};
+use backup_tests::{World, api::ApiExt as _, world::backups::from_backup};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 
 use super::objects;
+
+const GONE: Duration = Duration::from_mins(2);
 
 /// Measures the restore of so many ConfigMaps of 1 KiB, and prints a table.
 pub async fn run(objects: usize) -> anyhow::Result<()> {
@@ -28,32 +27,27 @@ async fn measure(world: &mut World, objects: usize) -> anyhow::Result<()> {
     let names = objects::namespaces();
     let create_floor = timed(objects::create(&client, 0..objects)).await?;
 
-    let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
-    let spec = BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() };
-    backups.create(&PostParams::default(), &Backup::new("bench", spec)).await?;
-    let phase = world.backup_ended("bench").await?.phase();
-    ensure!(phase == BackupPhase::Completed, "the backup ended {phase}");
+    world
+        .back_up("bench", BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() })
+        .await?;
 
     println!("deleting {} namespaces", names.len());
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for name in &names {
-        namespaces.delete(name, &DeleteParams::background()).await?;
+        namespaces.delete_object(name).await?;
     }
     for name in &names {
-        gone(&namespaces, name).await?;
+        namespaces.wait_gone(name, GONE).await?;
     }
     // A fresh process, so that its peak is the restore's.
     world.renew_controller(0).await?;
-    let restores: Api<Restore> = Api::namespaced(client.clone(), NAMESPACE);
-    let spec = RestoreSpec { backup_name: Some("bench".into()), ..RestoreSpec::default() };
     let ready = Instant::now();
-    restores.create(&PostParams::default(), &Restore::new("bench", spec)).await?;
+    world.create_restore("bench", from_backup("bench")).await?;
     let restore = world.restore_ended("bench").await?;
     let restore_time = ready.elapsed();
     ensure!(restore.phase() == RestorePhase::Completed, "the restore ended {}", restore.phase());
     let restore_memory = world.controllers[0].peak_memory_kib()?;
-    let items: Api<ConfigMap> = Api::namespaced(client.clone(), &names[0]);
-    let count = items.list_metadata(&kube::api::ListParams::default()).await?.items.len();
+    let count = world.count_config_maps(&names[0]).await?;
     ensure!(count > objects / names.len(), "only {count} ConfigMaps came back in {}", names[0]);
 
     println!("\n{objects} ConfigMaps of 1 KiB in {} namespaces\n", names.len());

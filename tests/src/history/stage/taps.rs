@@ -27,7 +27,7 @@ use crate::history::{
 
 /// Who writes the ledger through a tap.
 #[derive(Clone, Copy)]
-pub enum Writer {
+pub(crate) enum Writer {
     /// The webhook replica of this number.
     Webhook(usize),
     /// The operator.
@@ -36,7 +36,7 @@ pub enum Writer {
 
 /// Between a writer of the ledger and the API servers.
 #[derive(Clone)]
-pub struct ToApi {
+pub(crate) struct ToApi {
     /// Speaks to the API servers.
     pub http: reqwest::Client,
     /// What goes wrong.
@@ -47,7 +47,7 @@ pub struct ToApi {
 
 /// Between the API servers and the webhook replicas.
 #[derive(Clone)]
-pub struct ToWebhook {
+pub(crate) struct ToWebhook {
     /// Speaks to the replicas.
     pub http: reqwest::Client,
     /// What goes wrong.
@@ -59,17 +59,17 @@ pub struct ToWebhook {
 }
 
 /// Passes a writer's requests on, and may lose the answer to a write of the ledger.
-pub fn to_api(state: ToApi) -> Router {
+pub(crate) fn to_api(state: ToApi) -> Router {
     Router::new().fallback(between_writer_and_api).with_state(state)
 }
 
 /// Passes a client's requests on, and loses the answer to what was done.
-pub fn for_clients(http: reqwest::Client, faults: Arc<Faults>) -> Router {
+pub(crate) fn for_clients(http: reqwest::Client, faults: Arc<Faults>) -> Router {
     Router::new().fallback(between_client_and_api).with_state((http, faults))
 }
 
 /// Passes reviews on, writes down what was asked and answered, and may lose the answer.
-pub fn to_webhook(state: ToWebhook) -> Router {
+pub(crate) fn to_webhook(state: ToWebhook) -> Router {
     Router::new().fallback(between_api_and_webhook).with_state(state)
 }
 

@@ -1,15 +1,9 @@
 //! The phase of an engine's object is its controller's to write; a glass can be broken, by those who may, for a reason.
 
-use anyhow::{Context as _, ensure};
-use backup_tests::{
-    World,
-    people::{BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused},
-};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use backup_tests::people::{BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused};
+use kube::api::{Patch, PatchParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     the_phase_of_an_object_is_its_controllers_to_move,
@@ -72,7 +66,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
 
 async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let dry = dry_run();
     for kind in KINDS {
         let theirs = cast.objects(EDITOR, kind).await?;
         for arrives in ["", "New", "Completed", "PartiallyFailed", "Failed", "FailedValidation"] {
@@ -107,10 +101,10 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
                 ("spec", json!({ "spec": { "includedNamespaces": ["another"] } })),
                 ("progress", json!({ "status": { "progress": { "totalItems": 5 } } })),
             ] {
-                let result = theirs.patch("touched", &PatchParams::default(), &Patch::Merge(patch)).await;
+                let result = theirs.merge_patch("touched", patch).await;
                 result.with_context(|| format!("{what} of a {kind} in {at:?}"))?;
             }
-            theirs.delete("touched", &DeleteParams::default()).await.context("an editor deletes")?;
+            theirs.delete_object("touched").await.context("an editor deletes")?;
             gone(&ours, "touched").await?;
         }
     }
@@ -173,7 +167,7 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
         breaker.patch("broken", &PatchParams::default(), &phase("Failed")).await?;
         gone(&ours, "broken").await?;
         // At the door, too.
-        let post = PostParams { dry_run: true, ..PostParams::default() };
+        let post = dry_run();
         let mut arrives = with_phase(kind, "arrives", "InProgress")?;
         arrives.metadata.annotations = Some([(REASON.to_owned(), "moved by hand".to_owned())].into());
         breaker.create(&post, &arrives).await?;
@@ -188,7 +182,7 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
     let cast = People::of(world).await?;
     let needle = "set, changed and removed only by those";
     let reason = |text: Value| Patch::Merge(json!({ "metadata": { "annotations": { REASON: text } } }));
-    let post = PostParams { dry_run: true, ..PostParams::default() };
+    let post = dry_run();
     for kind in KINDS {
         let (breaker, editor) = (cast.objects(BREAKER, kind).await?, cast.objects(EDITOR, kind).await?);
         stored(&cast.objects(CONTROLLER, kind).await?, kind, "reasoned", "").await?;
@@ -244,7 +238,7 @@ fn with_phase(kind: &str, name: &str, phase: &str) -> anyhow::Result<DynamicObje
 async fn stored(api: &Api<DynamicObject>, kind: &str, name: &str, phase: &str) -> anyhow::Result<()> {
     let mut object = with_phase(kind, name, phase)?;
     object.metadata.finalizers = Some(vec![finalizer(kind).to_owned()]);
-    let stored = api.create(&PostParams::default(), &object).await?;
+    let stored = api.create_object(&object).await?;
     ensure!(stored.data["status"]["phase"].as_str().unwrap_or_default() == phase, "{:?}", stored.data);
     Ok(())
 }
@@ -253,7 +247,7 @@ async fn gone(api: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
     let off = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     api.patch(name, &PatchParams::default(), &off).await?;
     if api.get_opt(name).await?.is_some() {
-        api.delete(name, &DeleteParams::default()).await?;
+        api.delete_object(name).await?;
     }
     Ok(())
 }

@@ -1,13 +1,10 @@
 //! What opens a stored file is settled when the request for it is created.
 
 use backup_core::labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
-use backup_tests::{
-    World,
-    people::{EDITOR, People, SOON, object, refused},
-    wait::{Probe, eventually},
-};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use backup_tests::people::{EDITOR, People, SOON, object, refused};
+use kube::api::{Patch, PatchParams, PostParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     a_key_cannot_be_put_into_the_request_of_another_person,
@@ -31,10 +28,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let swap = Patch::Merge(annotated(READ_KEY_ANNOTATION, json!("somebody-else")));
     eventually("the policy is in force", SOON, async || {
-        anyhow::Ok(match refused(requests.patch(keyed, &dry, &swap).await, REFUSAL) {
-            Ok(_) => Probe::Ready(()),
-            Err(error) => Probe::NotYet(format!("{error:#}")),
-        })
+        refused(requests.patch(keyed, &dry, &swap).await, REFUSAL).map(Probe::Ready)
     })
     .await?;
     for (request, change) in [
@@ -56,7 +50,7 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
         requests.patch(keyed, &dry, &Patch::Merge(change)).await?;
     }
     for request in [keyed, plain] {
-        requests.delete(request, &DeleteParams::default()).await?;
+        requests.delete_object(request).await?;
     }
     Ok(())
 }

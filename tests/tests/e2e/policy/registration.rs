@@ -1,24 +1,16 @@
 //! What the webhook is asked about, and what never depends on it: the registrations of `deploy/`, with a webhook that counts.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
 use backup_tests::{
-    World,
     binaries::root,
-    install::{self, NAMESPACE},
+    install,
     naive::NaiveWebhook,
     people::{CONTROLLER, SOON, velero},
     pki::Pki,
-    wait::{eventually, gone, when},
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, GroupVersionKind},
-};
-use serde_json::{Value, json};
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
+
+use crate::prelude::*;
 
 crate::tests! {
     only_what_may_begin_or_grow_is_asked_about,
@@ -40,29 +32,21 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
         let mut ended = new.clone();
         ended["status"] = json!({ "phase": "Completed" });
         asked.times(0, "arrives ended", asked.create(&api, &ended)).await?;
-        asked
-            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "b" } } })))
-            .await?;
-        asked
-            .times(0, "its spec", asked.patch(&api, json!({ "spec": { "includedNamespaces": ["b"] } })))
-            .await?;
-        asked.times(1, "comes back", asked.patch(&api, json!({ "status": { "phase": "New" } }))).await?;
-        asked
-            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "c" } } })))
-            .await?;
-        asked
-            .times(0, "a finalizer", asked.patch(&api, json!({ "metadata": { "finalizers": ["a/b"] } })))
-            .await?;
-        asked.times(0, "none", asked.patch(&api, json!({ "metadata": { "finalizers": null } }))).await?;
-        asked.times(0, "begins", asked.patch(&api, json!({ "status": { "phase": "InProgress" } }))).await?;
-        asked
-            .times(0, "progress", asked.patch(&api, json!({ "status": { "progress": { "totalItems": 3 } } })))
-            .await?;
-        asked
-            .times(1, "wants more", asked.patch(&api, json!({ "spec": { "includedNamespaces": ["c"] } })))
-            .await?;
-        asked.times(0, "ends", asked.patch(&api, json!({ "status": { "phase": "Failed" } }))).await?;
-        asked.times(1, "comes back", asked.patch(&api, json!({ "status": null }))).await?;
+        for (times, what, patch) in [
+            (0, "a label", json!({ "metadata": { "labels": { "a": "b" } } })),
+            (0, "its spec", json!({ "spec": { "includedNamespaces": ["b"] } })),
+            (1, "comes back", json!({ "status": { "phase": "New" } })),
+            (0, "a label", json!({ "metadata": { "labels": { "a": "c" } } })),
+            (0, "a finalizer", json!({ "metadata": { "finalizers": ["a/b"] } })),
+            (0, "none", json!({ "metadata": { "finalizers": null } })),
+            (0, "begins", json!({ "status": { "phase": "InProgress" } })),
+            (0, "progress", json!({ "status": { "progress": { "totalItems": 3 } } })),
+            (1, "wants more", json!({ "spec": { "includedNamespaces": ["c"] } })),
+            (0, "ends", json!({ "status": { "phase": "Failed" } })),
+            (1, "comes back", json!({ "status": null })),
+        ] {
+            asked.times(times, what, asked.patch(&api, patch)).await?;
+        }
         asked.times(0, "is deleted", asked.delete(&api)).await?;
         asked.times(1, "is created", asked.create(&api, &new)).await?;
         asked.times(0, "a copy in the same words", asked.patch(&api, json!({ "spec": spec }))).await?;
@@ -83,8 +67,7 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
 ) -> anyhow::Result<()> {
     let asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Backup").await?;
-    let by_admin: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), NAMESPACE, &velero("Backup"));
+    let by_admin = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup");
     for (phase, times) in
         [("Completed", 1), ("PartiallyFailed", 1), ("Failed", 0), ("FailedValidation", 0), ("Deleting", 0)]
     {
@@ -118,8 +101,7 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
 
 async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut World) -> anyhow::Result<()> {
     install::ensure_namespace(&world.client, "goes-with-its-backups").await?;
-    let doomed: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), "goes-with-its-backups", &velero("Backup"));
+    let doomed = objects_in(&world.client, "goes-with-its-backups", "velero.io/v1", "Backup");
     let here = by_controller(world, "Backup").await?;
     let backup = |name: &str, phase: &str| {
         serde_json::from_value::<DynamicObject>(json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
@@ -137,29 +119,28 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut Wor
     asked.stop().await;
     let refusal = async |result: kube::Result<()>| match result {
         Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => Ok(()),
-        other => anyhow::bail!("not refused for the webhook: {other:?}"),
+        other => bail!("not refused for the webhook: {other:?}"),
     };
     refusal(here.create(&post, &backup("down-created", "New")?).await.map(|_| ())).await?;
-    refusal(here.delete("down-completed", &DeleteParams::default()).await.map(|_| ())).await?;
+    refusal(here.delete_object("down-completed").await.map(|()| ())).await?;
 
     here.create(&post, &backup("down-synced", "Completed")?).await.context("arrives ended")?;
-    let patch =
-        |value: Value| async { here.patch("down-new", &PatchParams::default(), &Patch::Merge(value)).await };
+    let patch = |value: Value| async { here.merge_patch("down-new", value).await };
     patch(json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["a/b"] } }))
         .await
         .context("metadata")?;
     patch(json!({ "status": { "phase": "InProgress" } })).await.context("progress")?;
     patch(json!({ "metadata": { "finalizers": null } })).await.context("finalizers")?;
     patch(json!({ "status": { "phase": "Failed" } })).await.context("an end")?;
-    here.delete("down-new", &DeleteParams::default()).await.context("what failed is deleted")?;
-    here.delete("down-failed", &DeleteParams::default()).await.context("what failed is deleted")?;
+    here.delete_object("down-new").await.context("what failed is deleted")?;
+    here.delete_object("down-failed").await.context("what failed is deleted")?;
 
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete("goes-with-its-backups", &DeleteParams::background()).await?;
-    gone(&namespaces, "goes-with-its-backups").await?;
+    namespaces.delete_object("goes-with-its-backups").await?;
+    namespaces.wait_gone("goes-with-its-backups", Duration::from_mins(2)).await?;
     asked.end().await?;
     for name in ["down-completed", "down-synced"] {
-        here.delete(name, &DeleteParams::default()).await?;
+        here.delete_object(name).await?;
     }
     Ok(())
 }
@@ -168,12 +149,12 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     install::install_test_crds(&world.client, "percona-ps").await?;
     let asked = Asked::register(world, "deploy/profiles/percona-ps").await?;
     for kind in ["PerconaServerMySQLBackup", "PerconaServerMySQLRestore"] {
-        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &percona(kind));
+        let api = percona(world, kind);
         let new = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind, "metadata": { "name": "asked" },
             "spec": { "clusterName": "one" }, "status": { "state": "Succeeded" } });
         // A status that comes with a creation is dropped, so it can't pretend to have ended.
         asked.times(1, "is created", asked.create(&api, &new)).await?;
-        let state = |state: &str| json!({ "status": { "state": state } });
+        let state = |state: &str| json!({ "state": state });
         asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
         asked
             .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "b" } } })))
@@ -182,15 +163,14 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
             .times(1, "another cluster", asked.patch(&api, json!({ "spec": { "clusterName": "two" } })))
             .await?;
         asked.times(0, "fails", asked.status(&api, state("Error"))).await?;
-        asked.times(0, "still", asked.status(&api, json!({ "status": { "stateDescription": "x" } }))).await?;
+        asked.times(0, "still", asked.status(&api, json!({ "stateDescription": "x" }))).await?;
         asked.times(1, "tries again", asked.status(&api, state("New"))).await?;
         asked.times(0, "goes on", asked.status(&api, state("Starting"))).await?;
         asked.times(0, "ends", asked.status(&api, state("Succeeded"))).await?;
-        asked.times(1, "comes back", asked.status(&api, json!({ "status": null }))).await?;
+        asked.times(1, "comes back", asked.status(&api, Value::Null)).await?;
         asked.times(0, "is deleted", asked.delete(&api)).await?;
     }
-    let clusters: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), "default", &percona("PerconaServerMySQL"));
+    let clusters = percona(world, "PerconaServerMySQL");
     let cluster = json!({ "apiVersion": "ps.percona.com/v1", "kind": "PerconaServerMySQL",
         "metadata": { "name": "asked" }, "spec": {} });
     asked.times(0, "a cluster", asked.create(&clusters, &cluster)).await?;
@@ -199,26 +179,28 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     // What the profile brings is accepted and bound, too.
     install::install_profile(&world.client, "percona-ps", "https://127.0.0.1:1", "").await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    configurations.delete("backup-webhook-percona-ps", &DeleteParams::default()).await?;
+    configurations.delete_object("backup-webhook-percona-ps").await?;
     let reader = world.plane.impersonate("system:serviceaccount:velero:backup-webhook").await?;
-    let backups: Api<DynamicObject> = Api::all_with(reader.clone(), &percona("PerconaServerMySQLBackup"));
+    let backups = all_objects(&reader, PERCONA, "PerconaServerMySQLBackup");
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(reader, "default");
     eventually("the webhook may read what it guards", SOON, async || {
-        backups.list(&ListParams::default()).await?;
+        backups.list_all().await?;
         let lease = leases.get_opt("restore-lock-one").await?;
         Ok::<_, kube::Error>(when(lease.is_none(), "a Lease that nobody made"))
     })
     .await
 }
 
-fn percona(kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("ps.percona.com", "v1", kind))
+fn percona(world: &World, kind: &str) -> Api<DynamicObject> {
+    objects_in(&world.client, "default", PERCONA, kind)
 }
 
 /// Objects of the installation as the controller writes them: the policies are not in its way.
 async fn by_controller(world: &World, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
     Ok(Api::namespaced_with(world.plane.impersonate(CONTROLLER).await?, NAMESPACE, &velero(kind)))
 }
+
+const PERCONA: &str = "ps.percona.com/v1";
 
 /// A webhook that counts, registered as `deploy/` says.
 struct Asked {
@@ -237,19 +219,21 @@ impl Asked {
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
         let mut names = Vec::new();
         for configuration in install::registrations(&root().join(folder), &url, &pki.ca_pem())? {
-            configurations.create(&PostParams::default(), &configuration).await?;
+            configurations.create_object(&configuration).await?;
             names.push(configuration.name_any());
         }
         let asked = Self { naive: Some(naive), configurations, names };
-        let kind =
-            if folder.contains("percona") { percona("PerconaServerMySQLBackup") } else { velero("Backup") };
-        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &kind);
-        let probe = json!({ "apiVersion": kind.api_version, "kind": kind.kind,
+        let (version, kind) = if folder.contains("percona") {
+            (PERCONA, "PerconaServerMySQLBackup")
+        } else {
+            ("velero.io/v1", "Backup")
+        };
+        let api = objects_in(&world.client, "default", version, kind);
+        let probe = json!({ "apiVersion": version, "kind": kind,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "probe" } });
-        let dry = PostParams { dry_run: true, ..PostParams::default() };
-        eventually("the counting webhook is asked", SOON, async || {
-            api.create(&dry, &serde_json::from_value(probe.clone())?).await?;
-            anyhow::Ok(when(asked.calls() > 0, "not asked"))
+        until("the counting webhook is asked", SOON, async || {
+            api.create(&dry_run(), &serde_json::from_value(probe.clone())?).await?;
+            anyhow::Ok(asked.calls() > 0)
         })
         .await?;
         // Of one configuration the API server sees all webhooks at once.
@@ -276,23 +260,20 @@ impl Asked {
 
     async fn create(&self, api: &Api<DynamicObject>, object: &Value) -> anyhow::Result<()> {
         let object = serde_json::from_value(object.clone())?;
-        seen(api, &api.create(&PostParams::default(), &object).await?).await
+        seen(api, &api.create_object(&object).await?).await
     }
 
     async fn patch(&self, api: &Api<DynamicObject>, patch: Value) -> anyhow::Result<()> {
-        seen(api, &api.patch("asked", &PatchParams::default(), &Patch::Merge(patch)).await?).await
+        seen(api, &api.merge_patch("asked", patch).await?).await
     }
 
-    async fn status(&self, api: &Api<DynamicObject>, patch: Value) -> anyhow::Result<()> {
-        seen(api, &api.patch_status("asked", &PatchParams::default(), &Patch::Merge(patch)).await?).await
+    async fn status(&self, api: &Api<DynamicObject>, status: Value) -> anyhow::Result<()> {
+        seen(api, &api.merge_patch_status("asked", status).await?).await
     }
 
     async fn delete(&self, api: &Api<DynamicObject>) -> anyhow::Result<()> {
-        api.delete("asked", &DeleteParams::default()).await?;
-        eventually("deleted", Duration::from_secs(20), async || {
-            Ok::<_, kube::Error>(when(api.get_opt("asked").await?.is_none(), "still there"))
-        })
-        .await
+        api.delete_object("asked").await?;
+        api.wait_gone("asked", Duration::from_secs(20)).await
     }
 
     /// Stops answering; the registration stays.
@@ -304,7 +285,7 @@ impl Asked {
     /// Takes the registration away, and waits until nothing is asked any more.
     async fn end(self) -> anyhow::Result<()> {
         for name in &self.names {
-            self.configurations.delete(name, &DeleteParams::default()).await?;
+            self.configurations.delete_object(name).await?;
         }
         // The API server goes on to ask for a moment; what comes next must not depend on who answers.
         tokio::time::sleep(Duration::from_secs(1)).await;

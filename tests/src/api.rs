@@ -1,0 +1,160 @@
+//! Requests to the API server as tests make them: with default parameters, of JSON, and with a deadline for what they wait for.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::wait::{Probe, eventually, when};
+
+/// The field manager of everything that the kit applies.
+pub(crate) const MANAGER: &str = "backup-tests";
+
+/// The resource of a kind, whose plural is the regular one.
+pub fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+/// Objects of a kind in a namespace.
+pub fn objects_in(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
+}
+
+/// Objects of a kind without a namespace, or of all namespaces.
+pub fn all_objects(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource(api_version, kind))
+}
+
+/// Parameters of a creation that stores nothing.
+pub fn dry_run() -> PostParams {
+    PostParams { dry_run: true, ..PostParams::default() }
+}
+
+/// What tests ask of an [`Api`].
+#[allow(async_fn_in_trait, reason = "no caller needs a future that is Send")]
+pub trait ApiExt<K> {
+    async fn create_object(&self, object: &K) -> kube::Result<K>;
+
+    async fn create_json(&self, object: Value) -> kube::Result<K>;
+
+    /// Server-side apply that takes over fields of other managers.
+    async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K>;
+
+    async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K>;
+
+    async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K>;
+
+    async fn delete_object(&self, name: &str) -> kube::Result<()>;
+
+    async fn list_all(&self) -> kube::Result<Vec<K>>;
+
+    async fn exists(&self, name: &str) -> kube::Result<bool>;
+
+    async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()>;
+
+    /// Waits until an object exists and this is true of it. Its last annotations and status are in the error.
+    async fn wait_until(
+        &self,
+        name: &str,
+        what: &str,
+        deadline: Duration,
+        is_so: impl Fn(&K) -> bool,
+    ) -> anyhow::Result<K>;
+}
+
+impl<K: Clone + Debug + Serialize + DeserializeOwned> ApiExt<K> for Api<K> {
+    async fn create_object(&self, object: &K) -> kube::Result<K> {
+        self.create(&PostParams::default(), object).await
+    }
+
+    async fn create_json(&self, object: Value) -> kube::Result<K> {
+        self.create_object(&serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
+    }
+
+    async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
+        self.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await
+    }
+
+    async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
+        self.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+
+    async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {
+        self.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await
+    }
+
+    async fn delete_object(&self, name: &str) -> kube::Result<()> {
+        self.delete(name, &DeleteParams::default()).await.map(drop)
+    }
+
+    async fn list_all(&self) -> kube::Result<Vec<K>> {
+        Ok(self.list(&ListParams::default()).await?.items)
+    }
+
+    async fn exists(&self, name: &str) -> kube::Result<bool> {
+        Ok(self.get_metadata_opt(name).await?.is_some())
+    }
+
+    async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()> {
+        eventually(&format!("{name} is gone"), deadline, async || {
+            let left = self.get_opt(name).await?;
+            Ok::<_, kube::Error>(when(left.is_none(), left.map(|left| state(&left)).unwrap_or_default()))
+        })
+        .await
+    }
+
+    async fn wait_until(
+        &self,
+        name: &str,
+        what: &str,
+        deadline: Duration,
+        is_so: impl Fn(&K) -> bool,
+    ) -> anyhow::Result<K> {
+        eventually(&format!("{name} {what}"), deadline, async || {
+            let object = self.get(name).await?;
+            let seen = state(&object);
+            Ok::<_, kube::Error>(if is_so(&object) { Probe::Ready(object) } else { Probe::NotYet(seen) })
+        })
+        .await
+    }
+}
+
+/// What is worth reading of an object that is waited for.
+fn state(object: &impl Serialize) -> String {
+    let object = serde_json::to_value(object).unwrap_or_default();
+    format!("status {}, annotations {}", object["status"], object["metadata"]["annotations"])
+}
+
+/// Creates objects over several connections, which share two cores with the API server.
+pub async fn create_all(client: &Client, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
+    const CONNECTIONS: usize = 16;
+    let creations = stream::iter(objects).map(|object| create(client, object));
+    creations.buffer_unordered(CONNECTIONS).try_collect().await
+}
+
+/// Creates an object. A connection that breaks is made again, and then the object may already be there.
+async fn create(client: &Client, object: Value) -> anyhow::Result<()> {
+    const TRIES: usize = 5;
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.as_ref().context("no kind")?;
+    let api = match &object.metadata.namespace {
+        Some(namespace) => objects_in(client, namespace, &types.api_version, &types.kind),
+        None => all_objects(client, &types.api_version, &types.kind),
+    };
+    let mut broken = 0;
+    loop {
+        match api.create_object(&object).await {
+            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) if broken < TRIES => broken += 1,
+            Err(kube::Error::Api(status)) if broken > 0 && status.code == 409 => return Ok(()),
+            created => return Ok(created.map(drop)?),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What most tests need.
+
+pub(crate) use std::time::Duration;
+
+pub(crate) use anyhow::{Context as _, bail, ensure};
+pub(crate) use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+pub(crate) use backup_tests::{
+    Skip, World,
+    api::{ApiExt as _, all_objects, create_all, dry_run, objects_in},
+    install::{NAMESPACE, ensure_namespace},
+    wait::{Probe, eventually, until, when},
+    world::{
+        BUCKET,
+        backups::{blocked_reason, from_backup, into_location, into_namespace, of_namespaces, of_place},
+        controllers::REACHED,
+        lock::refusal,
+        scripted::{into_back, of_scripted},
+        stored::is_whole,
+    },
+};
+pub(crate) use k8s_openapi::api::core::v1::ConfigMap;
+pub(crate) use kube::{Api, ResourceExt, api::DynamicObject};
+pub(crate) use serde_json::{Value, json};
