@@ -23,7 +23,6 @@ pub struct AllowingWebhook {
 }
 
 impl AllowingWebhook {
-    /// Starts it with this serving certificate.
     pub async fn start(identity: &Identity) -> anyhow::Result<Self> {
         let calls = Arc::new(AtomicU64::new(0));
         let state = Arc::clone(&calls);
@@ -34,12 +33,10 @@ impl AllowingWebhook {
         Ok(Self { served, calls })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.served.address()
     }
 
-    /// How often it was asked.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -61,7 +58,6 @@ pub(crate) struct Review {
     pub(crate) request: Request,
 }
 
-/// The request in a review.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Request {
     uid: String,
@@ -73,20 +69,17 @@ pub(crate) struct Request {
     pub(crate) object: Object,
 }
 
-/// The object in a request.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Object {
     #[serde(default)]
     pub(crate) spec: Value,
 }
 
-/// "It may pass."
 pub(crate) fn allowed(review: &Review) -> Json<Value> {
     Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": { "uid": review.request.uid, "allowed": true } }))
 }
 
-/// "It may not."
 pub(crate) fn refused(review: &Review, message: &str) -> Json<Value> {
     Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": { "uid": review.request.uid, "allowed": false,

@@ -23,7 +23,6 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Objects of a kind in a namespace.
 pub fn objects_in(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
 }

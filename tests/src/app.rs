@@ -35,7 +35,6 @@ impl App {
         Self { name: name.to_owned(), config_maps }
     }
 
-    /// Its namespaces.
     pub fn namespaces(&self) -> [String; 3] {
         ["web", "data", "batch"].map(|part| format!("{}-{part}", self.name))
     }

@@ -10,12 +10,10 @@ use std::{
 use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
-/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Cargo's target folder.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -41,11 +39,8 @@ pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 /// The three programs of the project, built with this profile (`dev` or `release`).
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The admission webhook.
     pub webhook: PathBuf,
-    /// The controller.
     pub controller: PathBuf,
-    /// The kubectl plugin.
     pub plugin: PathBuf,
 }
 
@@ -78,7 +73,6 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Where they are.
     pub(crate) fn folder(&self) -> &Path {
         self.controller.parent().unwrap_or(&self.controller)
     }
@@ -92,7 +86,6 @@ impl Programs {
     }
 }
 
-/// The programs of the control plane.
 #[derive(Clone, Debug)]
 pub enum PlanePrograms {
     /// One binary of ours that is all of them (`tests/control-plane`), and the S3 server.
@@ -118,7 +111,6 @@ impl PlanePrograms {
         }
     }
 
-    /// Whether the component is there.
     pub fn has(&self, component: &str) -> bool {
         match self {
             Self::Ours(_) => true,
@@ -129,14 +121,14 @@ impl PlanePrograms {
 
 /// Whether the S3 server can be had: it needs Go, unless it was built before. A machine without Go that brings its own
 /// cluster or binaries tests on a local folder instead.
-pub fn s3_available() -> bool {
+pub(crate) fn s3_available() -> bool {
     let others =
         ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some());
     !others || go_available()
 }
 
 /// Builds `tests/control-plane` unless this very source was built before; the path of the binary.
-pub fn build_control_plane() -> anyhow::Result<PathBuf> {
+pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
         ".",
@@ -156,12 +148,12 @@ pub fn build_clients() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
-pub fn build_plugins() -> anyhow::Result<PathBuf> {
+pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")
 }
 
 /// Whether there is a Go to build with.
-pub fn go_available() -> bool {
+pub(crate) fn go_available() -> bool {
     Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
 }
 

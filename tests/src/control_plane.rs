@@ -35,11 +35,9 @@ pub struct ControlPlane {
     pub etcd: Option<Process>,
     /// Where etcd's clients connect to; nothing for a cluster that was there before.
     pub etcd_url: Option<String>,
-    /// The API servers.
     pub api_servers: Vec<Process>,
     /// Where they listen, in the same order.
     pub addresses: Vec<SocketAddr>,
-    /// kube-controller-manager.
     pub controller_manager: Option<Process>,
     /// In front of the API servers: what the programs under test connect to.
     pub front: Option<Proxy>,
@@ -124,10 +122,7 @@ impl ControlPlane {
                     process.check()?;
                 }
                 let request = http::Request::get("/readyz").body(Vec::new())?;
-                anyhow::Ok(match client.request_text(request).await {
-                    Ok(_) => Probe::Ready(()),
-                    Err(error) => Probe::NotYet(error.to_string()),
-                })
+                anyhow::Ok(Probe::Ready(client.request_text(request).await?))
             })
             .await?;
         }
@@ -148,12 +143,19 @@ impl ControlPlane {
         ask("compaction", json!({ "revision": now, "physical": true })).await.map(|_| ())
     }
 
+    /// Ends the controller manager, which looks at every object that is created.
+    pub async fn stop_controller_manager(&mut self) -> anyhow::Result<()> {
+        match self.controller_manager.take() {
+            Some(mut manager) => manager.kill().await,
+            None => Ok(()),
+        }
+    }
+
     /// The kubeconfig of a cluster administrator, straight to the first API server.
     pub fn admin_kubeconfig(&self) -> &Path {
         &self.admin
     }
 
-    /// A client of a cluster administrator.
     pub async fn admin(&self) -> anyhow::Result<Client> {
         client_from(&self.admin).await
     }
@@ -193,8 +195,7 @@ impl ControlPlane {
         if let (Some(front), Some(pki)) = (&self.front, &self.pki) {
             write_kubeconfig(&path, front.address(), &pki.ca(), &json!({ "token": token }))
         } else {
-            let mut config =
-                serde_saphyr::from_str::<serde_json::Value>(&std::fs::read_to_string(&self.admin)?)?;
+            let mut config = serde_saphyr::from_str::<Value>(&std::fs::read_to_string(&self.admin)?)?;
             if let Some(users) = config["users"].as_array_mut() {
                 for user in users.iter_mut() {
                     user["user"] = json!({ "token": token });
@@ -205,14 +206,13 @@ impl ControlPlane {
         }
     }
 
-    /// Every process, for logs.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.etcd.iter().chain(&self.api_servers).chain(&self.controller_manager)
     }
 }
 
 /// A client from a kubeconfig file, with time-outs fit for tests.
-pub async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
+pub(crate) async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config_from(kubeconfig).await?)?)
 }
 
@@ -232,7 +232,7 @@ async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
 
 /// A free loopback port, below those that the kernel gives to outgoing connections: one of them was taken once between this
 /// look and the API server's start.
-pub fn free_port() -> anyhow::Result<u16> {
+fn free_port() -> anyhow::Result<u16> {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
     static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -248,16 +248,16 @@ pub fn free_port() -> anyhow::Result<u16> {
     bail!("no port of 127.0.0.1 between {FIRST} and {} is free", FIRST + COUNT)
 }
 
-fn identity_user(identity: &Identity) -> serde_json::Value {
+/// An address of loopback with a free port.
+pub(crate) fn loopback_address() -> anyhow::Result<SocketAddr> {
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
+}
+
+fn identity_user(identity: &Identity) -> Value {
     json!({ "client-certificate": identity.cert, "client-key": identity.key })
 }
 
-fn write_kubeconfig(
-    path: &Path,
-    server: SocketAddr,
-    ca: &Path,
-    user: &serde_json::Value,
-) -> anyhow::Result<PathBuf> {
+fn write_kubeconfig(path: &Path, server: SocketAddr, ca: &Path, user: &Value) -> anyhow::Result<PathBuf> {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "tests",
         "clusters": [{ "name": "tests", "cluster": { "server": format!("https://{server}"), "certificate-authority": ca } }],
@@ -291,8 +291,8 @@ impl Starting<'_> {
     }
 
     fn etcd(&self) -> anyhow::Result<(Process, String)> {
-        let client = format!("http://127.0.0.1:{}", free_port()?);
-        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        let client = format!("http://{}", loopback_address()?);
+        let peer = format!("http://{}", loopback_address()?);
         let flags = [
             "--name=tests".to_owned(),
             format!("--data-dir={}", self.folder.join("etcd").display()),
@@ -317,7 +317,7 @@ impl Starting<'_> {
         serving: &Identity,
         accounts: &Identity,
     ) -> anyhow::Result<(Process, SocketAddr)> {
-        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let address = loopback_address()?;
         let mut flags = vec![
             format!("--etcd-servers={etcd}"),
             "--bind-address=127.0.0.1".to_owned(),

@@ -20,7 +20,6 @@ use crate::wait::{eventually, when};
 /// What is done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// It is passed on.
     Pass,
     /// It is not passed on, and answered with this status.
     Answer(u16),
@@ -34,14 +33,11 @@ pub enum Mood {
     Held,
 }
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Asked {
-    /// Method.
     pub method: Method,
     /// The key, without the bucket.
     pub key: String,
-    /// The query.
     pub query: String,
     /// Whether it asks that the key is not there (If-None-Match: *).
     pub only_new: bool,
@@ -108,7 +104,6 @@ impl FaultyS3 {
         Ok(Self { address, state, end })
     }
 
-    /// The URL of the proxy.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -120,12 +115,10 @@ impl FaultyS3 {
         }
     }
 
-    /// Passes everything on.
     pub fn calm(&self) {
         self.rule(|_| Mood::Pass);
     }
 
-    /// Waits until there was such a request.
     pub async fn wait_for_request(
         &self,
         what: &str,
@@ -138,7 +131,6 @@ impl FaultyS3 {
         .await
     }
 
-    /// Every request so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.asked.lock().map(|asked| asked.clone()).unwrap_or_default()
     }

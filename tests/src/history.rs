@@ -5,23 +5,24 @@
 //! [`operator`] plays the engine, [`clients`] the people, [`etcd`] sees what is really stored. [`run`](mod@run) puts it
 //! together.
 
-pub mod check;
-pub mod clients;
-pub mod etcd;
-pub mod faults;
-pub mod fleet;
-pub mod operator;
-pub mod plan;
-pub mod random;
-pub mod record;
-pub mod report;
-pub mod run;
-pub mod stage;
-pub mod tap;
-pub mod timeline;
+mod check;
+mod clients;
+mod etcd;
+mod faults;
+mod fleet;
+mod operator;
+mod plan;
+mod random;
+mod record;
+mod report;
+mod run;
+mod stage;
+mod tap;
+mod timeline;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use check::Promise;
 pub use report::Report;
 pub use run::{Options, run};
 

@@ -25,7 +25,6 @@ use crate::{
     wait::{Probe, eventually, when},
 };
 
-/// The namespace of the installation.
 pub const NAMESPACE: &str = "velero";
 const CRD_VERSION: &str = "apiextensions.k8s.io/v1";
 const SOON: Duration = Duration::from_mins(1);
@@ -44,7 +43,7 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
 }
 
 /// Puts every policy of `deploy/base` in force.
-pub async fn install_policies(client: &Client) -> anyhow::Result<()> {
+pub(crate) async fn install_policies(client: &Client) -> anyhow::Result<()> {
     let base = documents(&root().join("deploy/base"))?.into_iter();
     apply_all(client, base.filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))).await
 }
@@ -96,13 +95,12 @@ pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow:
     Ok(name)
 }
 
-/// APIServices.
 pub fn api_services(client: &Client) -> Api<DynamicObject> {
     all_objects(client, "apiregistration.k8s.io/v1", "APIService")
 }
 
 /// Applies definitions of others from files, and waits until they are served.
-pub async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::Result<()> {
+pub(crate) async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::Result<()> {
     let mut definitions = Vec::new();
     for file in files {
         definitions.append(&mut documents_of(file)?);
@@ -154,7 +152,7 @@ pub fn api_of(
 }
 
 /// Registers the webhook under a URL on loopback.
-pub async fn register_webhook(client: &Client, url: &str, ca_pem: &str) -> anyhow::Result<()> {
+pub(crate) async fn register_webhook(client: &Client, url: &str, ca_pem: &str) -> anyhow::Result<()> {
     register(client, &root().join("deploy/base"), url, ca_pem).await
 }
 
@@ -211,7 +209,7 @@ pub fn registrations(
 
 /// Has the Service of the controller, as `deploy/base` has it, lead to an address, by a pod that stands for the process there.
 /// There are no nodes, so nobody would find the pod by itself: the endpoints are written here.
-pub async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) -> anyhow::Result<()> {
+pub(crate) async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) -> anyhow::Result<()> {
     const NAME: &str = "backup-controller";
     let base = documents(&root().join("deploy/base"))?;
     let service = base.into_iter().find(|object| kind(object) == "Service" && object.name_any() == NAME);
@@ -246,7 +244,7 @@ pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()>
 }
 
 /// Makes a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
-pub async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
+pub(crate) async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     accounts.apply_object(name, &account).await?;
@@ -259,7 +257,6 @@ pub async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> 
     Ok(())
 }
 
-/// Writes a Secret with one key.
 pub async fn ensure_secret(
     client: &Client,
     namespace: &str,
@@ -289,8 +286,7 @@ pub fn documents(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
     Ok(all)
 }
 
-/// All documents of a YAML file.
-pub fn documents_of(file: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+fn documents_of(file: &Path) -> anyhow::Result<Vec<DynamicObject>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let values: Vec<serde_json::Value> =
         serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;

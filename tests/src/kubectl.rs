@@ -24,23 +24,17 @@ pub struct Kubectl {
 pub struct ClientGo {
     /// Name of what was created; empty when nothing was.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// How long the call took.
     pub elapsed_seconds: f64,
     /// Requests that were sent for the one call.
     pub attempts: u32,
     /// The error in words; empty for success.
     pub error: String,
-    /// HTTP status of the error.
     pub code: u16,
-    /// Its reason, such as Forbidden.
     pub reason: String,
     /// Seconds after which the server says that trying again makes sense.
     pub retry_after_seconds: u32,
-    /// Its causes.
     pub causes: Vec<Value>,
-    /// Warnings that came with the answer.
     pub warnings: Vec<String>,
 }
 
@@ -60,7 +54,6 @@ impl Kubectl {
         Ok(path.display().to_string())
     }
 
-    /// Runs kubectl with these arguments.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
         Ran::of(self.command("kubectl", args)).await
     }

@@ -1,7 +1,7 @@
 //! A node whose kubelet runs commands in containers that do not exist (`tests/control-plane/kubelet.go`). The API server
 //! reaches it as any other.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use crate::{
     World,
     api::ApiExt as _,
-    binaries::build_control_plane,
-    control_plane::free_port,
+    control_plane::loopback_address,
     install::ensure_namespace,
-    process::{Process, Spec},
+    process::Process,
     wait::{Probe, eventually, when},
 };
 
@@ -25,7 +24,6 @@ pub const POST_HOOK: &str = "post.hook.backup.velero.io/command";
 
 const NODE: &str = "scripted";
 
-/// A running kubelet.
 pub struct Kubelet {
     _process: Process,
     log: PathBuf,
@@ -36,9 +34,7 @@ pub struct Kubelet {
 pub struct Call {
     /// `namespace/name`.
     pub pod: String,
-    /// Container.
     pub container: String,
-    /// Command and arguments.
     pub command: Vec<String>,
     /// `began`, `ended with CODE`, or `broke off`.
     pub event: String,
@@ -47,23 +43,10 @@ pub struct Call {
 impl Kubelet {
     /// Starts it, and registers its node.
     pub async fn start(world: &World) -> anyhow::Result<Self> {
-        let folder = world.folder().join("kubelet");
-        std::fs::create_dir_all(&folder)?;
-        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let (folder, address) = (world.folder().join("kubelet"), loopback_address()?);
         let log = folder.join(format!("calls-{}.jsonl", address.port()));
-        let args = ["kubelet".to_owned(), format!("--listen={address}"), format!("--log={}", log.display())];
-        let spec = Spec {
-            name: "kubelet".into(),
-            program: build_control_plane()?,
-            args: args.into(),
-            env: BTreeMap::new(),
-        };
-        let mut process = Process::start(spec, &folder)?;
-        eventually("the kubelet listens", Duration::from_secs(20), async || {
-            process.check()?;
-            anyhow::Ok(when(tokio::net::TcpStream::connect(address).await.is_ok(), "refused"))
-        })
-        .await?;
+        let args = vec![format!("--log={}", log.display())];
+        let process = Process::serve("kubelet", address, args, &folder).await?;
         let nodes: Api<Node> = Api::all(world.client.clone());
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
         nodes.apply_object(NODE, &node).await?;

@@ -28,7 +28,7 @@ pub mod plugins;
 pub mod process;
 pub mod proxy;
 pub mod replica;
-pub mod served;
+mod served;
 pub mod sibling;
 mod skip;
 pub mod snapshots;

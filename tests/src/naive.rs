@@ -39,7 +39,6 @@ struct Look {
 }
 
 impl NaiveWebhook {
-    /// Starts it with this serving certificate.
     pub async fn start(client: Client, identity: &Identity) -> anyhow::Result<Self> {
         let calls = Arc::new(AtomicU64::new(0));
         let look = Look { client, calls: calls.clone() };
@@ -47,12 +46,10 @@ impl NaiveWebhook {
         Ok(Self { served: Served::start(identity, app).await?, calls })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.served.address()
     }
 
-    /// How often it was asked.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }

@@ -76,17 +76,14 @@ impl NaiveUpdate {
         Ok(Self { served, calls, tries })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.served.address()
     }
 
-    /// How often it was asked.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// How often it has tried to write.
     pub fn tries(&self) -> u64 {
         self.tries.load(Ordering::Relaxed)
     }

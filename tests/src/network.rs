@@ -37,13 +37,12 @@ impl std::fmt::Display for NoNetwork {
 
 impl std::error::Error for NoNetwork {}
 
-/// Whether this process is inside.
 pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
 /// An address, with a free port, that is not a loopback address for the API server.
-pub fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((ADDRESS, 0)).with_context(|| {
         format!("{ADDRESS} is not an address here: such a world starts in a network of its own")
     })?;

@@ -1,7 +1,6 @@
 //! A real S3 server on a loopback port, behind a proxy that can misbehave.
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,24 +17,16 @@ use object_store::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    binaries::build_control_plane,
-    control_plane::free_port,
-    process::{Process, Spec},
-    proxy::Proxy,
-    wait::{eventually, when},
-};
+use crate::{binaries::build_control_plane, control_plane::loopback_address, process::Process, proxy::Proxy};
 
 /// Access key of the server's one account.
-pub const ACCESS: &str = "backup-tests";
+const ACCESS: &str = "backup-tests";
 /// Its secret key: worth nothing outside the test that started the server.
 pub const SECRET: &str = "backup-tests-secret";
 const REGION: &str = "us-east-1";
 
-/// A running S3 server.
 #[derive(Debug)]
 pub struct S3 {
-    /// The server.
     pub process: Process,
     /// In front of it: what the programs under test connect to.
     pub front: Proxy,
@@ -47,27 +38,13 @@ impl S3 {
     /// Starts a server that keeps its objects in `folder`.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("s3");
-        std::fs::create_dir_all(&folder)?;
-        let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
-        let args = [
-            "s3".to_owned(),
-            format!("--listen={address}"),
+        let address = loopback_address()?;
+        let args = vec![
             format!("--dir={}", folder.display()),
             format!("--access={ACCESS}"),
             format!("--secret={SECRET}"),
         ];
-        let spec = Spec {
-            name: "s3".into(),
-            program: build_control_plane()?,
-            args: args.into(),
-            env: BTreeMap::new(),
-        };
-        let mut process = Process::start(spec, &folder)?;
-        eventually("S3 server listens", Duration::from_secs(20), async || {
-            process.check()?;
-            anyhow::Ok(when(tokio::net::TcpStream::connect(address).await.is_ok(), "refused"))
-        })
-        .await?;
+        let process = Process::serve("s3", address, args, &folder).await?;
         Ok(Self { process, front: Proxy::start(vec![address]).await?, address, folder })
     }
 
@@ -86,7 +63,6 @@ impl S3 {
         self.folder.join("data").join(bucket)
     }
 
-    /// Makes a bucket.
     pub async fn create_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         self.request(http::Method::PUT, bucket, "").await.map(drop)
     }
@@ -221,7 +197,6 @@ impl S3 {
             .build()?)
     }
 
-    /// Every key of a bucket, sorted.
     pub async fn keys(&self, bucket: &str) -> anyhow::Result<Vec<String>> {
         use futures::TryStreamExt as _;
         let mut keys: Vec<String> =
@@ -230,7 +205,6 @@ impl S3 {
         Ok(keys)
     }
 
-    /// The bytes of a stored object.
     pub async fn read(&self, bucket: &str, key: &str) -> anyhow::Result<Bytes> {
         use object_store::ObjectStoreExt as _;
         Ok(self.bucket(bucket)?.get(&key.into()).await?.bytes().await?)
@@ -258,7 +232,11 @@ impl S3 {
     }
 
     /// As [`Self::inspect_tarball`], of a backup that has waited for operations: newer versions of items may follow.
-    pub async fn inspect_replaced(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+    pub(crate) async fn inspect_replaced(
+        &self,
+        bucket: &str,
+        key: &str,
+    ) -> anyhow::Result<Vec<serde_json::Value>> {
         self.inspect(bucket, key, &["--replaced"]).await
     }
 

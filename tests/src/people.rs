@@ -21,9 +21,7 @@ use crate::{
     wait::{Probe, eventually},
 };
 
-/// The ServiceAccount of the webhook.
 pub const WEBHOOK: &str = "system:serviceaccount:velero:backup-webhook";
-/// The ServiceAccount of the controller.
 pub const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
 /// A ServiceAccount of the same name elsewhere, with the built-in role `edit` here.
 pub const STRANGER: &str = "system:serviceaccount:elsewhere:backup-webhook";
@@ -71,7 +69,6 @@ impl<'w> People<'w> {
         self.plane.impersonate(who).await
     }
 
-    /// Leases of the installation, for this person.
     pub async fn leases(&self, who: &str) -> anyhow::Result<Api<Lease>> {
         Ok(Api::namespaced(self.client(who).await?, NAMESPACE))
     }
@@ -81,7 +78,6 @@ impl<'w> People<'w> {
         Api::namespaced(self.admin.clone(), NAMESPACE)
     }
 
-    /// ConfigMaps of the installation, for this person.
     pub async fn config_maps(&self, who: &str) -> anyhow::Result<Api<ConfigMap>> {
         Ok(Api::namespaced(self.client(who).await?, NAMESPACE))
     }
@@ -169,7 +165,6 @@ impl<'w> People<'w> {
     }
 }
 
-/// A kind of velero.io/v1.
 pub fn velero(kind: &str) -> ApiResource {
     resource("velero.io/v1", kind)
 }

@@ -17,9 +17,7 @@ pub struct Pki {
 /// Paths of a certificate and its key, PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate.
     pub cert: PathBuf,
-    /// The key.
     pub key: PathBuf,
 }
 
@@ -40,7 +38,6 @@ impl Pki {
         self.folder.join("ca.crt")
     }
 
-    /// The CA's certificate, PEM.
     pub fn ca_pem(&self) -> String {
         self.issuer.pem()
     }

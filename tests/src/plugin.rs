@@ -19,13 +19,9 @@ pub struct Plugin {
 /// What a run of a command gave.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// The exit code.
     pub code: i32,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
-    /// How long it took.
     pub elapsed: Duration,
 }
 
@@ -64,7 +60,6 @@ impl Plugin {
         Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
     }
 
-    /// Where the program is.
     pub fn program(&self) -> &Path {
         &self.program
     }

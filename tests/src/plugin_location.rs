@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::{World, plugins::Plugins};
 
-/// The plugin.
 pub const PROVIDER: &str = "example.io/folder";
 
 /// A location that the plugin serves.
@@ -37,12 +36,10 @@ impl PluginLocation {
         &self.name
     }
 
-    /// The folder of the plugin.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What is stored.
     pub fn store(&self) -> PathBuf {
         self.folder.join(&self.name).join("deep/down")
     }
@@ -67,7 +64,6 @@ impl PluginLocation {
         self.plugins.processes("stored", &format!("deep/down/backups/{key}"))
     }
 
-    /// Removes the location from the cluster.
     pub async fn remove(self, world: &World) -> anyhow::Result<()> {
         world.remove_location(&self.name).await
     }

@@ -22,11 +22,9 @@ pub struct Plugins {
 /// One call to a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Called {
-    /// What was called.
     pub call: String,
     /// On which object, as `namespace/name`.
     pub item: String,
-    /// Id of the process.
     pub process: u32,
 }
 
@@ -46,7 +44,6 @@ impl Plugins {
         Ok(Some(plugins))
     }
 
-    /// Where the binaries are.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -10,18 +11,22 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::{
+    net::TcpStream,
+    process::{Child, Command},
+};
 
-use crate::wait::{eventually, when};
+use crate::{
+    binaries::build_control_plane,
+    wait::{eventually, until, when},
+};
 
 /// How to start a process; kept for restarts.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// What it is called in messages, and the stem of its log file.
     pub name: String,
-    /// Program to run.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<String>,
     /// Variables added to the environment.
     pub env: BTreeMap<String, String>,
@@ -43,6 +48,26 @@ impl Process {
         Ok(process)
     }
 
+    /// Starts a server that is part of the kit's control-plane binary, and waits until it listens.
+    pub(crate) async fn serve(
+        component: &str,
+        address: SocketAddr,
+        mut args: Vec<String>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        args.splice(0..0, [component.to_owned(), format!("--listen={address}")]);
+        let program = build_control_plane()?;
+        let mut process =
+            Self::start(Spec { name: component.to_owned(), program, args, env: BTreeMap::new() }, folder)?;
+        until(&format!("{component} listens"), Duration::from_secs(20), async || {
+            process.check()?;
+            anyhow::Ok(TcpStream::connect(address).await.is_ok())
+        })
+        .await?;
+        Ok(process)
+    }
+
     fn launch(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.spec.program)
@@ -58,12 +83,10 @@ impl Process {
         Ok(())
     }
 
-    /// What it is called.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// The process id while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
@@ -144,7 +167,6 @@ impl Process {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
     }
 
-    /// Starts it again with the same arguments.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill().await?;
         self.launch()
@@ -175,7 +197,6 @@ impl Process {
         Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
     }
 
-    /// The last lines of its log.
     pub fn tail(&self, lines: usize) -> String {
         let text = std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -184,7 +205,6 @@ impl Process {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Its whole log so far.
     pub fn log(&self) -> String {
         self.tail(usize::MAX)
     }

@@ -2,10 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -19,10 +16,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What is done to connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     #[default]
     None,
     /// New connections are closed at once, those that are open are cut.
@@ -39,7 +34,6 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    upstreams: Arc<Mutex<Vec<SocketAddr>>>,
     fault: watch::Sender<Fault>,
     end: CancellationToken,
 }
@@ -50,16 +44,14 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let proxy = Self {
             address: listener.local_addr()?,
-            upstreams: Arc::new(Mutex::new(upstreams)),
             fault: watch::channel(Fault::None).0,
             end: CancellationToken::new(),
         };
-        let (upstreams, fault, end) = (proxy.upstreams.clone(), proxy.fault.subscribe(), proxy.end.clone());
-        tokio::spawn(end.clone().run_until_cancelled_owned(accept(listener, upstreams, fault)));
+        let accepting = accept(listener, upstreams, proxy.fault.subscribe());
+        tokio::spawn(proxy.end.clone().run_until_cancelled_owned(accepting));
         Ok(proxy)
     }
 
-    /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -67,13 +59,6 @@ impl Proxy {
     /// Changes what is done to connections; [`Fault::Refuse`] also cuts the open ones.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
-    }
-
-    /// Replaces the upstreams for new connections.
-    pub fn point_to(&self, upstreams: Vec<SocketAddr>) {
-        if let Ok(mut current) = self.upstreams.lock() {
-            *current = upstreams;
-        }
     }
 }
 
@@ -84,18 +69,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    upstreams: Arc<Mutex<Vec<SocketAddr>>>,
-    fault: watch::Receiver<Fault>,
-) {
+async fn accept(listener: TcpListener, upstreams: Vec<SocketAddr>, fault: watch::Receiver<Fault>) {
     let turn = AtomicUsize::new(0);
     while let Ok((client, _)) = listener.accept().await {
-        let targets = upstreams.lock().map(|targets| targets.clone()).unwrap_or_default();
-        if *fault.borrow() == Fault::Refuse || targets.is_empty() {
+        if *fault.borrow() == Fault::Refuse || upstreams.is_empty() {
             continue;
         }
-        tokio::spawn(connect(client, targets, turn.fetch_add(1, Ordering::Relaxed), fault.clone()));
+        tokio::spawn(connect(client, upstreams.clone(), turn.fetch_add(1, Ordering::Relaxed), fault.clone()));
     }
 }
 

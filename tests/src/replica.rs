@@ -4,29 +4,26 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
 use crate::{
     binaries::Programs,
-    control_plane::free_port,
+    control_plane::loopback_address,
     install::NAMESPACE,
     pki::Identity,
     process::{Process, Spec},
-    wait::{Probe, eventually, when},
+    wait::{eventually, when},
 };
 
 /// Longest wait until a program of ours answers.
 const START: Duration = Duration::from_mins(1);
 
-/// Where a replica listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// For reviews.
     pub reviews: SocketAddr,
-    /// For health and metrics.
     pub health: SocketAddr,
 }
 
 impl Addresses {
     /// Free ones, for so many replicas.
     pub fn free(count: usize) -> anyhow::Result<Vec<Self>> {
-        (0..count).map(|_| Ok(Self { reviews: loopback()?, health: loopback()? })).collect()
+        (0..count).map(|_| Ok(Self { reviews: loopback_address()?, health: loopback_address()? })).collect()
     }
 }
 
@@ -71,15 +68,9 @@ pub async fn answers(process: &mut Process, health: SocketAddr, path: &str) -> a
     let url = format!("http://{health}{path}");
     eventually(&format!("{} answers {path}", process.name()), START, async || {
         process.check()?;
-        anyhow::Ok(match client.get(&url).send().await {
-            Ok(answer) => when(answer.status().is_success(), answer.status().to_string()),
-            Err(error) => Probe::NotYet(error.to_string()),
-        })
+        let status = client.get(&url).send().await?.status();
+        anyhow::Ok(when(status.is_success(), status.to_string()))
     })
     .await
     .map_err(|error| error.context(process.tail(20)))
-}
-
-fn loopback() -> anyhow::Result<SocketAddr> {
-    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }

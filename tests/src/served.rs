@@ -16,14 +16,13 @@ const START: Duration = Duration::from_secs(30);
 
 /// A running server; ends when dropped.
 #[derive(Debug)]
-pub struct Served {
+pub(crate) struct Served {
     address: SocketAddr,
     handle: axum_server::Handle<SocketAddr>,
 }
 
 impl Served {
-    /// Serves these routes with this certificate.
-    pub async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
+    pub(crate) async fn start(identity: &Identity, app: Router) -> anyhow::Result<Self> {
         let (tls, handle) = (tls(identity).await?, axum_server::Handle::new());
         tokio::spawn(serve(tls, handle.clone(), app));
         Self::listening(handle).await
@@ -31,7 +30,7 @@ impl Served {
 
     /// Serves what `app` makes on a runtime of its own, so that the load of whoever measures does not wait in front of
     /// its answers.
-    pub async fn apart<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
+    pub(crate) async fn apart<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
     where
         F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
     {
@@ -47,8 +46,7 @@ impl Served {
         Self::listening(handle).await
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 

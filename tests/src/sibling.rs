@@ -67,7 +67,6 @@ impl Sibling {
         Ok(sibling)
     }
 
-    /// How often it was asked.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }

@@ -5,9 +5,7 @@ use std::{fmt, time::Duration};
 use anyhow::bail;
 use tokio::time::Instant;
 
-/// What a probe has found.
 pub enum Probe<T> {
-    /// It is so.
     Ready(T),
     /// Not yet; what is seen instead.
     NotYet(String),

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use crate::{
     api::{ApiExt as _, dry_run, objects_in},
     binaries::{Programs, build_clients, s3_available},
-    control_plane::{ControlPlane, free_port},
+    control_plane::{ControlPlane, loopback_address},
     install::{self, NAMESPACE},
     kubectl::Kubectl,
     naive::NaiveWebhook,
@@ -42,24 +42,20 @@ use crate::{
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
     skip::Skip,
-    wait::{Probe, eventually, when},
+    wait::{Probe, eventually, until},
 };
 
 /// The bucket of the default location.
 pub const BUCKET: &str = "backups";
 const START: Duration = Duration::from_mins(1);
 
-/// A running world.
 pub struct World {
     builder: WorldBuilder,
     programs: Programs,
     /// A client of a cluster administrator: the person at the terminal, never the programs under test.
     pub client: Client,
-    /// The control plane.
     pub plane: ControlPlane,
-    /// The S3 server.
     pub s3: Option<S3>,
-    /// The webhook replicas.
     pub webhooks: Vec<Process>,
     /// Where each of them answers /livez, /readyz and /metrics.
     pub webhook_health: Vec<SocketAddr>,
@@ -69,7 +65,6 @@ pub struct World {
     pub webhook_ca: String,
     /// The control that looks and then allows.
     pub naive: Option<NaiveWebhook>,
-    /// The controller replicas.
     pub controllers: Vec<Process>,
     /// Where each of them answers /livez, /readyz and /metrics.
     pub controller_health: Vec<SocketAddr>,
@@ -89,7 +84,6 @@ impl World {
         self.folder.path()
     }
 
-    /// The programs under test.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
@@ -220,9 +214,9 @@ impl World {
             // The control decides nothing that could be seen from outside; it counts its calls.
             let naive = self.naive.as_ref().context("no control")?;
             let before = naive.calls();
-            return eventually("the control is asked", START, async || {
+            return until("the control is asked", START, async || {
                 self.dry_run().await;
-                anyhow::Ok(when(naive.calls() > before, "not asked"))
+                anyhow::Ok(naive.calls() > before)
             })
             .await;
         }
@@ -269,7 +263,6 @@ impl World {
         self.apply_location("default", spec).await
     }
 
-    /// Writes a BackupStorageLocation.
     pub async fn apply_location(&self, name: &str, spec: serde_json::Value) -> anyhow::Result<()> {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
             "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec });
@@ -299,10 +292,9 @@ impl World {
             .await
     }
 
-    /// Starts one more controller replica.
-    pub async fn start_controller(&mut self, number: usize) -> anyhow::Result<()> {
+    pub(crate) async fn start_controller(&mut self, number: usize) -> anyhow::Result<()> {
         let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-controller").await?;
-        let health: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
+        let health = loopback_address()?;
         let mut args = vec![format!("--namespace={NAMESPACE}"), format!("--metrics-address={health}")];
         args.extend(
             self.plugins.iter().map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),

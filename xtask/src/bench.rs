@@ -3,6 +3,7 @@
 
 mod admission;
 mod backup;
+mod backup_watch;
 mod cli;
 mod objects;
 mod operations;
@@ -11,8 +12,13 @@ mod sync;
 mod table;
 
 use anyhow::{Context as _, ensure};
-use backup_tests::binaries::{Programs, cargo, target};
+use backup_tests::{
+    World, WorldBuilder,
+    binaries::{PlanePrograms, Programs, cargo, target},
+};
 use clap::{Args as ClapArgs, Subcommand};
+
+use self::table::Table;
 
 /// What to measure.
 #[derive(ClapArgs)]
@@ -49,7 +55,6 @@ enum What {
     },
 }
 
-/// Measures, and prints a table.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Admission(args) => admission::run(&args).await,
@@ -59,6 +64,24 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Cli { backups } => cli::run(backups).await,
         What::Sync { backups } => sync::run(backups).await,
     }
+}
+
+/// Starts a world, measures in it, and prints the table.
+async fn in_world(
+    builder: WorldBuilder,
+    measure: impl AsyncFnOnce(&mut World, &mut Table) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // Built before the clock starts.
+    PlanePrograms::find()?;
+    let mut world = builder.profile("release").start().await?;
+    let mut table = Table::default();
+    let result = measure(&mut world, &mut table).await;
+    if result.is_err() {
+        eprintln!("{}", world.logs(12));
+    }
+    // What was measured before an error is worth showing, too.
+    table.print();
+    result
 }
 
 /// Runs this program again, built for release: floors, load and controls come from it, and unoptimised they would flatter

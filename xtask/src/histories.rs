@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use backup_tests::{
     World,
-    history::{self, Options, check::Promise},
+    history::{self, Options, Promise},
 };
 
 /// Plays so many histories and judges them. With `naive`, the webhook that looks and then allows has to be caught.

@@ -15,7 +15,7 @@ const LOOK_AND_WRITE: Duration = Duration::from_secs(1);
 
 /// What the checker needs to know of the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// How long a claim stands at least before it is collected as an orphan.
     pub grace: Duration,
     /// How long after its work has ended, or its object is gone or was never stored, a claim may stand.
@@ -24,14 +24,11 @@ pub struct Rules {
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which promise.
+pub(crate) struct Violation {
     pub promise: Promise,
-    /// What was seen.
     pub what: String,
 }
 
-/// The promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Promise {
     /// P1: no two conflicting objects work at the same time.
@@ -57,7 +54,7 @@ impl fmt::Display for Violation {
 }
 
 /// All promises that this history shows to be broken.
-pub fn check(record: &Record, rules: Rules) -> Vec<Violation> {
+pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     let mut found = Vec::new();
     work_apart(record, &mut found);
     admitted_apart(record, rules, &mut found);
@@ -71,7 +68,7 @@ pub fn check(record: &Record, rules: Rules) -> Vec<Violation> {
 
 /// How many pairs of creations were in each other's way: they conflict, and the later was sent before the object of the
 /// earlier was over. Without any, a history shows nothing.
-pub fn conflicts(record: &Record) -> usize {
+pub(crate) fn conflicts(record: &Record) -> usize {
     let real: Vec<&Attempt> = record.attempts.iter().filter(|attempt| !attempt.dry_run).collect();
     let over = |attempt: &Attempt| match &attempt.answer {
         Answer::Done { uid } => record
@@ -90,7 +87,7 @@ pub fn conflicts(record: &Record) -> usize {
 }
 
 /// Late arrivals: objects that landed when their claim had been collected, or was about to be.
-pub fn late_arrivals(record: &Record, rules: Rules) -> usize {
+pub(crate) fn late_arrivals(record: &Record, rules: Rules) -> usize {
     record.lives.values().filter(|life| landed_late(record, life, rules)).count()
 }
 

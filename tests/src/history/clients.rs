@@ -28,21 +28,17 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// What one waits whose API server is going to stand still: less than that.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
 /// The API server that the tap passes a request on to.
-pub const SERVER: &str = "x-history-server";
+pub(crate) const SERVER: &str = "x-history-server";
 
 /// What all clients have in common.
-pub struct Clients {
+pub(crate) struct Clients {
     /// Speaks to the API servers.
     pub http: reqwest::Client,
-    /// The token of the clients' account.
     pub token: String,
     /// In front of the API servers: loses answers.
     pub tap: SocketAddr,
-    /// What is stored.
     pub timeline: Arc<Timeline>,
-    /// What goes wrong.
     pub faults: Arc<Faults>,
-    /// What the operator is asked for.
     pub wishes: Arc<Wishes>,
     in_flight: Semaphore,
     attempts: AtomicU64,
@@ -52,8 +48,7 @@ pub struct Clients {
 type Got = Option<(u16, Value)>;
 
 impl Clients {
-    /// Clients with this token.
-    pub fn new(
+    pub(crate) fn new(
         http: reqwest::Client,
         token: String,
         tap: SocketAddr,
@@ -65,8 +60,7 @@ impl Clients {
         Self { http, token, tap, timeline, faults, wishes, in_flight, attempts: AtomicU64::new(1) }
     }
 
-    /// One client's steps.
-    pub async fn play(&self, plan: &Plan, steps: &[Step]) {
+    pub(crate) async fn play(&self, plan: &Plan, steps: &[Step]) {
         for step in steps {
             sleep(step.after).await;
             match &step.op {
@@ -124,7 +118,6 @@ impl Clients {
         self.faults.disarm(number);
         let answer = answer(got);
         let attempt = Attempt {
-            number,
             kind: create.kind,
             name: create.name.clone(),
             area: create.area,
@@ -138,7 +131,7 @@ impl Clients {
     }
 
     /// Deletes an object; the code of the answer.
-    pub async fn delete(&self, kind: Kind, name: &str, server: usize) -> Option<u16> {
+    pub(crate) async fn delete(&self, kind: Kind, name: &str, server: usize) -> Option<u16> {
         let _turn = self.in_flight.acquire().await;
         let path = format!("/apis/velero.io/v1/namespaces/{NAMESPACE}/{}/{name}?timeout=15s", kind.plural());
         let got =

@@ -13,10 +13,8 @@ const TO: &str = "/registry/velero.io0";
 
 /// A key that was written or deleted.
 #[derive(Debug)]
-pub struct Change {
-    /// The key.
+pub(crate) struct Change {
     pub key: String,
-    /// Revision of the write.
     pub revision: u64,
     /// The new value; none: deleted.
     pub value: Option<Vec<u8>>,
@@ -52,7 +50,11 @@ struct KeyValue {
 }
 
 /// Watches from now on, and calls `tell` for each change, until the connection ends.
-pub async fn watch(url: &str, ready: impl FnOnce(), mut tell: impl FnMut(Change)) -> anyhow::Result<()> {
+pub(crate) async fn watch(
+    url: &str,
+    ready: impl FnOnce(),
+    mut tell: impl FnMut(Change),
+) -> anyhow::Result<()> {
     let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
     let request = json!({ "create_request": { "key": base64(FROM)?, "range_end": base64(TO)? } });
     let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).no_proxy().build()?;
@@ -98,7 +100,7 @@ pub async fn watch(url: &str, ready: impl FnOnce(), mut tell: impl FnMut(Change)
 }
 
 /// Deletes all objects of this kind whose names begin so, past the API servers.
-pub async fn sweep(url: &str, plural: &str, namespace: &str, names: &str) -> anyhow::Result<()> {
+pub(crate) async fn sweep(url: &str, plural: &str, namespace: &str, names: &str) -> anyhow::Result<()> {
     let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
     let from = format!("/registry/velero.io/{plural}/{namespace}/{names}");
     // The first key that does not begin so: names end with a letter that is not the last one there is.

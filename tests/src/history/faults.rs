@@ -16,7 +16,7 @@ use super::{fleet::Fleet, locked};
 
 /// A point between two steps of the system, and what happens there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Point {
+pub(crate) enum Point {
     /// The webhook has written its claim and answers; the API server never gets the answer.
     WebhookReplyCut,
     /// The API server has stored the object and answers; the client never gets the answer.
@@ -45,7 +45,7 @@ pub enum Point {
 
 impl Point {
     /// What hits one request, and nobody else.
-    pub const OF_ONE_REQUEST: [Self; 6] = [
+    pub(crate) const OF_ONE_REQUEST: [Self; 6] = [
         Self::WebhookReplyCut,
         Self::ClientReplyCut,
         Self::ClientGone,
@@ -54,7 +54,7 @@ impl Point {
         Self::OperatorReplyLost,
     ];
     /// What hits a process, one after another.
-    pub const OF_A_PROCESS: [Self; 6] = [
+    pub(crate) const OF_A_PROCESS: [Self; 6] = [
         Self::ApiServerStopped,
         Self::WebhookKilled,
         Self::OperatorCrashed,
@@ -96,7 +96,7 @@ struct Due {
 }
 
 /// All faults of a run. The places where they happen ask whether somebody is due.
-pub struct Faults {
+pub(crate) struct Faults {
     reached: Mutex<BTreeMap<Point, u64>>,
     /// By attempt.
     due: Mutex<HashMap<u64, Due>>,
@@ -110,15 +110,12 @@ pub struct Faults {
     owed: Mutex<VecDeque<Point>>,
     /// One process at a time.
     busy: AtomicBool,
-    /// The API servers.
     pub servers: Fleet,
-    /// The webhook replicas.
     pub webhooks: Fleet,
 }
 
 impl Faults {
-    /// No fault yet.
-    pub fn new(servers: Fleet, webhooks: Fleet) -> Self {
+    pub(crate) fn new(servers: Fleet, webhooks: Fleet) -> Self {
         Self {
             reached: Mutex::default(),
             due: Mutex::default(),
@@ -132,62 +129,60 @@ impl Faults {
         }
     }
 
-    /// How often each point was reached.
-    pub fn reached(&self) -> BTreeMap<Point, u64> {
+    pub(crate) fn reached(&self) -> BTreeMap<Point, u64> {
         locked(&self.reached).clone()
     }
 
-    /// A point was reached.
-    pub fn count(&self, point: Point) {
+    pub(crate) fn count(&self, point: Point) {
         *locked(&self.reached).entry(point).or_default() += 1;
     }
 
     /// An attempt of a history, through this API server, is due for a fault of its own or else for that of its history.
     /// What it is due for.
-    pub fn arm(&self, attempt: u64, history: u64, own: Option<Point>, server: usize) -> Option<Point> {
+    pub(crate) fn arm(&self, attempt: u64, history: u64, own: Option<Point>, server: usize) -> Option<Point> {
         let point = own.or_else(|| locked(&self.of_history).get(&history).copied())?;
         locked(&self.due).insert(attempt, Due { point, server, history });
         Some(point)
     }
 
     /// Hears when the client of an attempt is to go away.
-    pub fn leave(&self, attempt: u64) -> oneshot::Receiver<()> {
+    pub(crate) fn leave(&self, attempt: u64) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         locked(&self.leaving).insert(attempt, tell);
         told
     }
 
     /// The attempt has come to its end. What happens to its operator may still happen.
-    pub fn disarm(&self, attempt: u64) {
+    pub(crate) fn disarm(&self, attempt: u64) {
         locked(&self.due).remove(&attempt);
         locked(&self.leaving).remove(&attempt);
         locked(&self.at_ledger).retain(|_, (point, of)| *of != attempt || *point == Point::OperatorReplyLost);
     }
 
     /// A history is to bring about the fault of a process.
-    pub fn begin_history(&self, history: u64, point: Point) {
+    pub(crate) fn begin_history(&self, history: u64, point: Point) {
         locked(&self.of_history).insert(history, point);
     }
 
     /// A history has ended. A fault that it did not bring about goes to another one.
-    pub fn end_history(&self, history: u64) {
+    pub(crate) fn end_history(&self, history: u64) {
         if let Some(point) = locked(&self.of_history).remove(&history) {
             locked(&self.owed).push_back(point);
         }
     }
 
     /// A fault that is still owed.
-    pub fn take_owed(&self) -> Option<Point> {
+    pub(crate) fn take_owed(&self) -> Option<Point> {
         locked(&self.owed).pop_front()
     }
 
     /// Whether some process stands still or is down.
-    pub fn busy(&self) -> bool {
+    pub(crate) fn busy(&self) -> bool {
         self.busy.load(Ordering::SeqCst)
     }
 
     /// A review of this attempt and uid has come: what happens at a write of the ledger is known by the uid from now on.
-    pub fn reviewed(&self, attempt: u64, uid: &str) {
+    pub(crate) fn reviewed(&self, attempt: u64, uid: &str) {
         use Point::{LedgerReplyLost, OperatorReplyLost, WebhookKilled, WebhookStopped};
         let due = locked(&self.due).get(&attempt).copied();
         if let Some(Due {
@@ -200,7 +195,7 @@ impl Faults {
     }
 
     /// What happens now that our webhook has admitted this attempt.
-    pub fn admitted(self: &Arc<Self>, attempt: u64) -> Option<Point> {
+    pub(crate) fn admitted(self: &Arc<Self>, attempt: u64) -> Option<Point> {
         let due = locked(&self.due).get(&attempt).copied()?;
         match due.point {
             Point::WebhookReplyCut | Point::ClientGone | Point::SiblingDenies => {
@@ -236,7 +231,7 @@ impl Faults {
     }
 
     /// What happens now that this text is the ledger, written by the webhook replica of this number.
-    pub fn ledger_written(self: &Arc<Self>, replica: usize, text: &str) -> Option<Point> {
+    pub(crate) fn ledger_written(self: &Arc<Self>, replica: usize, text: &str) -> Option<Point> {
         let (point, attempt) = self.take_at_ledger(text, |point| point != Point::OperatorReplyLost)?;
         let history = locked(&self.due).get(&attempt).map(|due| due.history).unwrap_or_default();
         match point {
@@ -265,13 +260,13 @@ impl Faults {
     }
 
     /// Whether the operator's write of this ledger shall be answered by nothing.
-    pub fn operator_wrote(&self, text: &str) -> bool {
+    pub(crate) fn operator_wrote(&self, text: &str) -> bool {
         let point = self.take_at_ledger(text, |point| point == Point::OperatorReplyLost);
         point.inspect(|(point, _)| self.count(*point)).is_some()
     }
 
     /// Whether the operator shall stop or be lost, now that it works on an object of this history.
-    pub fn at_work(&self, history: u64) -> Option<Point> {
+    pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
         let point = *locked(&self.of_history).get(&history)?;
         let ours = matches!(point, Point::OperatorStopped | Point::OperatorCrashed);
         (ours && self.begin(point, history)).then_some(point)
@@ -287,8 +282,7 @@ impl Faults {
         free
     }
 
-    /// A process fault is over.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.busy.store(false, Ordering::SeqCst);
     }
 

@@ -27,14 +27,14 @@ struct Member {
 
 /// Some equal processes.
 #[derive(Default)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     members: Vec<Member>,
     turn: AtomicUsize,
 }
 
 impl Fleet {
     /// These processes, each listening on its address.
-    pub fn new(members: Vec<(SocketAddr, Option<Process>)>) -> Self {
+    pub(crate) fn new(members: Vec<(SocketAddr, Option<Process>)>) -> Self {
         let member = |(address, process)| Member {
             address,
             process: Mutex::new(process),
@@ -43,33 +43,22 @@ impl Fleet {
         Self { members: members.into_iter().map(member).collect(), turn: AtomicUsize::new(0) }
     }
 
-    /// How many.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
-    /// Where one listens.
-    pub fn address(&self, index: usize) -> SocketAddr {
-        self.members[index].address
-    }
-
     /// Takes in the process of one that was only an address.
-    pub fn put(&self, index: usize, process: Process) {
+    pub(crate) fn put(&self, index: usize, process: Process) {
         *locked(&self.members[index].process) = Some(process);
     }
 
     /// Who is asked, and who then, as a load balancer has it.
-    pub fn order(&self) -> Vec<SocketAddr> {
+    pub(crate) fn order(&self) -> Vec<SocketAddr> {
         self.order_from(self.turn.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The same, beginning with this one if it is well.
-    pub fn order_from(&self, first: usize) -> Vec<SocketAddr> {
+    pub(crate) fn order_from(&self, first: usize) -> Vec<SocketAddr> {
         let count = self.members.len();
         let all = || (0..count).map(|step| &self.members[(first + step) % count]);
         let well: Vec<_> =
@@ -77,15 +66,14 @@ impl Fleet {
         if well.is_empty() { all().map(|member| member.address).collect() } else { well }
     }
 
-    /// Stops one from running.
-    pub fn stop(&self, index: usize) {
+    pub(crate) fn stop(&self, index: usize) {
         self.with(index, |process| {
             let _ = process.pause();
         });
     }
 
     /// After a stop: it is not asked any more once that was noticed, and goes on after `time`.
-    pub async fn take_out_and_continue(&self, index: usize, time: Duration) {
+    pub(crate) async fn take_out_and_continue(&self, index: usize, time: Duration) {
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(time.saturating_sub(NOTICED)).await;
@@ -96,8 +84,7 @@ impl Fleet {
         self.members[index].out.store(false, Ordering::SeqCst);
     }
 
-    /// Kills one at once.
-    pub fn kill(&self, index: usize) {
+    pub(crate) fn kill(&self, index: usize) {
         self.with(index, |process| {
             let id = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
             let _ = id.map(|id| kill_process(id, Signal::KILL));
@@ -105,7 +92,7 @@ impl Fleet {
     }
 
     /// Starts one again that was killed; it is asked again when it listens.
-    pub async fn restart(&self, index: usize) {
+    pub(crate) async fn restart(&self, index: usize) {
         let member = &self.members[index];
         member.out.store(true, Ordering::SeqCst);
         tokio::time::sleep(DOWN).await;
@@ -125,12 +112,11 @@ impl Fleet {
     }
 
     /// The processes, to whom they came from.
-    pub fn give_back(&self) -> Vec<Process> {
+    pub(crate) fn give_back(&self) -> Vec<Process> {
         self.members.iter().filter_map(|member| locked(&member.process).take()).collect()
     }
 
-    /// The ends of their logs.
-    pub fn logs(&self, lines: usize) -> String {
+    pub(crate) fn logs(&self, lines: usize) -> String {
         let log = |member: &Member| {
             locked(&member.process)
                 .as_ref()

@@ -34,14 +34,12 @@ const REQUEST: Duration = Duration::from_secs(10);
 
 /// What each worker needs.
 #[derive(Clone)]
-pub struct Operator {
+pub(crate) struct Operator {
     /// As ServiceAccount backup-controller.
     pub client: Client,
     /// None: the operator works on sight, as one without a lock.
     pub store: Option<LedgerStore>,
-    /// What is stored.
     pub timeline: Arc<Timeline>,
-    /// What goes wrong.
     pub faults: Arc<Faults>,
     /// How long to work in each history; the names that shall end now.
     pub wishes: Arc<Wishes>,
@@ -52,25 +50,25 @@ pub struct Operator {
 
 /// What the clients want of the operator.
 #[derive(Default)]
-pub struct Wishes {
+pub(crate) struct Wishes {
     work: std::sync::Mutex<std::collections::HashMap<u64, Duration>>,
     finish: std::sync::Mutex<HashSet<(Kind, String)>>,
 }
 
 impl Wishes {
     /// How long the work on each object of a history takes; zero ends what is under way.
-    pub fn work(&self, history: u64, time: Duration) {
+    pub(crate) fn work(&self, history: u64, time: Duration) {
         super::locked(&self.work).insert(history, time);
     }
 
     /// Nothing more of a history.
-    pub fn forget(&self, history: u64) {
+    pub(crate) fn forget(&self, history: u64) {
         super::locked(&self.work).remove(&history);
         super::locked(&self.finish).retain(|(_, name)| plan::number_of(name) != Some(history));
     }
 
     /// The work of this name is to end now.
-    pub fn finish(&self, kind: Kind, name: &str) {
+    pub(crate) fn finish(&self, kind: Kind, name: &str) {
         super::locked(&self.finish).insert((kind, name.to_owned()));
     }
 
@@ -85,7 +83,7 @@ impl Wishes {
 
 /// Runs for ever: a task for each object that is not over. When it is lost, all tasks end where they are, and it begins
 /// again from what is stored.
-pub async fn run(
+pub(crate) async fn run(
     client: Client,
     store: Option<LedgerStore>,
     timeline: Arc<Timeline>,

@@ -8,11 +8,10 @@ use super::{faults::Point, random::Random};
 use crate::sibling;
 
 /// Namespaces that a history's backups and restores are about.
-pub const NAMESPACES: usize = 3;
+pub(crate) const NAMESPACES: usize = 3;
 
-/// The kinds that the clients create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Reads.
     Backup,
     /// Writes.
@@ -20,16 +19,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it stands in an object.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Backup => "Backup",
             Self::Restore => "Restore",
         }
     }
 
-    /// As it stands in a URL.
-    pub fn plural(self) -> &'static str {
+    pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Backup => "backups",
             Self::Restore => "restores",
@@ -45,45 +42,38 @@ impl fmt::Display for Kind {
 
 /// Some of a history's namespaces, a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Area(pub u8);
+pub(crate) struct Area(pub u8);
 
 impl Area {
     /// Whether a namespace is in both.
-    pub fn meets(self, other: Self) -> bool {
+    pub(crate) fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 /// Whether two objects may not be at work together, by the rules of the design and nothing of our code: one is a restore,
 /// and they touch the same namespace. Objects of one name are never in each other's way.
-pub fn collide(one: (Kind, &str, Area), other: (Kind, &str, Area)) -> bool {
+pub(crate) fn collide(one: (Kind, &str, Area), other: (Kind, &str, Area)) -> bool {
     let same = one.0 == other.0 && one.1 == other.1;
     !same && (one.0 == Kind::Restore || other.0 == Kind::Restore) && one.2.meets(other.2)
 }
 
 /// How an object is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// POST with a name.
+pub(crate) enum How {
     Post,
-    /// POST with generateName.
     Generate,
-    /// Server-side apply.
     Apply,
 }
 
-/// A creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Create {
-    /// Kind of the object.
+pub(crate) struct Create {
     pub kind: Kind,
     /// Its name, or with [`How::Generate`] the first part of it.
     pub name: String,
     /// What it reads or writes.
     pub area: Area,
-    /// How it is sent.
     pub how: How,
-    /// Whether nothing is to be stored.
     pub dry_run: bool,
     /// What shall go wrong.
     pub fault: Option<Point>,
@@ -91,56 +81,49 @@ pub struct Create {
 
 /// One thing that a client does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Creates an object.
+pub(crate) enum Op {
     Create(Create),
     /// Asks the operator to end the work of this name now.
     Finish(Kind, String),
-    /// Deletes the object of this name.
     Delete(Kind, String),
 }
 
 /// An operation, the pause before it, and the API server that it goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Pause before it.
+pub(crate) struct Step {
     pub after: Duration,
-    /// Which API server is asked.
     pub server: usize,
-    /// What is done.
     pub op: Op,
 }
 
 /// A history: clients side by side, each with its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Number of the history.
+pub(crate) struct Plan {
     pub number: u64,
     /// What all its names begin with.
     pub prefix: String,
-    /// The steps of each client.
     pub clients: Vec<Vec<Step>>,
     /// How long the operator works on an object unless it is asked to end.
     pub work: Duration,
 }
 
 /// What the names of a history begin with.
-pub fn prefix(number: u64) -> String {
+pub(crate) fn prefix(number: u64) -> String {
     format!("h{number:06}-")
 }
 
 /// The history that a name belongs to.
-pub fn number_of(name: &str) -> Option<u64> {
+pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix('h')?.get(..6)?.parse().ok().filter(|_| name.as_bytes().get(7) == Some(&b'-'))
 }
 
 /// The name of a history's namespace; it needs not exist.
-pub fn namespace(prefix: &str, index: usize) -> String {
+pub(crate) fn namespace(prefix: &str, index: usize) -> String {
     format!("{prefix}{}", char::from(b'a' + u8::try_from(index).unwrap_or_default()))
 }
 
 /// What a stored object of this spec touches. A restore touches what it maps to, and not what it maps from.
-pub fn area_of(prefix: &str, spec: &Value) -> Area {
+pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
     let mapping = spec["namespaceMapping"].as_object();
     let included = spec["includedNamespaces"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let stay = included.filter(|name| mapping.is_none_or(|mapping| !mapping.contains_key(*name)));
@@ -159,7 +142,7 @@ pub fn area_of(prefix: &str, spec: &Value) -> Area {
 impl Plan {
     /// The plan of this history. `process` is a fault that stops or kills a process; the first creation of the history
     /// that gets to its point is hit.
-    pub fn new(seed: u64, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
+    pub(crate) fn new(seed: u64, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
         let mut random = Random::of(seed, number);
         loop {
             let plan = Self::draw(&mut random, number, servers, faults, process);
@@ -220,7 +203,7 @@ impl Plan {
     }
 
     /// Lets the same go wrong in every creation.
-    pub fn hit_all(&mut self, fault: Point) {
+    pub(crate) fn hit_all(&mut self, fault: Point) {
         for step in self.clients.iter_mut().flatten() {
             if let Op::Create(create) = &mut step.op
                 && !create.dry_run
@@ -230,7 +213,6 @@ impl Plan {
         }
     }
 
-    /// Whether two clients ask for what collides.
     fn may_collide(&self) -> bool {
         let creations = |list: &[Step]| -> Vec<Create> {
             let create =
@@ -278,7 +260,7 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], faults: bool) ->
 
 impl Create {
     /// The object as it is sent. `attempt` is how the kit knows it again behind the API server.
-    pub fn object(&self, prefix: &str, attempt: u64) -> Value {
+    pub(crate) fn object(&self, prefix: &str, attempt: u64) -> Value {
         let mut names: Vec<String> = (0..NAMESPACES)
             .filter(|index| self.area.0 & 1 << index != 0)
             .map(|index| namespace(prefix, index))
@@ -308,8 +290,7 @@ impl Create {
     }
 }
 
-/// Annotation with the number of the attempt.
-pub const ATTEMPT: &str = "history/attempt";
+pub(crate) const ATTEMPT: &str = "history/attempt";
 
 #[cfg(test)]
 mod tests;

@@ -4,22 +4,16 @@ use super::plan::NAMESPACES;
 
 /// A source of numbers.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    /// A source that begins with this seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
     /// The source of a history. Both numbers are mixed first: sources that begin a few steps apart would give the same
     /// numbers, a few steps apart.
-    pub fn of(seed: u64, history: u64) -> Self {
+    pub(crate) fn of(seed: u64, history: u64) -> Self {
         Self(Self(seed).number() ^ Self(!history).number())
     }
 
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -27,23 +21,21 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below this one.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit.max(1)
     }
 
     /// True once in so many times.
-    pub fn one_in(&mut self, times: u64) -> bool {
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.below(from.len() as u64)).unwrap_or_default()]
     }
 
     /// Some namespaces, at least one.
-    pub fn area(&mut self) -> u8 {
+    pub(crate) fn area(&mut self) -> u8 {
         u8::try_from(1 + self.below((1 << NAMESPACES) - 1)).unwrap_or(1)
     }
 }

@@ -8,19 +8,16 @@ use super::plan::{Area, Kind};
 /// A moment: a revision of etcd, which orders all that is stored, and when the kit saw it, since the start of the run on
 /// one monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct At {
-    /// Revision of etcd.
+pub(crate) struct At {
     pub revision: u64,
     /// When the kit saw it.
     pub time: Duration,
 }
 
-/// What a client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It was made, or is there.
     Done {
-        /// Its uid.
         uid: String,
     },
     /// 403 by our webhook.
@@ -30,92 +27,65 @@ pub enum Answer {
     },
     /// Refused for another reason, or failed: the code, and what was said.
     Other {
-        /// The HTTP code.
         code: u16,
-        /// What was said.
         text: String,
     },
-    /// No answer.
     Lost,
 }
 
-/// A creation that a client tried.
 #[derive(Clone, Debug)]
-pub struct Attempt {
-    /// Its number in the run.
-    pub number: u64,
-    /// Kind of the object.
+pub(crate) struct Attempt {
     pub kind: Kind,
     /// Its name, or the first part of it.
     pub name: String,
     /// What it reads or writes.
     pub area: Area,
-    /// Whether nothing was to be stored.
     pub dry_run: bool,
-    /// When it was sent.
     pub sent: Duration,
-    /// When the answer was there.
     pub answered: Duration,
-    /// What was told.
     pub answer: Answer,
 }
 
 /// A creation that our webhook was asked about.
 #[derive(Clone, Debug)]
-pub struct Review {
+pub(crate) struct Review {
     /// The attempt that it came from.
     pub attempt: u64,
-    /// Uid of the object.
     pub uid: String,
-    /// Whether it was a dry run.
     pub dry_run: bool,
     /// What was answered; none if nothing was.
     pub allowed: Option<bool>,
-    /// The code of a denial.
     pub code: u16,
 }
 
 /// A time during which the operator worked on an object.
 #[derive(Clone, Debug)]
-pub struct Work {
-    /// Uid of the object.
+pub(crate) struct Work {
     pub uid: String,
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
     /// What the right to work was for.
     pub area: Area,
     /// Uid of the ledger and epoch: the fencing token; none without a lock.
     pub token: Option<(String, u64)>,
-    /// When it began.
     pub begin: Duration,
     /// When it ended; none: it has not.
     pub end: Option<Duration>,
 }
 
-/// An object that was stored.
 #[derive(Clone, Debug)]
-pub struct Life {
-    /// Its uid.
+pub(crate) struct Life {
     pub uid: String,
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
     /// What it reads or writes.
     pub area: Area,
-    /// When it was stored.
     pub created: At,
     /// When it came to a terminal phase.
     pub ended: Option<At>,
-    /// When it was deleted.
     pub gone: Option<At>,
-    /// Its phase now.
     pub phase: String,
-    /// Whether its deletion was asked for.
     pub deleting: bool,
-    /// Whether it has the operator's finalizer.
     pub finalizer: bool,
     /// Its resourceVersion: the revision at which it was written last.
     pub version: u64,
@@ -123,12 +93,12 @@ pub struct Life {
 
 impl Life {
     /// The first moment at which it no longer could work: ended, or gone.
-    pub fn over(&self) -> Option<At> {
+    pub(crate) fn over(&self) -> Option<At> {
         [self.ended, self.gone].into_iter().flatten().min_by_key(|at| at.revision)
     }
 
     /// Whether it was stored and not over at some revision that the other was, too.
-    pub fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn meets(&self, other: &Self) -> bool {
         let before =
             |one: &Self, other: &Self| other.over().is_none_or(|over| one.created.revision < over.revision);
         before(self, other) && before(other, self)
@@ -137,7 +107,7 @@ impl Life {
 
 /// A time during which an entry of a uid stood in the ledger.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub(crate) struct Span {
     /// The first ledger that holds it.
     pub from: At,
     /// The first that no longer does.
@@ -152,34 +122,24 @@ impl Span {
 
 /// The entry of a uid in the ledger, through all versions of it.
 #[derive(Clone, Debug)]
-pub struct Standing {
-    /// The uid.
+pub(crate) struct Standing {
     pub uid: String,
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
-    /// What it covers.
     pub area: Area,
     /// When it stood there, holding a place for its object.
     pub spans: Vec<Span>,
 }
 
 impl Standing {
-    /// Whether it stood at this revision.
-    pub fn at(&self, revision: u64) -> bool {
+    pub(crate) fn at(&self, revision: u64) -> bool {
         self.spans.iter().any(|span| span.holds(revision))
-    }
-
-    /// Whether it stands now.
-    pub fn stands(&self) -> bool {
-        self.spans.last().is_some_and(|span| span.until.is_none())
     }
 }
 
 impl Attempt {
     /// Whether nobody can tell what became of it.
-    pub fn is_unsure(&self) -> bool {
+    pub(crate) fn is_unsure(&self) -> bool {
         match &self.answer {
             Answer::Lost => true,
             Answer::Other { code, .. } => *code >= 500,
@@ -190,14 +150,11 @@ impl Attempt {
 
 /// All that is known of one history.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub(crate) struct Record {
     /// The creations, in the order in which they were sent.
     pub attempts: Vec<Attempt>,
-    /// What our webhook was asked.
     pub reviews: Vec<Review>,
-    /// Who worked when.
     pub work: Vec<Work>,
-    /// What was stored.
     pub lives: HashMap<String, Life>,
     /// What had a place in the ledger.
     pub standings: HashMap<String, Standing>,
@@ -207,13 +164,12 @@ pub struct Record {
     pub other_operations: u64,
     /// What the operator met, for people.
     pub operator_errors: Vec<String>,
-    /// When the record was closed.
     pub closed: Duration,
 }
 
 impl Record {
     /// Whether something may still be on its way.
-    pub fn is_unsure(&self) -> bool {
+    pub(crate) fn is_unsure(&self) -> bool {
         self.attempts.iter().any(Attempt::is_unsure)
     }
 }

@@ -8,59 +8,50 @@ use super::{
     record::{Answer, Record},
 };
 
-/// Violations shown at most.
 const SHOWN: usize = 10;
 
-/// The figures of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The seed of its plans.
-    pub seed: u64,
-    /// Histories that were played.
+    pub(crate) seed: u64,
     pub histories: u64,
     /// Histories with a conflict: only they count.
-    pub counted: u64,
+    pub(crate) counted: u64,
     /// Pairs of creations that were in each other's way.
     pub conflicts: u64,
-    /// Operations of the clients.
-    pub operations: u64,
-    /// Creations that were made.
-    pub admitted: u64,
+    pub(crate) operations: u64,
+    pub(crate) admitted: u64,
     /// Creations that our webhook refused because of others.
-    pub refused: u64,
-    /// Dry runs.
-    pub dry_runs: u64,
+    pub(crate) refused: u64,
+    pub(crate) dry_runs: u64,
     /// Creations that failed in another way, by code; 0 is no answer.
-    pub failed: BTreeMap<u16, u64>,
+    pub(crate) failed: BTreeMap<u16, u64>,
     /// What stood in an answer of each such code.
-    pub examples: BTreeMap<u16, String>,
+    pub(crate) examples: BTreeMap<u16, String>,
     /// Pieces of work.
-    pub works: u64,
+    pub(crate) works: u64,
     /// Objects that were stored after their claim had been collected.
-    pub late: u64,
+    pub(crate) late: u64,
     /// Objects that were stored after their history had been judged.
-    pub strays: u64,
+    pub(crate) strays: u64,
     /// Errors that the operator met and lived through.
-    pub operator_errors: u64,
+    pub(crate) operator_errors: u64,
     /// One of them.
-    pub operator_error: String,
-    /// How often each point was reached.
-    pub reached: BTreeMap<Point, u64>,
+    pub(crate) operator_error: String,
+    pub(crate) reached: BTreeMap<Point, u64>,
     /// Points that should have been reached and were not.
-    pub missed: Vec<Point>,
+    pub(crate) missed: Vec<Point>,
     /// Broken promises, with the number of the history.
-    pub violations: Vec<(u64, Violation)>,
+    pub(crate) violations: Vec<(u64, Violation)>,
     /// What the kit itself could not do.
-    pub trouble: Vec<String>,
+    pub(crate) trouble: Vec<String>,
     /// Versions of the ledger, and the size of the largest.
-    pub ledger: (u64, usize),
-    /// How long it took.
-    pub elapsed: Duration,
+    pub(crate) ledger: (u64, usize),
+    pub(crate) elapsed: Duration,
 }
 
 impl Report {
     /// Adds a history that is over.
-    pub fn add(&mut self, history: u64, record: &Record, rules: Rules) {
+    pub(crate) fn add(&mut self, history: u64, record: &Record, rules: Rules) {
         self.histories += 1;
         let conflicts = check::conflicts(record) as u64;
         self.counted += u64::from(conflicts > 0);
@@ -87,7 +78,6 @@ impl Report {
         self.violations.extend(check::check(record, rules).into_iter().map(|violation| (history, violation)));
     }
 
-    /// How often each promise was broken.
     pub fn broken(&self) -> BTreeMap<Promise, usize> {
         let mut broken = BTreeMap::new();
         for (_, violation) in &self.violations {

@@ -39,20 +39,15 @@ const ENDS_WITHIN: Duration = Duration::from_secs(45);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What to play.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many histories.
     pub count: u64,
-    /// Seed of their plans.
     pub seed: u64,
-    /// Whether things go wrong.
     pub faults: bool,
     /// The webhook that looks and then allows takes the place of ours, and the operator works on sight.
     pub naive: bool,
     /// The cargo profile of the webhook: `dev` or `release`.
     pub profile: String,
-    /// Whether progress is printed.
     pub progress: bool,
 }
 

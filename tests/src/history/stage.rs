@@ -15,13 +15,9 @@ use anyhow::Context as _;
 use axum::Router;
 use backup_lock::LedgerStore;
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ServiceAccount,
-    rbac::v1::ClusterRoleBinding,
+    admissionregistration::v1::ValidatingWebhookConfiguration, rbac::v1::ClusterRoleBinding,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -38,6 +34,7 @@ use super::{
 };
 use crate::{
     World,
+    api::ApiExt as _,
     binaries::Programs,
     control_plane::client_from,
     install::{self, NAMESPACE},
@@ -55,23 +52,18 @@ mod taps;
 use taps::{ToApi, ToWebhook, Writer};
 
 /// Grace of the replicas for orphans.
-pub const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How long a refused restore keeps backups out.
 const INTENT: Duration = Duration::from_millis(500);
 const REPLICAS: usize = 3;
 const START: Duration = Duration::from_mins(1);
-/// Account of the clients.
 const CLIENTS: &str = "history-clients";
 
 /// Everything that runs for the histories.
-pub struct Stage {
-    /// The clients.
+pub(crate) struct Stage {
     pub clients: Arc<Clients>,
-    /// What is stored.
     pub timeline: Arc<Timeline>,
-    /// What goes wrong.
     pub faults: Arc<Faults>,
-    /// What the operator is asked for.
     pub wishes: Arc<Wishes>,
     etcd_url: String,
     tasks: Vec<JoinHandle<()>>,
@@ -96,7 +88,7 @@ struct Making<'w> {
 
 impl Stage {
     /// Starts it in a world without webhooks and controllers.
-    pub async fn start(world: &mut World, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) async fn start(world: &mut World, options: &Options) -> anyhow::Result<Self> {
         let pki = world.plane.pki().context("the histories need a control plane of their own")?;
         let (pki_ca, identity) = (pki.ca_pem(), pki.server("histories")?);
         let http = tap::client(&pki_ca)?;
@@ -174,7 +166,7 @@ impl Stage {
     }
 
     /// Deletes the objects whose names begin so: they have ended, and would only weigh on those that follow.
-    pub async fn sweep(&self, prefix: &str) -> anyhow::Result<()> {
+    pub(crate) async fn sweep(&self, prefix: &str) -> anyhow::Result<()> {
         for kind in [Kind::Backup, Kind::Restore] {
             etcd::sweep(&self.etcd_url, kind.plural(), NAMESPACE, prefix).await?;
         }
@@ -182,12 +174,12 @@ impl Stage {
     }
 
     /// Takes it away and gives the API servers back.
-    pub async fn end(mut self, world: &mut World) -> anyhow::Result<()> {
+    pub(crate) async fn end(mut self, world: &mut World) -> anyhow::Result<()> {
         self.tasks.iter().for_each(JoinHandle::abort);
         world.plane.api_servers = self.faults.servers.give_back();
         drop(self.faults.webhooks.give_back());
         let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-        registrations.delete("backup-webhook", &DeleteParams::default()).await?;
+        registrations.delete_object("backup-webhook").await?;
         if let Some(sibling) = self.sibling.take() {
             sibling.remove().await?;
         }
@@ -261,17 +253,13 @@ impl Making<'_> {
 
     /// A token of an account that may do everything that a person may.
     async fn clients_token(&self) -> anyhow::Result<String> {
-        let (client, apply) = (self.world.client.clone(), PatchParams::apply("backup-tests").force());
-        let account =
-            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CLIENTS } });
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-        accounts.patch(CLIENTS, &apply, &Patch::Apply(&account)).await?;
+        install::ensure_account(&self.world.client, CLIENTS, None).await?;
         let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": { "name": CLIENTS },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
             "subjects": [{ "kind": "ServiceAccount", "name": CLIENTS, "namespace": NAMESPACE }] });
-        let bindings: Api<ClusterRoleBinding> = Api::all(client);
-        bindings.patch(CLIENTS, &apply, &Patch::Apply(&binding)).await?;
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.world.client.clone());
+        bindings.apply_object(CLIENTS, &binding).await?;
         let path = self.world.plane.service_account_kubeconfig(NAMESPACE, CLIENTS).await?;
         let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
         Ok(config["users"][0]["user"]["token"].as_str().context("no token")?.to_owned())

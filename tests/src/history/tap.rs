@@ -11,12 +11,12 @@ use axum::{
 use futures::stream;
 
 /// Largest body that is passed on.
-pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
+pub(crate) const BODY_LIMIT: usize = 16 * 1024 * 1024;
 /// Longest time to an answer, longer than any time-out of who asks.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A client that trusts this authority and never asks twice by itself.
-pub fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {
+pub(crate) fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {
     Ok(reqwest::Client::builder()
         .tls_certs_only([reqwest::Certificate::from_pem(ca_pem.as_bytes())?])
         .retry(reqwest::retry::never())
@@ -25,22 +25,17 @@ pub fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {
         .build()?)
 }
 
-/// A request on its way.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// Its method.
+pub(crate) struct Request {
     pub method: Method,
-    /// Path and query.
     pub path: String,
-    /// Its headers.
     pub headers: HeaderMap,
-    /// Its body.
     pub body: Bytes,
 }
 
 impl Request {
     /// Takes one in.
-    pub async fn of(request: axum::extract::Request) -> Result<Self, StatusCode> {
+    pub(crate) async fn of(request: axum::extract::Request) -> Result<Self, StatusCode> {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -52,7 +47,7 @@ impl Request {
     }
 
     /// Passes it on to the first of these that accepts a connection.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         client: &reqwest::Client,
         to: &[SocketAddr],
@@ -77,7 +72,7 @@ impl Request {
 }
 
 /// Passes an answer back, piece by piece.
-pub fn pass(answer: reqwest::Response) -> Response {
+pub(crate) fn pass(answer: reqwest::Response) -> Response {
     let (status, headers) = (answer.status(), answer.headers().clone());
     let pieces = stream::unfold(answer, |mut answer: reqwest::Response| async move {
         let piece = answer.chunk().await.transpose()?;
@@ -87,12 +82,12 @@ pub fn pass(answer: reqwest::Response) -> Response {
 }
 
 /// Passes back an answer whose body was read.
-pub fn pass_read(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
+pub(crate) fn pass_read(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
     with_headers(status, headers, Body::from(body))
 }
 
 /// Answers with nothing: the stream, or the connection, breaks.
-pub fn cut() -> Response {
+pub(crate) fn cut() -> Response {
     let broken =
         stream::once(async { Err::<Bytes, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset)) });
     Body::from_stream(broken).into_response()

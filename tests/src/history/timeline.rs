@@ -24,10 +24,10 @@ const OVER: [&str; 5] = ["FailedValidation", "Completed", "PartiallyFailed", "Fa
 /// States of an entry that keeps others out for the sake of its object.
 const PLACES: [&str; 3] = ["Reserved", "Active", "Settling"];
 /// The finalizer of what is worked on.
-pub const FINALIZER: &str = "backup-controller.velero.io/work";
+pub(crate) const FINALIZER: &str = "backup-controller.velero.io/work";
 
 /// All that was seen in etcd.
-pub struct Timeline {
+pub(crate) struct Timeline {
     start: Instant,
     seen: Mutex<Seen>,
     /// Uids of objects that changed, for the operator.
@@ -44,7 +44,6 @@ struct Seen {
     standing: HashMap<(String, bool), u64>,
     /// The newest text of the ledger.
     ledger: String,
-    /// Versions of the ledger.
     versions: u64,
     largest: usize,
     trouble: Vec<String>,
@@ -53,19 +52,18 @@ struct Seen {
 
 impl Timeline {
     /// Nothing seen yet. The receiver hears of every object that changes.
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
         let (tell, changes) = mpsc::unbounded_channel();
         let timeline = Self { start: Instant::now(), seen: Mutex::default(), changed: tell };
         (timeline, changes)
     }
 
     /// Time since the start of the run: the one clock of all records.
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Takes a change in.
-    pub fn take(&self, change: &Change) {
+    pub(crate) fn take(&self, change: &Change) {
         let at = At { revision: change.revision, time: self.now() };
         {
             let mut seen = locked(&self.seen);
@@ -80,17 +78,17 @@ impl Timeline {
     }
 
     /// Nothing more is seen.
-    pub fn broke(&self, why: &str) {
+    pub(crate) fn broke(&self, why: &str) {
         locked(&self.seen).trouble.push(why.to_owned());
     }
 
     /// Adds to the record of a history.
-    pub fn record<T>(&self, history: u64, add: impl FnOnce(&mut Record) -> T) -> T {
+    pub(crate) fn record<T>(&self, history: u64, add: impl FnOnce(&mut Record) -> T) -> T {
         add(locked(&self.seen).records.entry(history).or_default())
     }
 
     /// Takes the record of a history out, to judge it.
-    pub fn close(&self, history: u64) -> Record {
+    pub(crate) fn close(&self, history: u64) -> Record {
         let now = self.now();
         let mut seen = locked(&self.seen);
         seen.histories.retain(|_, of| *of != history);
@@ -100,14 +98,14 @@ impl Timeline {
     }
 
     /// The object of this uid, and its history.
-    pub fn life(&self, uid: &str) -> Option<(u64, Life)> {
+    pub(crate) fn life(&self, uid: &str) -> Option<(u64, Life)> {
         let seen = locked(&self.seen);
         let history = seen.histories.get(uid)?;
         Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
     }
 
     /// All objects that are stored and not over.
-    pub fn unfinished(&self) -> Vec<String> {
+    pub(crate) fn unfinished(&self) -> Vec<String> {
         let seen = locked(&self.seen);
         let unfinished = |(history, uid): &&(u64, String)| {
             seen.records
@@ -119,7 +117,7 @@ impl Timeline {
     }
 
     /// How many objects of a history are stored, and how many of them are not over.
-    pub fn left(&self, history: u64) -> (usize, usize) {
+    pub(crate) fn left(&self, history: u64) -> (usize, usize) {
         let seen = locked(&self.seen);
         let Some(record) = seen.records.get(&history) else { return (0, 0) };
         let stored = || record.lives.values().filter(|life| life.gone.is_none());
@@ -127,17 +125,17 @@ impl Timeline {
     }
 
     /// The histories of which there are records.
-    pub fn open(&self) -> Vec<u64> {
+    pub(crate) fn open(&self) -> Vec<u64> {
         locked(&self.seen).records.keys().copied().collect()
     }
 
     /// Whether anything in the ledger names this history.
-    pub fn in_ledger(&self, prefix: &str) -> bool {
+    pub(crate) fn in_ledger(&self, prefix: &str) -> bool {
         locked(&self.seen).ledger.contains(prefix)
     }
 
     /// Versions of the ledger seen, its largest size, and what could not be understood.
-    pub fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
+    pub(crate) fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
         let seen = locked(&self.seen);
         (seen.versions, seen.largest, seen.trouble.clone())
     }

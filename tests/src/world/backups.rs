@@ -20,7 +20,6 @@ use crate::{api::ApiExt as _, install::NAMESPACE};
 const ENDED: Duration = Duration::from_mins(5);
 const SOON: Duration = Duration::from_mins(2);
 
-/// A backup of these namespaces.
 pub fn of_namespaces(names: &[&str]) -> BackupSpec {
     BackupSpec {
         included_namespaces: names.iter().map(ToString::to_string).collect(),

@@ -9,7 +9,6 @@ use crate::{
     plugins::Plugins,
 };
 
-/// What to start.
 #[derive(Clone, Debug)]
 pub struct WorldBuilder {
     pub(super) api_servers: usize,
@@ -65,7 +64,6 @@ impl WorldBuilder {
         self
     }
 
-    /// How many controller replicas run.
     #[must_use]
     pub fn controllers(mut self, count: usize) -> Self {
         self.controllers = count;

@@ -27,11 +27,8 @@ const LEASE_LOST: &str = "this replica ends and starts again";
 pub struct EndsEarly {
     /// The named point before its end is published.
     pub point: &'static str,
-    /// What it is called.
     pub name: String,
-    /// What it asks for.
     pub spec: BackupSpec,
-    /// How it ends.
     pub phase: BackupPhase,
 }
 
@@ -105,7 +102,6 @@ impl World {
         .await
     }
 
-    /// The number of the controller that leads.
     pub async fn leader(&self) -> anyhow::Result<usize> {
         let holder = self.lease_holder().await?;
         ensure!(!holder.is_empty(), "no controller leads");

@@ -3,9 +3,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{
-    DownloadRequest,
-    download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget},
+use backup_core::{
+    api::{
+        DownloadRequest,
+        download_request::{
+            DownloadRequestPhase, DownloadRequestSpec, DownloadRequestStatus, DownloadTarget,
+        },
+    },
+    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    reading::Key,
 };
 use kube::{Api, ResourceExt as _};
 
@@ -24,6 +30,15 @@ pub fn download_request(name: &str, kind: &str, of: &str) -> DownloadRequest {
         request.metadata.name = None;
         request.metadata.generate_name = Some(format!("{of}-"));
     }
+    request
+}
+
+/// A request for a file of the object with this uid, which the holder of the key may read through the API server.
+pub fn read_request(kind: &str, of: &str, uid: &str, key: &Key) -> DownloadRequest {
+    let mut request = download_request("", kind, of);
+    let annotations =
+        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (READ_UID_ANNOTATION.to_owned(), uid.to_owned())];
+    request.metadata.annotations = Some(annotations.into());
     request
 }
 

@@ -57,7 +57,6 @@ impl World {
         Ok(leases.get("backup-lock-velero").await?)
     }
 
-    /// The ledger as it is written.
     pub async fn claims(&self) -> anyhow::Result<String> {
         self.ledger().await?.annotations().get(LEDGER_ANNOTATION).cloned().context("no ledger")
     }

@@ -73,11 +73,21 @@ impl World {
 
     /// Asks for a pass, and gives what it says. `remove` is how many removals a person agrees to.
     pub async fn sync(&self, location: &str, remove: Option<u64>) -> anyhow::Result<Summary> {
+        self.sync_within(location, remove, SOON).await
+    }
+
+    /// The same, of a bucket that takes long to compare.
+    pub async fn sync_within(
+        &self,
+        location: &str,
+        remove: Option<u64>,
+        deadline: Duration,
+    ) -> anyhow::Result<Summary> {
         let id = format!("{:?}", std::time::SystemTime::now());
         let request = json!({ "id": id, "remove": remove }).to_string();
         let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: request } } });
         self.locations().merge_patch(location, patch).await?;
-        eventually("the pass was made", SOON, async || {
+        eventually("the pass was made", deadline, async || {
             let summary = self.sync_summary(location).await?;
             let seen = format!("{summary:?}");
             let made = summary.request.as_ref() == Some(&id);

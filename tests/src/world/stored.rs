@@ -59,12 +59,10 @@ impl World {
         self.s3()?.document(BUCKET, &format!("restores/{restore}/restore-{restore}-{suffix}")).await
     }
 
-    /// The log of a backup.
     pub async fn backup_log(&self, backup: &str) -> anyhow::Result<String> {
         self.s3()?.text(BUCKET, &format!("backups/{backup}/{backup}-logs.gz")).await
     }
 
-    /// The log of a restore.
     pub async fn restore_log(&self, restore: &str) -> anyhow::Result<String> {
         self.s3()?.text(BUCKET, &format!("restores/{restore}/restore-{restore}-logs.gz")).await
     }

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Std
 
 use backup_core::{
     api::{DownloadRequest, VeleroKind, download_request::DownloadRequestPhase},
-    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    labels::READ_KEY_ANNOTATION,
     reading::{KEY_HEADER, Key},
 };
 use backup_tests::{
     control_plane::client_without_retries,
     faulty_s3::Mood,
     install,
-    world::downloads::{answered, download_request},
+    world::downloads::{answered, read_request},
 };
 use futures::future::try_join_all;
 use http::{Request, Response, header};
@@ -100,16 +100,8 @@ struct Grant {
 
 /// A request of this person's, and what became of it.
 async fn asked(client: &Client, kind: &str, of: &str, uid: &str) -> anyhow::Result<(DownloadRequest, Key)> {
-    let mut request = download_request("", kind, of);
     let key = Key::new(Sha256::digest(format!("{of} {kind} {}", jiff::Timestamp::now())).into());
-    request.metadata = ObjectMeta {
-        generate_name: Some("read-".to_owned()),
-        annotations: Some(BTreeMap::from([
-            (READ_KEY_ANNOTATION.to_owned(), key.hash()),
-            (READ_UID_ANNOTATION.to_owned(), uid.to_owned()),
-        ])),
-        ..ObjectMeta::default()
-    };
+    let request = read_request(kind, of, uid, &key);
     Ok((answered(&Api::namespaced(client.clone(), NAMESPACE), &request).await?, key))
 }
 

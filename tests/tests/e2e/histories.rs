@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use backup_tests::history::{self, Options, check::Promise};
+use backup_tests::history::{self, Options, Promise};
 
 use crate::prelude::*;
 

@@ -1,12 +1,11 @@
 //! `cargo xtask bench backup`: what a backup costs, beside what listing and compressing alone cost in the same run.
 
-mod ends;
 mod floor;
 mod large;
 mod queue;
 
 use anyhow::Context as _;
-use backup_tests::{World, binaries::PlanePrograms};
+use backup_tests::World;
 use clap::Args as ClapArgs;
 
 use super::{objects, table::Table};
@@ -25,7 +24,6 @@ pub struct Args {
     queued: u16,
 }
 
-/// Measures, and prints a table.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         let words = [
@@ -36,24 +34,11 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         ];
         return super::released(&words).await;
     }
-    // Built before the clock starts.
-    PlanePrograms::find()?;
-    let mut world = World::builder().profile("release").start().await?;
-    // Nothing here needs it, and it would look at every object that is created.
-    if let Some(manager) = &mut world.plane.controller_manager {
-        manager.kill().await?;
-    }
-    let mut table = Table::default();
-    let result = measure(&mut world, args, &mut table).await;
-    if result.is_err() {
-        eprintln!("{}", world.logs(12));
-    }
-    // What was measured before an error is worth showing, too.
-    table.print();
-    result
+    super::in_world(World::builder(), async |world, table| measure(world, args, table).await).await
 }
 
 async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    world.plane.stop_controller_manager().await?;
     if args.queued > 0 {
         queue::measure(world, args.queued, table).await.context("queued backups")?;
     }

@@ -1,31 +1,24 @@
 //! `cargo xtask bench cli`: how long people wait for the command, beside curl and kubectl for the same.
 
-use std::{collections::BTreeMap, io::Write as _, time::Duration};
+use std::{io::Write as _, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{
-        Backup, DownloadRequest,
-        download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget},
-    },
-    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    api::{Backup, DownloadRequest, download_request::DownloadRequestPhase},
     reading::{KEY_HEADER, Key},
 };
 use backup_tests::{
     World,
-    binaries::{PlanePrograms, build_clients},
+    api::ApiExt as _,
+    binaries::build_clients,
     install::NAMESPACE,
     network,
     plugin::Ran,
-    world::BUCKET,
+    world::{BUCKET, downloads::read_request},
 };
 use flate2::{Compression, write::GzEncoder};
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ObjectMeta, PostParams},
-    config::Kubeconfig,
-};
+use kube::{Api, ResourceExt as _, config::Kubeconfig};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -49,12 +42,10 @@ const FILES: [(&str, &str); 4] = [
     ("BackupVolumeInfos", "-volumeinfo.json.gz"),
 ];
 
-/// Measures, and prints a table.
 pub async fn run(backups: usize) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         return super::released(&["cli".to_owned(), format!("--backups={backups}")]).await;
     }
-    PlanePrograms::find()?;
     if !network::is_inside() {
         // What stands beside it has to be fetched, and inside there is no way out.
         build_clients()?;
@@ -63,19 +54,12 @@ pub async fn run(backups: usize) -> anyhow::Result<()> {
         ensure!(ended_well, "it could not be measured; what went wrong is told above");
         return Ok(());
     }
-    let world = World::builder().profile("release").files().start().await?;
-    let mut table = Table::default();
-    let result = measure(&world, backups, &mut table).await;
-    if result.is_err() {
-        eprintln!("{}", world.logs(12));
-    }
-    table.print();
-    result
+    super::in_world(World::builder().files(), async |world, table| measure(world, backups, table).await).await
 }
 
 async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (person, api) = (world.plugin(), Api::<Backup>::namespaced(world.client.clone(), NAMESPACE));
-    let help = middle(async || Ok(person.run(&["--help"]).await?.expect_code(0)?.elapsed)).await?;
+    let (person, api) = (world.plugin(), world.backups());
+    let help = middle(async || Ok(person.succeeds(&["--help"]).await?.elapsed)).await?;
     table.row(&Row {
         what: "--help".to_owned(),
         found: format!("{help:.1} ms"),
@@ -84,12 +68,12 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         met: help <= HELP,
     });
 
-    let large = api.create(&PostParams::default(), &backup(NAME)?).await?;
+    let large = api.create_object(&backup(NAME)?).await?;
     store(world, &large)?;
     let line = ["describe", NAME, "--details"];
-    let screen = person.run(&line).await?.expect_code(0)?.stdout;
+    let screen = person.succeeds(&line).await?.stdout;
     ensure!(!screen.contains("unavailable") && screen.lines().count() > ITEMS, "{}", &screen[..2000]);
-    let described = middle(async || Ok(person.run(&line).await?.expect_code(0)?.elapsed)).await?;
+    let described = middle(async || Ok(person.succeeds(&line).await?.elapsed)).await?;
     let curl = Curl::of(world).await?;
     let fetched = middle(async || curl.fetch(&large).await).await?;
     table.row(&Row {
@@ -102,15 +86,15 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
 
     eprintln!("creating {backups} backups");
     let all = (0..backups).map(async |number| {
-        api.create(&PostParams::default(), &backup(&format!("nightly-{number:05}"))?).await?;
+        api.create_object(&backup(&format!("nightly-{number:05}"))?).await?;
         anyhow::Ok(())
     });
     stream::iter(all).buffer_unordered(16).try_collect::<()>().await?;
     let kubectl = world.kubectl()?;
     let line = ["get", "backups.velero.io", "-n", NAMESPACE];
-    kubectl.run(&line).await?.expect_code(0)?;
-    let theirs = middle(async || Ok(kubectl.run(&line).await?.expect_code(0)?.elapsed)).await?;
-    let ours = middle(async || Ok(person.run(&["get"]).await?.expect_code(0)?.elapsed)).await?;
+    kubectl.succeeds(&line).await?;
+    let theirs = middle(async || Ok(kubectl.succeeds(&line).await?.elapsed)).await?;
+    let ours = middle(async || Ok(person.succeeds(&["get"]).await?.elapsed)).await?;
     table.row(&Row {
         what: format!("get of {backups} backups"),
         found: format!("{ours:.0} ms, {:.2} times kubectl", ours / theirs),
@@ -190,7 +174,7 @@ impl Curl {
         let server = config.clusters.first().and_then(|one| one.cluster.as_ref()?.server.clone());
         let info = serde_json::to_value(&config.auth_infos)?;
         Ok(Self {
-            api: Api::namespaced(world.client.clone(), NAMESPACE),
+            api: world.api(),
             server: server.context("no server")?,
             token: info[0]["user"]["token"].as_str().context("no token")?.to_owned(),
         })
@@ -203,20 +187,10 @@ impl Curl {
     }
 
     async fn file(&self, kind: &str, of: &Backup) -> anyhow::Result<()> {
-        let target = DownloadTarget { kind: kind.into(), name: of.name_any(), ..DownloadTarget::default() };
-        let mut request =
-            DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
         // A key that everybody knows: nothing here is worth a better one.
         let key = Key::new([7; backup_core::reading::KEY_LENGTH]);
-        request.metadata = ObjectMeta {
-            generate_name: Some("read-".to_owned()),
-            annotations: Some(BTreeMap::from([
-                (READ_KEY_ANNOTATION.to_owned(), key.hash()),
-                (READ_UID_ANNOTATION.to_owned(), of.uid().unwrap_or_default()),
-            ])),
-            ..ObjectMeta::default()
-        };
-        let name = self.api.create(&PostParams::default(), &request).await?.name_any();
+        let request = read_request(kind, &of.name_any(), &of.uid().unwrap_or_default(), &key);
+        let name = self.api.create_object(&request).await?.name_any();
         let path = loop {
             let status = self.api.get(&name).await?.status;
             if status.phase == Some(DownloadRequestPhase::Processed) {

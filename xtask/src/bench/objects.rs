@@ -8,10 +8,8 @@ use kube::Client;
 use serde_json::json;
 
 const NAMESPACES: usize = 20;
-/// Requests at a time.
 const CONNECTIONS: usize = 32;
 
-/// Names of the namespaces.
 pub fn namespaces() -> Vec<String> {
     (0..NAMESPACES).map(|number| format!("bench-{number:02}")).collect()
 }

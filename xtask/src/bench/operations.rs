@@ -1,40 +1,30 @@
 //! `cargo xtask bench operations`: many operations of a plugin that go on at the same time.
 
-mod state;
-
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use backup_core::api::{Backup, BackupSpec};
+use backup_core::api::BackupSpec;
 use backup_tests::{
-    World,
-    binaries::PlanePrograms,
-    install::{NAMESPACE, ensure_namespace},
-    plugins::Plugins,
+    World, api::create_all, install::ensure_namespace, plugins::Plugins, wait::until,
+    world::backups::of_namespaces,
 };
 use clap::Args as ClapArgs;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, api::PostParams};
 use serde_json::json;
 
-use self::state::Seen;
-use super::table::{Row, Table};
+use super::{
+    backup_watch::BackupWatch,
+    table::{Row, Table},
+};
 
-/// Requests at a time.
-const CONNECTIONS: usize = 32;
 /// Answers of the plugin that are waited for at a time, as the controller does it unless told otherwise.
 const CONCURRENCY: u32 = 16;
 /// Between two questions about one operation, as the controller asks unless told otherwise.
 const PACE: Duration = Duration::from_secs(10);
-/// Rounds that are measured.
 const ROUNDS: u32 = 2;
 /// A round may take so much longer than what the plugin alone takes.
 const LONGER: f64 = 1.1;
 /// At most so much memory (MiB).
 const MEMORY: u32 = 128;
-/// Between two looks at what the plugin notes; they cost something, too.
-const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// What to measure.
@@ -51,7 +41,6 @@ pub struct Args {
     answer: u32,
 }
 
-/// Measures, and prints a table.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         let words = [
@@ -62,43 +51,25 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         ];
         return super::released(&words).await;
     }
-    // Built before the clock starts.
-    PlanePrograms::find()?;
-    let mut world = World::builder()
-        .profile("release")
-        .plugins()
-        .controller_args(&["--concurrent-backups=8"])
-        .start()
-        .await?;
-    // Nothing here needs it, and it would look at every object that is created.
-    if let Some(manager) = &mut world.plane.controller_manager {
-        manager.kill().await?;
-    }
-    world.location_available("default").await?;
-    let mut table = Table::default();
-    let result = measure(&world, args, &mut table).await;
-    if result.is_err() {
-        eprintln!("{}", world.logs(12));
-    }
-    // What was measured before an error is worth showing, too.
-    table.print();
-    result
+    let builder = World::builder().plugins().controller_args(&["--concurrent-backups=8"]);
+    super::in_world(builder, async |world, table| measure(world, args, table).await).await
 }
 
-async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    world.plane.stop_controller_manager().await?;
     let plugins = world.plugins.as_ref().context("the plugins are built with Go: install it")?;
     let all = u32::from(args.backups) * u32::from(args.operations);
     eprintln!("starting {all} operations");
-    let mut seen = Seen::watch(&world.client).await?;
+    let mut watch = BackupWatch::start(&world.client).await?;
     begin(world, args).await?;
-    seen.until_all_wait(args.backups, args.operations, PATIENCE).await?;
+    watch.until_all_wait(args.backups, args.operations, PATIENCE).await?;
 
     let floor = f64::from(all) * f64::from(args.answer) / 1e3 / f64::from(CONCURRENCY);
     let floor = floor.max(PACE.as_secs_f64());
     eprintln!("all are waited for; the plugin alone takes {floor:.1} s for a round");
     // Whoever began first has been asked before: the first round is not like the others.
     asked(plugins, all).await?;
-    let quiet = seen.writes()?;
+    let quiet = watch.writes()?;
     let start = Instant::now();
     asked(plugins, ROUNDS * all).await?;
     let round = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
@@ -113,7 +84,7 @@ async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::Resul
         asked: format!("{LONGER} times"),
         met: round <= LONGER * floor,
     });
-    let written = seen.writes()? - quiet;
+    let written = watch.writes()? - quiet;
     table.row(&Row {
         what: format!("writes of Backups in {ROUNDS} rounds in which nothing has changed"),
         found: written.to_string(),
@@ -124,7 +95,7 @@ async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::Resul
 
     let start = Instant::now();
     plugins.release()?;
-    let most = seen.until_all_ended(args.backups, PATIENCE).await?;
+    let most = watch.until_all_ended(args.backups, PATIENCE).await?;
     let took = start.elapsed().as_secs_f64();
     let rounds = (took / round).ceil();
     table.row(&Row {
@@ -148,34 +119,21 @@ async fn measure(world: &World, args: &Args, table: &mut Table) -> anyhow::Resul
 /// Creates what operations are started on, each backup's in a namespace of its own, and the backups.
 async fn begin(world: &World, args: &Args) -> anyhow::Result<()> {
     let client = &world.client;
-    let params = PostParams::default();
     for backup in 0..args.backups {
         ensure_namespace(client, &name(backup)).await?;
     }
     let script = format!("start=released/{}ms", args.answer);
     let objects = (0..args.backups).flat_map(|backup| (0..args.operations).map(move |item| (backup, item)));
-    stream::iter(objects)
-        .map(|(backup, item)| {
-            let object: Result<ConfigMap, _> = serde_json::from_value(json!({ "metadata": {
-                "name": format!("item-{item}"), "namespace": name(backup),
-                "labels": { "example.io/plugin": "operate" }, "annotations": { "example.io/do": script } } }));
-            let params = &params;
-            async move {
-                let api: Api<ConfigMap> = Api::namespaced(client.clone(), &name(backup));
-                api.create(params, &object?).await.map(|_| ()).map_err(anyhow::Error::from)
-            }
-        })
-        .buffer_unordered(CONNECTIONS)
-        .try_collect::<()>()
-        .await?;
-    let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
+    let objects = objects.map(|(backup, item)| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": format!("item-{item}"), "namespace": name(backup),
+            "labels": { "example.io/plugin": "operate" }, "annotations": { "example.io/do": script } } })
+    });
+    create_all(client, objects).await?;
     for number in 0..args.backups {
-        let spec = BackupSpec {
-            included_namespaces: vec![name(number)],
-            included_resources: vec!["configmaps".to_owned()],
-            ..BackupSpec::default()
-        };
-        backups.create(&params, &Backup::new(&name(number), spec)).await?;
+        let name = name(number);
+        let included_resources = vec!["configmaps".to_owned()];
+        world.create_backup(&name, BackupSpec { included_resources, ..of_namespaces(&[&name]) }).await?;
     }
     Ok(())
 }
@@ -187,11 +145,6 @@ fn name(backup: u16) -> String {
 /// Waits until the plugin was asked so many more times how far an operation is.
 async fn asked(plugins: &Plugins, times: u32) -> anyhow::Result<()> {
     let count = || plugins.calls().iter().filter(|called| called.call == "progress").count();
-    let until = count() + usize::try_from(times)?;
-    let all = async {
-        while count() < until {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, all).await.context("the plugin is not asked any more")
+    let all = count() + usize::try_from(times)?;
+    until("the plugin is asked", PATIENCE, async || anyhow::Ok(count() >= all)).await
 }

@@ -7,23 +7,12 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use backup_core::{
-    api::{Backup, BackupStorageLocation},
-    labels::{SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
-    sync::Summary,
-};
 use backup_tests::{
     World,
-    binaries::PlanePrograms,
     faulty_s3::{Asked, FaultyS3, Mood},
-    install::NAMESPACE,
     proxy::Fault,
-    wait::{Probe, eventually},
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
-};
+use kube::{ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use super::table::{Row, Table};
@@ -39,29 +28,15 @@ const PAGE: usize = 1000;
 const PATIENCE: Duration = Duration::from_mins(15);
 const LOCATION: &str = "many";
 
-/// Measures, and prints a table.
 pub async fn run(backups: usize) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         return super::released(&["sync".to_owned(), format!("--backups={backups}")]).await;
     }
-    // Built before the clock starts.
-    PlanePrograms::find()?;
-    let mut world = World::builder().profile("release").start().await?;
-    // Nothing here needs it, and it would look at every object that is created.
-    if let Some(manager) = &mut world.plane.controller_manager {
-        manager.kill().await?;
-    }
-    let mut table = Table::default();
-    let result = measure(&mut world, backups, &mut table).await;
-    if result.is_err() {
-        eprintln!("{}", world.logs(12));
-    }
-    // What was measured before an error is worth showing, too.
-    table.print();
-    result
+    super::in_world(World::builder(), async |world, table| measure(world, backups, table).await).await
 }
 
 async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
+    world.plane.stop_controller_manager().await?;
     world.renew_controller(0).await?;
     let s3 = world.s3.as_ref().context("the S3 server is built with Go: install it")?;
     s3.create_bucket(LOCATION).await?;
@@ -72,7 +47,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     apply(world, &s3.url()).await?;
     s3.front.set(Fault::Delay(DELAY));
     let start = Instant::now();
-    let pass = compare(world).await?;
+    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
     let first = start.elapsed().as_secs_f64();
     ensure!(pass.error.is_none() && pass.created == backups as u64, "{pass:?}");
     table.row(&Row {
@@ -94,10 +69,10 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     let counted = FaultyS3::start(s3.address()).await?;
     counted.rule(|_| Mood::Slow(DELAY));
     apply(world, &counted.url()).await?;
-    compare(world).await?;
+    world.sync_within(LOCATION, None, PATIENCE).await?;
     let before = versions(world).await?;
     let asked = counted.asked().len();
-    let pass = compare(world).await?;
+    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
     let requests = counted.asked().split_off(asked);
     let pages = backups.div_ceil(PAGE);
     table.row(&Row {
@@ -117,7 +92,7 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     });
     write(&s3.files(LOCATION), "one-more")?;
     let asked = counted.asked().len();
-    let pass = compare(world).await?;
+    let pass = world.sync_within(LOCATION, None, PATIENCE).await?;
     ensure!(pass.created == 1, "{pass:?}");
     let more = counted.asked().len() - asked - (backups + 1).div_ceil(PAGE);
     table.row(&Row {
@@ -176,37 +151,12 @@ fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
 
 /// The location, compared only when it is asked for, and validated once.
 async fn apply(world: &World, url: &str) -> anyhow::Result<()> {
-    let spec = json!({
-        "provider": "aws", "objectStorage": { "bucket": LOCATION }, "backupSyncPeriod": "0", "validationFrequency": "0",
-        "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
-        "credential": { "name": "cloud-credentials", "key": "cloud" },
-    });
-    world.apply_location(LOCATION, spec).await?;
+    let rarely = json!({ "backupSyncPeriod": "0", "validationFrequency": "0" });
+    world.apply_s3_location(LOCATION, url, &rarely).await?;
     world.location_available(LOCATION).await
 }
 
-/// Asks for a comparison, and waits for what comes of it.
-async fn compare(world: &World) -> anyhow::Result<Summary> {
-    let api: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let id = format!("{:?}", std::time::SystemTime::now());
-    let request = json!({ "id": id }).to_string();
-    let patch = json!({ "metadata": { "annotations": { SYNC_REQUEST_ANNOTATION: request } } });
-    api.patch(LOCATION, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    eventually("the comparison has ended", PATIENCE, async || {
-        let location = api.get(LOCATION).await?;
-        let text = location.annotations().get(SYNC_ANNOTATION).cloned().unwrap_or_default();
-        let summary: Option<Summary> = serde_json::from_str(&text).ok();
-        Ok::<_, kube::Error>(match summary.filter(|summary| summary.request.as_ref() == Some(&id)) {
-            Some(summary) => Probe::Ready(summary),
-            None => Probe::NotYet(text),
-        })
-    })
-    .await
-}
-
-/// Names and versions of all Backups.
 async fn versions(world: &World) -> anyhow::Result<Vec<Value>> {
-    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let all = api.list_metadata(&ListParams::default()).await?.items;
+    let all = world.backups().list_metadata(&ListParams::default()).await?.items;
     Ok(all.iter().map(|backup| json!([backup.name_any(), backup.resource_version()])).collect())
 }

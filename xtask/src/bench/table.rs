@@ -6,17 +6,13 @@ pub struct Table {
     rows: Vec<String>,
 }
 
-/// One line of the table.
 pub struct Row {
-    /// What was measured.
     pub what: String,
     /// What was found.
     pub found: String,
     /// What was measured beside it.
     pub beside: String,
-    /// What is asked for.
     pub asked: String,
-    /// Whether it is reached.
     pub met: bool,
 }
 
@@ -29,7 +25,6 @@ impl Table {
         self.rows.push(line);
     }
 
-    /// Prints all of it as Markdown.
     pub fn print(&self) {
         println!("\n| what | found | beside it | asked | met |");
         println!("| --- | --- | --- | --- | --- |");

@@ -74,7 +74,6 @@ impl Record {
 
     fn tried(mut self, name: &str, sent: u64, answered: u64, answer: Answer) -> Self {
         self.attempts.push(Attempt {
-            number: 0,
             kind: kind(name),
             name: name.to_owned(),
             area: Area(1),

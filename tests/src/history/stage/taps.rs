@@ -30,7 +30,6 @@ use crate::history::{
 pub(crate) enum Writer {
     /// The webhook replica of this number.
     Webhook(usize),
-    /// The operator.
     Operator,
 }
 
@@ -39,7 +38,6 @@ pub(crate) enum Writer {
 pub(crate) struct ToApi {
     /// Speaks to the API servers.
     pub http: reqwest::Client,
-    /// What goes wrong.
     pub faults: Arc<Faults>,
     /// Who is behind it.
     pub writer: Writer,
@@ -48,13 +46,10 @@ pub(crate) struct ToApi {
 /// Between the API servers and the webhook replicas.
 #[derive(Clone)]
 pub(crate) struct ToWebhook {
-    /// Speaks to the replicas.
     pub http: reqwest::Client,
-    /// What goes wrong.
     pub faults: Arc<Faults>,
     /// Where reviews are written down.
     pub timeline: Arc<Timeline>,
-    /// How often the webhook was asked.
     pub asked: Arc<AtomicU64>,
 }
 

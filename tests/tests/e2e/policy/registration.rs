@@ -122,7 +122,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut Wor
         other => bail!("not refused for the webhook: {other:?}"),
     };
     refusal(here.create(&post, &backup("down-created", "New")?).await.map(|_| ())).await?;
-    refusal(here.delete_object("down-completed").await.map(|()| ())).await?;
+    refusal(here.delete_object("down-completed").await).await?;
 
     here.create(&post, &backup("down-synced", "Completed")?).await.context("arrives ended")?;
     let patch = |value: Value| async { here.merge_patch("down-new", value).await };

@@ -1,7 +1,6 @@
 //! Clients that create, one or many at a time, each over its own connection.
 
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,19 +10,9 @@ use std::{
 
 use anyhow::Context as _;
 use backup_tests::install::NAMESPACE;
-use kube::{Client, Config, config::KubeConfigOptions};
+use kube::Client;
 use serde_json::{Value, json};
 
-/// A client that does not try again by itself: a refusal for contention has to be seen.
-pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let parsed = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let mut config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
-    config.default_retry = false;
-    config.read_timeout = Some(Duration::from_mins(1));
-    Ok(Client::try_from(config)?)
-}
-
-/// An object to create.
 pub struct Creation {
     path: String,
     body: String,
@@ -36,7 +25,6 @@ impl Creation {
         Self::backup_of(namespace, &format!("app-{}", number % 8))
     }
 
-    /// A Backup of this namespace.
     pub fn backup_of(namespace: &str, included: &str) -> Self {
         Self::new(
             "velero.io/v1",
@@ -47,7 +35,6 @@ impl Creation {
         )
     }
 
-    /// A Restore into this namespace.
     pub fn restore_of(namespace: &str, included: &str) -> Self {
         let spec = json!({ "backupName": "bench", "includedNamespaces": [included] });
         Self::new("velero.io/v1", "Restore", "restores", namespace, &spec)
@@ -98,7 +85,6 @@ fn next() -> usize {
 pub struct Burst {
     /// How long each that succeeded took.
     pub took: Vec<Duration>,
-    /// How long all of it took.
     pub elapsed: Duration,
     /// What those got to hear that were refused.
     pub refused: Vec<String>,
@@ -112,7 +98,6 @@ impl Burst {
         self.refused.extend(other.refused);
     }
 
-    /// Creations in a second.
     #[allow(clippy::cast_precision_loss)]
     pub fn rate(&self) -> f64 {
         self.took.len() as f64 / self.elapsed.as_secs_f64()
@@ -165,7 +150,6 @@ pub struct OwnLease {
 impl OwnLease {
     const NAME: &str = "bench-update";
 
-    /// Makes it.
     pub async fn create(client: &Client) -> anyhow::Result<Self> {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
         let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

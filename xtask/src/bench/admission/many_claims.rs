@@ -11,7 +11,6 @@ use super::{
     stats::Sample,
 };
 
-/// Other claims.
 const OTHERS: usize = 200;
 const ROUND: usize = 12;
 const ROUNDS: usize = 5;

@@ -30,7 +30,6 @@ const CLAIMED: usize = 400;
 const AGAIN: usize = 2;
 /// Creations that a restore is in the way of.
 const REFUSED: usize = 200;
-/// Dry runs.
 const DRY: usize = 1_000;
 const CONNECTIONS: usize = 16;
 const HELD: &str = "held";

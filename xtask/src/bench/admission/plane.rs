@@ -11,6 +11,7 @@ use backup_tests::{
     World,
     allowing::AllowingWebhook,
     binaries::root,
+    control_plane::client_without_retries,
     install::{self, ensure_namespace},
     naive_update::NaiveUpdate,
     pki::{Identity, Pki},
@@ -22,7 +23,6 @@ use serde_json::json;
 
 use super::{
     cpu::Cpu,
-    load::client,
     register::{Registration, register},
     replicas::Replicas,
     sweep,
@@ -39,14 +39,11 @@ pub const NAIVE: &str = "bench-naive";
 /// Whoever is asked updates a Lease of each scope, from memory.
 pub const UPDATED: &str = "bench-updated";
 const ALL: [&str; 5] = [GUARDED, ALLOWED, REFUSED, NAIVE, UPDATED];
-/// Clients at most.
 const CLIENTS: usize = 32;
 /// Grace of the replica that frees claims between rounds.
 const GRACE: &str = "--orphan-grace=1s";
 
-/// All that runs.
 pub struct Plane {
-    /// Control plane and programs.
     pub world: World,
     /// Clients, each with connections of its own.
     pub clients: Vec<Client>,
@@ -64,10 +61,7 @@ impl Plane {
     /// Starts everything but the guard.
     pub async fn start() -> anyhow::Result<Self> {
         let mut world = World::builder().profile("release").webhooks(0).controllers(0).start().await?;
-        // Nothing here needs it, and it would look at every object that is created.
-        if let Some(manager) = &mut world.plane.controller_manager {
-            manager.kill().await?;
-        }
+        world.plane.stop_controller_manager().await?;
         for namespace in ALL {
             ensure_namespace(&world.client, namespace).await?;
         }
@@ -78,7 +72,7 @@ impl Plane {
         let kubeconfig = world.plane.admin_kubeconfig().to_owned();
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            clients.push(client(&kubeconfig).await?);
+            clients.push(client_without_retries(&kubeconfig).await?);
         }
         let allowing = AllowingWebhook::start(&identity).await?;
         let naive = NaiveUpdate::start(&kubeconfig, &identity).await?;
@@ -90,12 +84,10 @@ impl Plane {
         &self.clients[0]
     }
 
-    /// The guard's replicas.
     pub fn guard(&self) -> anyhow::Result<&Replicas> {
         self.guard.as_ref().context("the guard was not started")
     }
 
-    /// The serving certificate's authority.
     pub fn ca(&self) -> PathBuf {
         self.pki.ca()
     }
@@ -189,7 +181,6 @@ impl Plane {
         Cpu::now([("API server", &servers[..]), ("etcd", &etcd), ("guard", &guard)])
     }
 
-    /// The ends of the logs.
     pub fn logs(&self, lines: usize) -> String {
         let replicas = self.guard.iter().chain(&self.sweeper).flat_map(Replicas::processes);
         let ends = replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)));

@@ -26,11 +26,8 @@ pub struct Registration<'a> {
     pub folder: &'a Path,
     /// The namespace; registration and Service have its name.
     pub namespace: &'a str,
-    /// Port on loopback.
     pub port: u16,
-    /// Path of the URL.
     pub path: &'a str,
-    /// The certificate authority, PEM.
     pub ca_pem: &'a str,
 }
 

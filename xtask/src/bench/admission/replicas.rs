@@ -60,12 +60,10 @@ impl Replicas {
         self.front.as_ref().map_or(self.addresses[0].reviews, Proxy::address)
     }
 
-    /// Their process ids.
     pub fn ids(&self) -> Vec<u32> {
         self.processes.iter().filter_map(Process::id).collect()
     }
 
-    /// The processes.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }

@@ -7,9 +7,7 @@ pub struct Report {
     notes: Vec<String>,
 }
 
-/// One line of the table.
 pub struct Row {
-    /// What was measured.
     pub what: &'static str,
     /// What the guard reached.
     pub guard: String,
@@ -17,7 +15,6 @@ pub struct Row {
     pub beside: String,
     /// The two compared.
     pub found: String,
-    /// What is asked for.
     pub asked: String,
     /// Whether it is reached; a row without stands for comparison only.
     pub met: Option<bool>,
@@ -30,13 +27,11 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// Adds a sentence below the table.
     pub fn note(&mut self, note: String) {
         eprintln!("          {note}");
         self.notes.push(note);
     }
 
-    /// Prints all of it as Markdown.
     pub fn print(&self) {
         println!("\n| what | guard | beside it | found | asked | met |");
         println!("| --- | --- | --- | --- | --- | --- |");

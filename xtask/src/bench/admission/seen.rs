@@ -11,25 +11,21 @@ use super::{
 #[derive(Default)]
 pub struct Seen {
     rates: Vec<f64>,
-    /// Each creation.
     pub took: Sample,
     /// What those got to hear that were refused.
     pub refused: Vec<String>,
-    /// Processor time.
     pub used: Used,
     /// What the API server was asked to do for each creation, if that was looked at.
     pub asked: String,
 }
 
 impl Seen {
-    /// Adds a round.
     pub fn add(&mut self, burst: Burst) {
         self.rates.push(burst.rate());
         self.took.extend(burst.took);
         self.refused.extend(burst.refused);
     }
 
-    /// Rounds so far.
     pub fn rounds(&self) -> usize {
         self.rates.len()
     }
@@ -44,7 +40,6 @@ impl Seen {
         paired_ratio(&self.rates, &other.rates)
     }
 
-    /// Says how it went in more detail.
     pub fn note(&self, what: &str, report: &mut Report) {
         let (count, rounds) = (self.took.len(), self.rounds());
         let (median, p99, used) = (self.took.median(), self.took.p99(), self.used.per_creation(count));

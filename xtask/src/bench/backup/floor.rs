@@ -17,7 +17,6 @@ use serde::{Deserialize, de::IgnoredAny};
 const PAGE: usize = 500;
 /// Compressed on their own, as the controller does.
 const CHUNK: usize = 1 << 20;
-/// Go's default.
 const LEVEL: u32 = 6;
 
 #[derive(Deserialize)]

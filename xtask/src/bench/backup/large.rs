@@ -6,13 +6,15 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backup_core::api::{Backup, BackupSpec};
-use backup_tests::{World, archive::gzip_size_in_go, install::NAMESPACE, world::BUCKET};
+use backup_core::api::BackupSpec;
+use backup_tests::{World, archive::gzip_size_in_go, world::BUCKET};
 use flate2::read::MultiGzDecoder;
-use kube::{Api, api::PostParams};
 
-use super::{ends::Ends, floor};
-use crate::bench::table::{Row, Table};
+use super::floor;
+use crate::bench::{
+    backup_watch::BackupWatch,
+    table::{Row, Table},
+};
 
 const PATIENCE: Duration = Duration::from_mins(15);
 /// At most so many times the floor…
@@ -39,8 +41,9 @@ pub async fn peak(world: &mut World, name: &str) -> anyhow::Result<Peak> {
     world.renew_controller(0).await?;
     world.location_available("default").await?;
     back_up(world, name).await?;
-    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let items = u32::try_from(api.get(name).await?.status.progress.context("no progress")?.items_backed_up)?;
+    let items = u32::try_from(
+        world.backups().get(name).await?.status.progress.context("no progress")?.items_backed_up,
+    )?;
     let kib = u32::try_from(world.controllers[0].peak_memory_kib()?)?;
     eprintln!("{name}: {items} items, {:.1} MiB", f64::from(kib) / 1024.0);
     Ok(Peak { kib, items })
@@ -133,11 +136,10 @@ fn tell_memory(objects: usize, small: &Peak, large: &Peak, table: &mut Table) {
 
 /// Creates a Backup of everything, and waits until it has completed.
 async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
-    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let mut ends = Ends::watch(&world.client).await?;
+    let mut watch = BackupWatch::start(&world.client).await?;
     let start = Instant::now();
-    api.create(&PostParams::default(), &Backup::new(name, BackupSpec::default())).await?;
-    let times = ends.completed(&[name.to_owned()], PATIENCE).await?;
+    world.create_backup(name, BackupSpec::default()).await?;
+    let times = watch.completed(&[name.to_owned()], PATIENCE).await?;
     Ok(times.first().context("no backup")?.duration_since(start))
 }
 

@@ -3,39 +3,36 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, BackupSpec};
 use backup_tests::{
     World,
+    api::{ApiExt as _, create_all},
     install::{NAMESPACE, ensure_namespace},
+    world::backups::of_namespaces,
 };
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, PostParams},
-    core::ObjectMeta,
-};
+use kube::{ResourceExt as _, api::ListParams};
+use serde_json::json;
 
-use super::ends::Ends;
-use crate::bench::table::{Row, Table};
+use crate::bench::{
+    backup_watch::BackupWatch,
+    table::{Row, Table},
+};
 
 /// What the large number is compared with.
 const FEW: u16 = 50;
 /// A backup among many may take so many times as long.
 const LONGER: f64 = 1.2;
 const SMALL: &str = "bench-small";
-const CONNECTIONS: usize = 16;
 const PATIENCE: Duration = Duration::from_mins(15);
 
 /// Queues 50 and `many` backups of three ConfigMaps.
 pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow::Result<()> {
     let client = world.client.clone();
     ensure_namespace(&client, SMALL).await?;
-    let items: Api<ConfigMap> = Api::namespaced(client.clone(), SMALL);
-    for number in 0..3 {
-        let metadata = ObjectMeta { name: Some(format!("small-{number}")), ..ObjectMeta::default() };
-        items.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await?;
-    }
+    let items = (0..3).map(|number| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": format!("small-{number}"), "namespace": SMALL } })
+    });
+    create_all(&client, items).await?;
     // Before and after, so that what grows with the age of the cluster hits both.
     let before = each(world, "few", FEW).await?;
     let large = each(world, "many", many).await?;
@@ -56,32 +53,21 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
 async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64> {
     ensure!(count > 1, "one backup has no next one");
     ensure!(world.controllers[0].stop(Duration::from_mins(1)).await?, "the controller does not end");
-    let api: Api<Backup> = Api::namespaced(world.client.clone(), NAMESPACE);
     let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number:04}")).collect();
-    let spec = BackupSpec { included_namespaces: vec![SMALL.to_owned()], ..BackupSpec::default() };
-    stream::iter(&names)
-        .map(|name| {
-            let (api, backup) = (api.clone(), Backup::new(name, spec.clone()));
-            async move { api.create(&PostParams::default(), &backup).await.map(drop) }
-        })
-        .buffer_unordered(CONNECTIONS)
-        .try_collect::<()>()
-        .await?;
-    let mut ends = Ends::watch(&world.client).await?;
+    let backups = names.iter().map(|name| {
+        json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name, "namespace": NAMESPACE },
+            "spec": of_namespaces(&[SMALL]) })
+    });
+    create_all(&world.client, backups).await?;
+    let mut watch = BackupWatch::start(&world.client).await?;
     world.controllers[0].restart().await?;
-    let times = ends.completed(&names, PATIENCE).await?;
+    let times = watch.completed(&names, PATIENCE).await?;
     let (first, last) = (times.first().context("none")?, times.last().context("none")?);
     let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);
     eprintln!("{count} queued: {:.1} ms each", each * 1e3);
     // They must not be in the way of what is measured next.
-    for name in api
-        .list_metadata(&ListParams::default())
-        .await?
-        .items
-        .into_iter()
-        .filter_map(|item| item.metadata.name)
-    {
-        api.delete(&name, &DeleteParams::default()).await?;
+    for backup in world.backups().list_metadata(&ListParams::default()).await? {
+        world.backups().delete_object(&backup.name_any()).await?;
     }
     Ok(each)
 }

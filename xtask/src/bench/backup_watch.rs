@@ -1,0 +1,127 @@
+//! A watch of Backups: it shows each change at once, where asking again and again would add its own pauses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupPhase};
+use backup_tests::install::NAMESPACE;
+use futures::{FutureExt as _, Stream, TryStreamExt as _};
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::watcher::{self, Event, watcher},
+};
+
+type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Backup>>> + Send>>;
+
+/// Backups as they were last seen.
+pub struct BackupWatch {
+    events: Events,
+    backups: BTreeMap<String, Observed>,
+    writes: u32,
+}
+
+struct Observed {
+    backup: Backup,
+    ended: Option<Instant>,
+    writes_while_it_waits: u32,
+}
+
+impl BackupWatch {
+    pub async fn start(client: &Client) -> anyhow::Result<Self> {
+        let api: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
+        let events = Box::pin(watcher(api, watcher::Config::default()));
+        let mut watch = Self { events, backups: BTreeMap::new(), writes: 0 };
+        while !matches!(watch.next().await?, Event::InitDone) {}
+        Ok(watch)
+    }
+
+    /// Waits until all of these have completed. When each of them did, earliest first. Errors: one ended otherwise, or not
+    /// in time.
+    pub async fn completed(&mut self, names: &[String], patience: Duration) -> anyhow::Result<Vec<Instant>> {
+        let wanted: BTreeSet<&String> = names.iter().collect();
+        let ended = |backup: &Backup| backup.phase().is_terminal() && wanted.contains(&backup.name_any());
+        self.until(names.len(), patience, ended).await?;
+        let times = names.iter().map(|name| self.backups.get(name)?.ended);
+        let mut times: Vec<Instant> = times.collect::<Option<_>>().context("one has not ended")?;
+        times.sort_unstable();
+        Ok(times)
+    }
+
+    /// Waits until so many backups wait for so many operations each.
+    pub async fn until_all_wait(
+        &mut self,
+        backups: u16,
+        operations: u16,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        let waits = |backup: &Backup| {
+            backup.phase() == BackupPhase::WaitingForPluginOperations
+                && backup.status.backup_item_operations_attempted == i64::from(operations)
+        };
+        self.until(backups.into(), patience, waits).await
+    }
+
+    /// Waits until so many backups have completed. How often the one that was written most was written while it waited.
+    pub async fn until_all_ended(&mut self, backups: u16, patience: Duration) -> anyhow::Result<u32> {
+        self.writes()?;
+        self.backups.values_mut().for_each(|one| one.writes_while_it_waits = 0);
+        self.until(backups.into(), patience, |backup| backup.phase().is_terminal()).await?;
+        Ok(self.backups.values().map(|one| one.writes_while_it_waits).max().unwrap_or_default())
+    }
+
+    /// Writes of Backups so far.
+    pub fn writes(&mut self) -> anyhow::Result<u32> {
+        while let Some(event) = self.next().now_or_never() {
+            event?;
+        }
+        Ok(self.writes)
+    }
+
+    /// Waits until this is true of so many backups. Errors: one has ended and is not Completed.
+    async fn until(
+        &mut self,
+        count: usize,
+        patience: Duration,
+        is_so: impl Fn(&Backup) -> bool,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        let mut told = 0;
+        loop {
+            let now = self.backups.values().filter(|one| is_so(&one.backup)).count();
+            for Observed { backup, .. } in self.backups.values() {
+                let phase = backup.phase();
+                let good = phase == BackupPhase::Completed || !phase.is_terminal();
+                ensure!(good, "backup {} ended {phase}", backup.name_any());
+            }
+            if now >= count {
+                return Ok(());
+            }
+            if now >= told + 10 {
+                told = now;
+                eprintln!("{now} of {count} backups");
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let event = tokio::time::timeout(left, self.next()).await;
+            event.with_context(|| format!("only {now} of {count} backups within {patience:?}"))??;
+        }
+    }
+
+    async fn next(&mut self) -> anyhow::Result<Event<Backup>> {
+        let event = self.events.try_next().await?.context("the watch has ended")?;
+        if let Event::Apply(backup) | Event::InitApply(backup) = &event {
+            self.writes += 1;
+            let new = || Observed { backup: backup.clone(), ended: None, writes_while_it_waits: 0 };
+            let one = self.backups.entry(backup.name_any()).or_insert_with(new);
+            one.writes_while_it_waits += u32::from(backup.phase() == BackupPhase::WaitingForPluginOperations);
+            if backup.phase().is_terminal() {
+                one.ended.get_or_insert_with(Instant::now);
+            }
+            one.backup = backup.clone();
+        }
+        Ok(event)
+    }
+}
