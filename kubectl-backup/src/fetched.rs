@@ -32,10 +32,11 @@ impl<T> Fetched<T> {
         }
     }
 
-    pub(crate) fn why_missing(&self) -> Option<&str> {
+    /// What is shown of it: a text or nothing where it is known, else why it is not.
+    pub(crate) fn shown(&self, show: impl FnOnce(&T) -> Option<String>) -> Option<String> {
         match self {
-            Self::Known(_) => None,
-            Self::Missing { unavailable } => Some(unavailable),
+            Self::Known(value) => show(value),
+            Self::Missing { unavailable } => Some(format!("unavailable: {unavailable}")),
         }
     }
 

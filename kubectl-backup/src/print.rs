@@ -3,9 +3,113 @@
 mod age;
 pub(crate) mod describe;
 pub(crate) mod json;
-mod style;
-mod table;
+
+use std::io::Write;
 
 pub(crate) use age::{ago, human, seconds, since, took, until};
-pub(crate) use style::{Style, Tone};
-pub(crate) use table::{plain, table};
+
+/// How something stands. Signs carry the meaning where there are no colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    Good,
+    Busy,
+    /// It went well in part.
+    Warn,
+    Bad,
+    /// We don't know what it means.
+    Unknown,
+}
+
+impl Tone {
+    pub(crate) const fn sign(self) -> &'static str {
+        match self {
+            Self::Good => "✓",
+            Self::Busy => "…",
+            Self::Warn => "!",
+            Self::Bad => "✗",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    colour: bool,
+}
+
+impl Style {
+    pub(crate) const fn new(colour: bool) -> Self {
+        Self { colour }
+    }
+
+    pub(crate) fn title(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
+        match tone {
+            Tone::Good => self.paint("32", text),
+            Tone::Warn => self.paint("33", text),
+            Tone::Bad => self.bad(text),
+            Tone::Busy => self.paint("36", text),
+            Tone::Unknown => text.to_owned(),
+        }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A header and rows of the same width, aligned. Cells hold no line ends or tabs of their own.
+pub(crate) fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::Result<String> {
+    let mut writer = tabwriter::TabWriter::new(Vec::new()).minwidth(0).padding(3).ansi(true);
+    if let Some(header) = header {
+        writeln!(writer, "{}", header.join("\t"))?;
+    }
+    for row in rows {
+        writeln!(writer, "{}", row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>().join("\t"))?;
+    }
+    writer.flush()?;
+    let bytes = writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
+    Ok(text.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n"))
+}
+
+/// A text on one line, without characters that would move a terminal's cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    // ESC stays only as part of our own colours, which never reach data fields: those pass `plain` first.
+    text.chars().map(|c| if c.is_control() && c != '\x1b' { ' ' } else { c }).collect()
+}
+
+/// A text from the cluster, harmless to a terminal: control characters (escape sequences too) become spaces, line
+/// ends one space.
+pub(crate) fn plain(text: &str) -> String {
+    text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_whatever_the_width_of_characters_and_colours() {
+        let rows = vec![
+            vec!["\u{1b}[32mnächtlich\u{1b}[0m".to_owned(), "1".to_owned()],
+            vec!["备份".to_owned(), "2".to_owned()],
+            vec!["b".to_owned(), String::new()],
+        ];
+        let text = table(Some(&["NAME", "N"]), &rows).unwrap();
+        assert_eq!(text, "NAME        N\n\u{1b}[32mnächtlich\u{1b}[0m   1\n备份        2\nb\n");
+    }
+
+    #[test]
+    fn texts_from_the_cluster_cannot_move_the_cursor() {
+        assert_eq!(plain("a\n\tb\u{1b}[2J\rc\u{7}"), "a b [2J c");
+    }
+}

@@ -5,8 +5,7 @@
 //! followed, as its own command does. A connection that breaks is continued where it broke; a key that is used up or over by
 //! then is replaced by a new one.
 
-mod document;
-mod pipe;
+mod reader;
 
 use std::time::Duration;
 
@@ -39,8 +38,7 @@ use crate::{
     print::plain,
 };
 
-pub(crate) use document::{document, sized};
-pub(crate) use pipe::piped;
+pub(crate) use reader::{document, piped, sized};
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);

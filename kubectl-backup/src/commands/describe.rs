@@ -79,7 +79,7 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
 
 fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let screen = || Ok(text(description, terminal.now(), terminal.out_style(), args.details));
-    let output = json::document_or(description, args.document.output, screen)?;
+    let output = json::document_or(description.kind, description, args.document.output, screen)?;
     Ok(terminal.data(&output)?)
 }
 

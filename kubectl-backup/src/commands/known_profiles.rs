@@ -10,8 +10,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PodSpec},
 };
 
-use super::prelude::*;
-use crate::view::profiles::values;
+use super::{prelude::*, profiles::values};
 
 /// The Deployment whose flags say which profiles there are, and go over what they say.
 const WEBHOOK: &str = "backup-webhook";

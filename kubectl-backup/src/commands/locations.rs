@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cli::{DescribeOneArgs, Form, GetArgs, LocationsCommand, Output, SyncArgs},
     jsonpath,
+    print::json::Document,
     view::{
         KindTable,
         location::describe,
@@ -36,7 +37,7 @@ async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
     let screen = || Ok(view.text(terminal.now(), terminal.out_style()));
-    terminal.data(&json::document_or(&view, args.document.output, screen)?)?;
+    terminal.data(&json::document_or("LocationDescription", &view, args.document.output, screen)?)?;
     Ok(Exit::Done)
 }
 
@@ -146,7 +147,8 @@ fn show(
     if let Some(path) = &args.list.sort_by {
         jsonpath::sort(&mut list.locations, path);
     }
-    let document = json::in_form(&list, "locations", &output.form, output.no_headers)?;
+    let document =
+        json::in_form(&Document::of("SyncList", &list), "locations", &output.form, output.no_headers)?;
     let text = match (document, &output.form, list.locations.as_slice()) {
         (Some(document), ..) => document,
         (_, Form::Plain(Output::Name), all) => {

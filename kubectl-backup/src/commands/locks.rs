@@ -19,6 +19,7 @@ use super::{
 use crate::{
     cli::{Form, ListArgs, Output},
     jsonpath,
+    print::json::Document,
     view::locks::{
         self as view, LockList, UnendedObject,
         changes::{LockChange, changes, lines},
@@ -86,7 +87,9 @@ async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = &args.output;
-    if let Some(document) = json::in_form(list, "scopes", &output.form, output.no_headers)? {
+    if let Some(document) =
+        json::in_form(&Document::of("LockList", list), "scopes", &output.form, output.no_headers)?
+    {
         return Ok(terminal.data(&document)?);
     }
     if output.form == Form::Plain(Output::Name) {

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     cli::{Form, OperationsArgs, Output},
+    print::json::Document,
     stored::{StoredFile, document},
     view::stored::operations::{OperationList, OperationView, lines, views},
 };
@@ -88,8 +89,8 @@ fn show(
         lines.into_iter().zip(wanted).filter_map(|(line, wanted)| wanted.then_some(line)).collect()
     } else {
         operations.retain(shown);
-        let list = OperationList::new(&args.name, operations);
-        json::in_form(&list, "items", form, !header)?.unwrap_or_default()
+        let list = OperationList { of: args.name.clone(), items: operations };
+        json::in_form(&Document::of("OperationList", &list), "items", form, !header)?.unwrap_or_default()
     };
     Ok(terminal.data(&text)?)
 }

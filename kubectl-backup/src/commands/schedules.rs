@@ -53,7 +53,7 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     let schedule = session.get::<Schedule>(name).await?;
     let view = view::describe(&schedule, backups(&session, name).await, terminal.now());
     let screen = || view::text(&view, terminal.now(), terminal.out_style());
-    terminal.data(&json::document_or(&view, args.document.output, screen)?)?;
+    terminal.data(&json::document_or("ScheduleDescription", &view, args.document.output, screen)?)?;
     Ok(Exit::Done)
 }
 

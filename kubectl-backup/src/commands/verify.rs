@@ -1,6 +1,9 @@
 //! `verify`: reads every stored file of a backup to its end, and holds them against one another and against the status.
 
-use std::io::Write as _;
+mod counts;
+mod tarball;
+
+use std::{fmt::Write as _, io::Write as _};
 
 use backup_core::{
     api::{BackupPhase, download_request::DownloadTargetKind as Kind},
@@ -8,16 +11,16 @@ use backup_core::{
     results::Results,
 };
 use flate2::write::MultiGzDecoder;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::prelude::*;
 use crate::{
     cli::VerifyArgs,
+    print::{Style, Tone, table},
     stored::{StoredFile, piped, read, sized},
     view::{
         LocationSummary, ResourceList,
         stored::volumes::{Entry, VolumeView},
-        verify::{FileFinding, FileView, PUT_BACK, Verification, counts, tarball},
     },
 };
 
@@ -44,9 +47,10 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     if !findings.is_empty() {
         can_be_read(&session, &backup).await?;
     }
-    let verification = Verification::new(&args.name, backup.status().phase, files, findings);
+    let (of, phase) = (args.name, backup.status().phase);
+    let verification = Verification { of, phase, good: findings.is_empty(), files, findings };
     let screen = || verification.text(terminal.out_style());
-    terminal.data(&json::document_or(&verification, args.document.output, screen)?)?;
+    terminal.data(&json::document_or("BackupVerification", &verification, args.document.output, screen)?)?;
     Ok(if verification.good { Exit::Done } else { Exit::Failed })
 }
 
@@ -233,5 +237,69 @@ impl std::io::Write for Length {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+/// What to do about a file that is missing, or is not what it should be.
+const PUT_BACK: &str = "Use another backup, or put the file back from a copy of the bucket.";
+
+/// The document that `verify -o json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verification {
+    of: String,
+    phase: String,
+    good: bool,
+    files: Vec<FileView>,
+    findings: Vec<FileFinding>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileView {
+    /// As DownloadRequests call it: `BackupContents`.
+    file: String,
+    /// Bytes, as it is stored; none if it could not be read to its end.
+    size: Option<u64>,
+    /// What is in it, or why that is not known.
+    found: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct FileFinding {
+    file: String,
+    message: String,
+    remedy: String,
+}
+
+impl Verification {
+    /// A verdict, a row for each file, and what is wrong.
+    fn text(&self, style: Style) -> std::io::Result<String> {
+        let Verification { of, phase, files, findings, .. } = self;
+        let (tone, verdict) = if self.good {
+            (Tone::Good, "its files are complete, agree with one another and can be read".to_owned())
+        } else {
+            (Tone::Bad, "its files are not all that they should be".to_owned())
+        };
+        let sign = style.tone(tone, tone.sign());
+        let mut text = format!("{sign} {}   {phase}: {verdict}\n\n", style.title(of));
+        let rows: Vec<Vec<String>> = files
+            .iter()
+            .map(|file| {
+                let size = file.size.map_or_else(|| "-".to_owned(), |size| size.to_string());
+                vec![file.file.clone(), size, file.found.clone()]
+            })
+            .collect();
+        for line in table(Some(&["FILE", "BYTES", "FOUND"]), &rows)?.lines() {
+            let _ = writeln!(text, "  {line}");
+        }
+        for (at, finding) in findings.iter().enumerate() {
+            if at == 0 {
+                let _ = writeln!(text, "\n{}", style.title("WRONG"));
+            }
+            let sign = style.bad(Tone::Bad.sign());
+            let _ = writeln!(text, "  {sign} {}: {}\n    {}", finding.file, finding.message, finding.remedy);
+        }
+        Ok(text)
     }
 }

@@ -6,27 +6,14 @@ use backup_core::api::{
     server_status_request::{ServerStatusRequestPhase, ServerStatusRequestSpec},
 };
 use futures::join;
+use serde::Serialize;
 use tokio::time::sleep;
 
 use super::prelude::*;
-use crate::{
-    backoff::backoff,
-    cli::VersionArgs,
-    fetched::within,
-    view::{
-        API_VERSION,
-        version::{ControllerView, VersionView},
-    },
-};
+use crate::{backoff::backoff, cli::VersionArgs, fetched::within};
 
 pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandResult {
-    let mut view = VersionView {
-        api_version: API_VERSION,
-        kind: "Version",
-        client: env!("CARGO_PKG_VERSION"),
-        controller: None,
-        api_server: None,
-    };
+    let mut view = VersionView { client: env!("CARGO_PKG_VERSION"), controller: None, api_server: None };
     if !args.client {
         let limit = args.timeout.as_std();
         match Session::connect(terminal).await {
@@ -42,7 +29,7 @@ pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandRe
             }
         }
     }
-    terminal.data(&json::document_or(&view, args.document.output, || Ok(view.text()))?)?;
+    terminal.data(&json::document_or("Version", &view, args.document.output, || Ok(view.text()))?)?;
     Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
 }
 
@@ -69,4 +56,42 @@ async fn api_server(session: &Session) -> Result<String, Problem> {
     let about = About::called("get", "version", "version", "");
     let info = session.call(about, session.client.apiserver_version()).await?;
     Ok(plain(&info.git_version))
+}
+
+/// What `version -o json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionView {
+    client: &'static str,
+    /// Of the controller; nothing where it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    controller: Option<Fetched<ControllerView>>,
+    /// Of the API server; nothing where it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_server: Option<Fetched<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ControllerView {
+    version: String,
+    plugins: usize,
+}
+
+impl VersionView {
+    fn is_complete(&self) -> bool {
+        self.controller.as_ref().is_none_or(|fetched| fetched.known().is_some())
+            && self.api_server.as_ref().is_none_or(|fetched| fetched.known().is_some())
+    }
+
+    fn text(&self) -> String {
+        let plugins =
+            |known: &ControllerView| Some(format!("{}  (plugins: {})", known.version, known.plugins));
+        let controller = self.controller.as_ref().and_then(|fetched| fetched.shown(plugins));
+        let api_server = self.api_server.as_ref().and_then(|fetched| fetched.shown(|it| Some(it.clone())));
+        [("Client", Some(self.client.to_owned())), ("Controller", controller), ("API server", api_server)]
+            .into_iter()
+            .filter_map(|(title, text)| text.map(|text| format!("{title:<12}{text}\n")))
+            .collect()
+    }
 }

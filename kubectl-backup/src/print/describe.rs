@@ -4,15 +4,12 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{
-    age::{ago, human, seconds, took, until},
-    style::{Style, Tone},
-};
+use super::{Style, Tone, ago, human, seconds, took, until};
 use crate::{
     fetched::Fetched,
     view::{
         Attempts, Contents, DeletionView, Description, EventView, LocationSummary, LockView, Message, Moment,
-        RunView, Stored,
+        Restorable, RunView, Stored,
         stored::{
             operations::OperationView,
             volumes::{VolumeView, summary},
@@ -98,50 +95,33 @@ fn headline(description: &Description, now: Timestamp, style: Style) -> String {
 
 /// Title and text of every line between the verdict and the events.
 fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
-    let mut lines: Vec<(&str, String)> = Vec::new();
-    if let Some(restorable) = &description.restorable {
-        let why = if restorable.why.is_empty() { String::new() } else { format!(", {}", restorable.why) };
-        lines.push(("Restorable", format!("{}{why}", restorable.answer)));
+    let Description { location, previous, stored, lock, deletions, .. } = description;
+    let mut lines = Vec::new();
+    let mut add = |title, text: Option<String>| lines.extend(text.map(|text| (title, text)));
+    add("Restorable", description.restorable.as_ref().map(show_restorable));
+    let place = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
+    add(place, location.shown(|location| Some(show_location(location.as_ref()?, now))));
+    for fact in &description.facts {
+        add(fact.title, Some(fact.text.clone()));
     }
-    let stored = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
-    match &description.location {
-        Fetched::Known(Some(location)) => lines.push((stored, show_location(location, now))),
-        Fetched::Known(None) => {}
-        Fetched::Missing { unavailable } => {
-            lines.push((stored, format!("location unavailable: {unavailable}")));
-        }
-    }
-    lines.extend(description.facts.iter().map(|fact| (fact.title, fact.text.clone())));
-    match &description.previous {
-        Fetched::Known(run) => lines.extend(run.as_ref().map(|run| ("Previous", show_run(run, now)))),
-        Fetched::Missing { unavailable } => lines.push(("Previous", format!("unavailable: {unavailable}"))),
-    }
-    lines.extend(show_timeline(&description.timeline).map(|text| ("Timeline", text)));
-    lines.extend(show_items(description).map(|text| ("Items", text)));
-    lines.extend(show_volumes(description).map(|text| ("Volumes", text)));
-    let attempts = [
-        ("Operations", description.operations),
-        ("Hooks", description.hooks),
-        ("Snapshots", description.snapshots),
-    ];
-    lines.extend(attempts.into_iter().filter_map(|(title, counts)| Some((title, show_attempts(counts?)))));
-    for (title, why) in [
-        ("Messages", description.stored.messages.why_missing()),
-        ("Operations", description.stored.item_operations.why_missing()),
-    ] {
-        lines.extend(why.map(|why| (title, format!("unavailable: {why}"))));
-    }
-    match &description.lock {
-        Fetched::Known(lock) => lines.extend(show_lock(lock, now).map(|text| ("Lock", text))),
-        Fetched::Missing { unavailable } => lines.push(("Lock", format!("unavailable: {unavailable}"))),
-    }
-    match &description.deletions {
-        Fetched::Known(all) => lines.extend(all.last().map(|last| ("Deletion", show_deletion(last, now)))),
-        Fetched::Missing { unavailable } => {
-            lines.push(("Deletion", format!("requests unavailable: {unavailable}")));
-        }
-    }
+    add("Previous", previous.shown(|run| Some(show_run(run.as_ref()?, now))));
+    add("Timeline", show_timeline(&description.timeline));
+    add("Items", show_items(description));
+    let volumes = stored.volumes.shown(|all| Some(summary(all.as_ref()?)));
+    add("Volumes", volumes.filter(|text| !text.is_empty()));
+    add("Operations", description.operations.map(show_attempts));
+    add("Hooks", description.hooks.map(show_attempts));
+    add("Snapshots", description.snapshots.map(show_attempts));
+    add("Messages", stored.messages.shown(|_| None));
+    add("Operations", stored.item_operations.shown(|_| None));
+    add("Lock", lock.shown(|lock| show_lock(lock, now)));
+    add("Deletion", deletions.shown(|all| Some(show_deletion(all.last()?, now))));
     lines
+}
+
+fn show_restorable(restorable: &Restorable) -> String {
+    let why = if restorable.why.is_empty() { String::new() } else { format!(", {}", restorable.why) };
+    format!("{}{why}", restorable.answer)
 }
 
 /// "created 03:00:00, started +2s, ended +14m12s": the time of day in UTC, then how long after that.
@@ -172,13 +152,6 @@ fn show_items(description: &Description) -> Option<String> {
         }
     }
     text
-}
-
-fn show_volumes(description: &Description) -> Option<String> {
-    match &description.stored.volumes {
-        Fetched::Known(volumes) => Some(summary(volumes.as_ref()?)).filter(|text| !text.is_empty()),
-        Fetched::Missing { unavailable } => Some(format!("unavailable: {unavailable}")),
-    }
 }
 
 fn show_run(run: &RunView, now: Timestamp) -> String {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::table::{plain, table};
+use super::{plain, table};
 use crate::{
     cli::{Column, Form, Output},
     error::Problem,
@@ -22,14 +22,34 @@ pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, 
     }
 }
 
-/// A document for programs if one was asked for, else the screen.
+/// Version of our documents. A field is added without a new version; one is taken away or changed only with it.
+pub(crate) const API_VERSION: &str = "kubectl-backup/v1";
+
+/// A document of ours, as programs read it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Document<'a, T: Serialize> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl<'a, T: Serialize> Document<'a, T> {
+    pub(crate) fn of(kind: &'static str, content: &'a T) -> Self {
+        Self { api_version: API_VERSION, kind, content }
+    }
+}
+
+/// A document of this kind if one was asked for, else the screen.
 pub(crate) fn document_or(
-    document: &impl Serialize,
+    kind: &'static str,
+    content: &impl Serialize,
     output: Option<Output>,
     screen: impl FnOnce() -> std::io::Result<String>,
 ) -> Result<String, Problem> {
     match output {
-        Some(form) => object(document, form),
+        Some(form) => object(&Document::of(kind, content), form),
         None => Ok(screen()?),
     }
 }

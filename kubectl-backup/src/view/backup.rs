@@ -266,7 +266,7 @@ pub(crate) fn scope(spec: &BackupSpec) -> String {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::{BackupPhase, BackupStatus};
+    use backup_core::api::{BackupPhase, BackupStatus, Restore, RestorePhase};
 
     use super::*;
     use crate::view::workload::verdict;
@@ -294,12 +294,21 @@ mod tests {
             ("Deleting", Tone::Busy),
         ];
         assert_eq!(expected.map(|(phase, _)| phase), BackupPhase::KNOWN, "a phase without a verdict");
+        let of_backup = |phase: &str| verdict(&backup(phase), Timestamp::UNIX_EPOCH);
+        let of_restore = |phase: &str| {
+            let mut restore = Restore::default();
+            restore.status.phase = Some(RestorePhase::from(phase));
+            verdict(&restore, Timestamp::UNIX_EPOCH)
+        };
         for (phase, tone) in expected {
-            let verdict = verdict(&backup(phase), Timestamp::UNIX_EPOCH);
-            assert_eq!(verdict.tone, tone, "{phase}");
-            assert!(verdict.sentence.ends_with('.'), "{}", verdict.sentence);
+            let restored = RestorePhase::KNOWN.contains(&phase).then(|| of_restore(phase));
+            for verdict in std::iter::once(of_backup(phase)).chain(restored) {
+                assert_eq!(verdict.tone, tone, "{phase}");
+                assert!(verdict.sentence.ends_with('.'), "{}", verdict.sentence);
+            }
         }
-        assert_eq!(verdict(&backup("Compacting"), Timestamp::UNIX_EPOCH).tone, Tone::Unknown);
+        assert!(RestorePhase::KNOWN.iter().all(|phase| BackupPhase::KNOWN.contains(phase)));
+        assert_eq!([of_backup("Compacting").tone, of_restore("Compacting").tone], [Tone::Unknown; 2]);
     }
 
     #[test]

@@ -7,14 +7,12 @@ use serde::Serialize;
 use super::{DeletionView, EventView, LocationSummary, LockView, RunView, Stored};
 use crate::{fetched::Fetched, print::Tone};
 
-/// Version of the document. A field is added without a new version; one is taken away or changed only with it.
-pub(crate) const API_VERSION: &str = "kubectl-backup/v1";
-
 /// One backup or restore: the verdict, its causes, the evidence, what to do next.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description {
-    pub(crate) api_version: &'static str,
+    /// Of the document.
+    #[serde(skip)]
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) namespace: String,

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    API_VERSION, Columns, TableKind, sync,
+    Columns, TableKind, sync,
     table_kind::{age, dash},
 };
 use crate::print::{Style, Tone, ago, plain};
@@ -76,8 +76,6 @@ impl TableKind for VolumeSnapshotLocation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocationDescription {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) name: String,
     /// Its phase; `New` before it was looked at.
     pub(crate) phase: String,
@@ -110,8 +108,6 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
     };
     let pass = sync::location(location).last_pass;
     LocationDescription {
-        api_version: API_VERSION,
-        kind: "LocationDescription",
         name: location.name_any(),
         phase,
         tone,

@@ -8,7 +8,6 @@ use backup_lock::{
 };
 use serde::Serialize;
 
-use super::API_VERSION;
 use crate::print::{Tone, plain};
 
 #[derive(Clone, Debug)]
@@ -43,8 +42,6 @@ pub(crate) struct UnendedObject {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockList {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) scopes: Vec<ScopeView>,
     /// What could not be looked for, one sentence each.
@@ -153,13 +150,7 @@ pub(crate) fn locks(
     let place =
         |scope: &ScopeView| (scope.namespace.clone(), scope.scope != VELERO_SCOPE, scope.scope.clone());
     scopes.sort_by_cached_key(place);
-    LockList {
-        api_version: API_VERSION,
-        kind: "LockList",
-        namespace: namespace.to_owned(),
-        scopes,
-        unchecked,
-    }
+    LockList { namespace: namespace.to_owned(), scopes, unchecked }
 }
 
 /// The name of the profile that a scope belongs to, by the beginning of its name.

@@ -180,35 +180,3 @@ fn scope(spec: &RestoreSpec) -> String {
     parts.extend(filters(spec.include_cluster_resources, one, several));
     parts.join("; ")
 }
-
-#[cfg(test)]
-mod tests {
-    use backup_core::api::{RestorePhase, RestoreStatus};
-
-    use super::*;
-    use crate::view::workload::verdict;
-
-    #[test]
-    fn every_phase_has_its_verdict() {
-        let of = |phase: &str| {
-            let phase = Some(RestorePhase::from(phase));
-            verdict(
-                &Restore {
-                    status: RestoreStatus { phase, ..RestoreStatus::default() },
-                    ..Restore::default()
-                },
-                Timestamp::UNIX_EPOCH,
-            )
-        };
-        for phase in RestorePhase::KNOWN {
-            let tone = match *phase {
-                "Completed" => Tone::Good,
-                "PartiallyFailed" | "Failed" | "FailedValidation" => Tone::Bad,
-                _ => Tone::Busy,
-            };
-            assert_eq!(of(phase).tone, tone, "{phase}");
-            assert!(of(phase).sentence.ends_with('.'), "{phase}");
-        }
-        assert_eq!(of("Compacting").tone, Tone::Unknown);
-    }
-}

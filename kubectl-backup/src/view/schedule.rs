@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    API_VERSION, Columns, TableKind, WorkStatus, Workload as _,
+    Columns, TableKind, WorkStatus, Workload as _,
     backup::scope,
     related::began,
     table_kind::{age, dash},
@@ -101,8 +101,6 @@ fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduleView {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) state: String,
@@ -150,8 +148,6 @@ pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: 
     let reading = reading(schedule);
     let cron = reading.clone().unwrap_or_default().cron(&spec.schedule);
     ScheduleView {
-        api_version: API_VERSION,
-        kind: "ScheduleDescription",
         name: schedule.name_any(),
         namespace: schedule.namespace().unwrap_or_default(),
         state,

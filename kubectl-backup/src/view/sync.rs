@@ -10,15 +10,13 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::{API_VERSION, Columns};
+use super::Columns;
 use crate::print::{ago, plain, table};
 
 /// All locations, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SyncList {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     /// The locations, by namespace and name unless they were to be sorted by something else.
     pub(crate) locations: Vec<SyncedLocation>,
@@ -47,7 +45,7 @@ pub(crate) struct SyncedLocation {
 
 pub(crate) fn list(namespace: &str, mut locations: Vec<SyncedLocation>) -> SyncList {
     locations.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    SyncList { api_version: API_VERSION, kind: "SyncList", namespace: namespace.to_owned(), locations }
+    SyncList { namespace: namespace.to_owned(), locations }
 }
 
 pub(crate) fn location(location: &BackupStorageLocation) -> SyncedLocation {

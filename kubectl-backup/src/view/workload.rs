@@ -11,8 +11,8 @@ use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Label
 use serde::de::DeserializeOwned;
 
 use super::{
-    API_VERSION, Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView,
-    Moment, RunView, Stored, TableKind, Verdict, counted,
+    Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
+    Stored, TableKind, Verdict, counted,
     related::{self},
     stored::operations::OperationView,
     table_kind::{age, dash},
@@ -229,7 +229,6 @@ pub(crate) fn describe<W: Workload>(facts: WorkloadFacts<'_, W>, now: Timestamp)
         verdict.causes.extend(in_the_way(&lock));
     }
     let mut description = Description {
-        api_version: API_VERSION,
         kind: if work.as_backup().is_some() { "BackupDescription" } else { "RestoreDescription" },
         name,
         namespace,

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::client::Body;
 
-use crate::{commands::prelude::*, print::human, view::doctor::Finding};
+use crate::{commands::doctor::Finding, commands::prelude::*, print::human};
 
 /// Seconds that clocks may be apart: leases and signatures allow for as much.
 const APART: i64 = 10;

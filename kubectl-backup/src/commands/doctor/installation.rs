@@ -3,7 +3,7 @@
 use backup_core::api::backup_storage_location::LocationPhase;
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::{commands::prelude::*, print::ago, view::doctor::Finding};
+use crate::{commands::doctor::Finding, commands::prelude::*, print::ago};
 
 const LEASE: &str = "backup-controller";
 /// Renewed every few seconds: this long without is no pause any more.

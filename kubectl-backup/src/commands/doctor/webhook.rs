@@ -4,9 +4,9 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingW
 use x509_parser::pem::Pem;
 
 use crate::{
+    commands::doctor::Finding,
     commands::prelude::*,
     print::{seconds, until},
-    view::doctor::Finding,
 };
 
 const NAME: &str = "backup-webhook";

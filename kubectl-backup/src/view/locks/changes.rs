@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{EntryView, LockList, ScopeView};
-use crate::view::API_VERSION;
+use crate::print::json::API_VERSION;
 
 /// A ledger, or one entry of it: as it is now, or as it was last if it is gone.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,27 +6,16 @@ use serde::Serialize;
 
 use crate::{
     print::{Style, Tone, plain, table},
-    view::{
-        API_VERSION,
-        table_kind::{age, dash},
-    },
+    view::table_kind::{age, dash},
 };
 
 /// The document that `operations -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationList {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) of: String,
     /// Failed ones, then those that run, then the others.
     pub(crate) items: Vec<OperationView>,
-}
-
-impl OperationList {
-    pub(crate) fn new(of: &str, items: Vec<OperationView>) -> Self {
-        Self { api_version: API_VERSION, kind: "OperationList", of: of.to_owned(), items }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

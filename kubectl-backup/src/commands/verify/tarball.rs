@@ -19,7 +19,7 @@ const NAMED: usize = 5;
 
 /// The items of a tarball, by `group/version/Kind namespace/name`. Holds the names, and nothing of what is in the items.
 #[derive(Debug, Default)]
-pub(crate) struct Tarball {
+pub(super) struct Tarball {
     items: HashMap<String, Forms>,
     version: Option<String>,
     unreadable: Names,
@@ -50,7 +50,7 @@ struct Metadata {
 }
 
 /// Reads a tarball to its end. Errors: it cannot be read; the sentence says where.
-pub(crate) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
+pub(super) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
     let mut tarball = Tarball::default();
     walk(&format!("the tarball of {name}"), source, |entry, json| {
         tarball.see(entry, json);
@@ -89,13 +89,13 @@ impl Tarball {
     }
 
     /// "4812 items of 31 types".
-    pub(crate) fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
         format!("{} items of {} types", self.items.len(), types.len())
     }
 
     /// What is wrong with it, each a sentence. What an error of the backup names may be missing.
-    pub(crate) fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
+    pub(super) fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
         let version = match &self.version {
             Some(_) => None,
             None => Some("it does not say which version its layout has (metadata/version)".to_owned()),

@@ -13,14 +13,14 @@ fn difference(what: &str, status: i64, file: usize) -> Option<String> {
     (!same).then(|| format!("the status of the backup says {status} {what}, the file has {file}"))
 }
 
-pub(crate) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
+pub(super) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
     let listed = list.values().map(Vec::len).sum();
     let progress = backup.status.progress.as_ref();
     progress.and_then(|progress| difference("items", progress.items_backed_up, listed)).into_iter().collect()
 }
 
 /// Errors and warnings. A Velero server counts operations that failed as errors, and does not write them into the file.
-pub(crate) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
+pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     let (errors, warnings) = (results.errors(), results.warnings());
     let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
     let count = |number: i64| usize::try_from(number).unwrap_or_default();
@@ -29,7 +29,7 @@ pub(crate) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
 }
 
 /// Operations, and that all of them have ended.
-pub(crate) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
+pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
     let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
     let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
     [
@@ -48,7 +48,7 @@ pub(crate) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
 }
 
 /// Volumes: each CSI snapshot that was completed has an entry. There may be more, of those that failed or were moved.
-pub(crate) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
+pub(super) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
     let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
     let completed = status.csi_volume_snapshots_completed;
     let is_enough = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
@@ -56,7 +56,7 @@ pub(crate) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<Stri
 }
 
 /// Native snapshots, of which the file has so many.
-pub(crate) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
+pub(super) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
     difference("native snapshots", status.volume_snapshots_attempted, count).into_iter().collect()
 }
 
