@@ -50,7 +50,6 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Termin
     }
 }
 
-/// What the arguments ask for.
 enum Task {
     Command(Box<cli::Cli>),
     /// What could be typed next: words that are no command yet.

@@ -47,11 +47,9 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The longest message of an error that is read (bytes).
 const MAX_STATUS: usize = 64 * 1024;
 
-/// A file of a backup or restore.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredFile<'a> {
     kind: DownloadTargetKind,
-    /// Name of the backup or restore.
     pub(crate) name: &'a str,
     /// Its uid: another one of the name is not what is meant.
     uid: &'a str,

@@ -122,7 +122,6 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
     findings
 }
 
-/// What `doctor -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {

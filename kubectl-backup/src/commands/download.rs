@@ -15,22 +15,10 @@ use crate::{
 
 pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandResult {
     let name = &args.name;
-    if args.output.as_deref() == Some(Path::new("-")) {
-        if terminal.out_is_terminal {
-            return Err(Problem::usage("a tarball is nothing for a terminal")
-                .with_remedy(format!("kubectl backup download {name} -o - | tar tz")));
-        }
-        let session = Session::connect(terminal).await?;
-        let meta = session.get_metadata::<Backup>(name).await?.metadata;
-        let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
-        let Terminal { out, err, .. } = &mut *terminal;
-        let sink = |bytes: &[u8]| out.write_all(bytes).map_err(Problem::from);
-        tokio::select! {
-            length = read(&session, &contents, sink, |line| drop(writeln!(err, "{line}"))) => length?,
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-        };
-        terminal.data("")?;
-        return Ok(Exit::Done);
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    if to_stdout && terminal.out_is_terminal {
+        return Err(Problem::usage("a tarball is nothing for a terminal")
+            .with_remedy(format!("kubectl backup download {name} -o - | tar tz")));
     }
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}-data.tar.gz")));
     let failed = |error: &std::io::Error| {
@@ -41,12 +29,22 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         Problem::other(format!("{} exists", path.display()))
             .with_remedy("Choose another file with -o FILE, or overwrite it with --force.")
     };
-    if !args.force && path.exists() {
+    if !to_stdout && !args.force && path.exists() {
         return Err(taken());
     }
     let session = Session::connect(terminal).await?;
     let meta = session.get_metadata::<Backup>(name).await?.metadata;
     let contents = StoredFile::of(DownloadTargetKind::BackupContents, &meta);
+    if to_stdout {
+        let Terminal { out, err, .. } = &mut *terminal;
+        let sink = |bytes: &[u8]| out.write_all(bytes).map_err(Problem::from);
+        tokio::select! {
+            length = read(&session, &contents, sink, |line| drop(writeln!(err, "{line}"))) => length?,
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        };
+        terminal.data("")?;
+        return Ok(Exit::Done);
+    }
     // Beside its place, readable by its owner alone, and removed if it does not become whole.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()

@@ -16,7 +16,6 @@ pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) ->
     list(&session, &KindTable::of::<K>(), &args, terminal).await
 }
 
-/// What makes no sense together.
 pub(crate) fn check(args: &GetArgs) -> Result<(), Problem> {
     if args.list.watch && args.names.len() > 1 {
         return Err(Problem::usage("-w follows all, or one name")

@@ -88,7 +88,7 @@ pub(crate) async fn describe(
 /// Every ledger of the installation, or why they are not known.
 async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundLedger>> {
     let read = fetched(Ledgers::read(session, known, Within::Installation)).await;
-    read.map(|ledgers| ledgers.found())
+    read.map(|ledgers| ledgers.all)
 }
 
 /// An object as a person names it.

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// For a write to a ledger, tries included.
+const BUDGET: Duration = Duration::from_secs(20);
+
 /// Every ledger, and what runs without a claim.
 pub(crate) struct Unclaimed {
     ledgers: Ledgers,
@@ -82,7 +85,7 @@ async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
         let footprint = footprint.unwrap_or_else(|_| backup_lock::Footprint::everything());
         seen.push(UnendedObject { object, footprint });
     }
-    Ok(view::locks(&session.namespace, &ledgers.found(), &seen, unchecked, args.scope.as_deref()))
+    Ok(view::locks(&session.namespace, &ledgers.all, &seen, unchecked, args.scope.as_deref()))
 }
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
@@ -135,7 +138,7 @@ async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> C
     let known = known_profiles(session).await;
     let mut shown: Option<Vec<LockChange>> = None;
     let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let found = Ledgers::read(session, &known, within(args)).await?.found();
+        let found = Ledgers::read(session, &known, within(args)).await?.all;
         let now = lines(&view::locks(&session.namespace, &found, &[], Vec::new(), args.scope.as_deref()));
         let new = changes(shown.as_deref().unwrap_or_default(), &now);
         let is_first = shown.is_none();

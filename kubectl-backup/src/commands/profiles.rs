@@ -58,7 +58,6 @@ pub(crate) async fn run(args: ProfilesArgs, terminal: &mut Terminal) -> CommandR
     Ok(Exit::Done)
 }
 
-/// The profiles, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ProfileList {

@@ -243,7 +243,6 @@ impl std::io::Write for Length {
 /// What to do about a file that is missing, or is not what it should be.
 const PUT_BACK: &str = "Use another backup, or put the file back from a copy of the bucket.";
 
-/// The document that `verify -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Verification {

@@ -58,7 +58,6 @@ async fn api_server(session: &Session) -> Result<String, Problem> {
     Ok(plain(&info.git_version))
 }
 
-/// What `version -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionView {

@@ -96,7 +96,6 @@ async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instan
     }
 }
 
-/// How waiting for a workload ended.
 pub(super) struct Waited<W> {
     pub(super) exit: Exit,
     /// The workload, where it came to an end or to the phase.

@@ -40,7 +40,6 @@ impl<'a> About<'a> {
         }
     }
 
-    /// The problem for no answer in time.
     pub(crate) fn slow(&self, server: &str, after: Duration) -> Problem {
         slow(&self.doing(), server, after)
     }

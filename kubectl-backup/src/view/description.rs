@@ -32,7 +32,6 @@ pub(crate) struct Description {
     pub(crate) expires: Option<Timestamp>,
     pub(crate) errors: i64,
     pub(crate) warnings: i64,
-    /// Items done, of how many.
     pub(crate) items: Option<Count>,
     pub(crate) operations: Option<Attempts>,
     pub(crate) hooks: Option<Attempts>,
@@ -60,7 +59,6 @@ pub(crate) struct Count {
     pub(crate) total: i64,
 }
 
-/// Started, and how they ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Attempts {
     pub(crate) attempted: i64,

@@ -72,7 +72,6 @@ impl TableKind for VolumeSnapshotLocation {
     }
 }
 
-/// What `locations describe -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocationDescription {

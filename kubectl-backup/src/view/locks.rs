@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod screen;
 
+use backup_core::profile::Profile;
 use backup_lock::{
     Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
 };
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use crate::print::{Tone, plain};
 
+/// A ledger that was read, or what is wrong with it.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLedger {
     /// Namespace of its Lease: that of its installation.
@@ -17,8 +19,11 @@ pub(crate) struct FoundLedger {
     /// Its scope; empty if its Lease does not say.
     pub(crate) scope: String,
     pub(crate) lease: String,
-    pub(crate) profile: String,
-    /// The ledger, or what is wrong with it and what to do.
+    /// Empty if the Lease is gone.
+    pub(crate) lease_uid: String,
+    pub(crate) profile: Profile,
+    /// Whether this program knows the profile, or only its name.
+    pub(crate) is_known: bool,
     pub(crate) ledger: Result<Ledger, Damage>,
 }
 
@@ -38,7 +43,6 @@ pub(crate) struct UnendedObject {
     pub(crate) footprint: Footprint,
 }
 
-/// All locks, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockList {
@@ -48,7 +52,7 @@ pub(crate) struct LockList {
     pub(crate) unchecked: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScopeView {
     /// Namespace of its ledger, or where one would be.
@@ -136,13 +140,11 @@ pub(crate) fn locks(
                 namespace: namespace.to_owned(),
                 scope: plain(name),
                 profile,
-                lease: None,
                 status: "None".to_owned(),
-                epoch: None,
                 problem: Some("it has no ledger yet".to_owned()),
                 remedy: Some("It gets one with the next creation of a backup or restore.".to_owned()),
-                entries: Vec::new(),
                 unclaimed: of.map(|seen| unclaimed(seen, None)).collect(),
+                ..ScopeView::default()
             });
         }
     }
@@ -162,14 +164,9 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
     let mut view = ScopeView {
         namespace: plain(&found.namespace),
         scope: if found.scope.is_empty() { "?".to_owned() } else { plain(&found.scope) },
-        profile: plain(&found.profile),
+        profile: plain(&found.profile.name),
         lease: Some(plain(&found.lease)),
-        status: String::new(),
-        epoch: None,
-        problem: None,
-        remedy: None,
-        entries: Vec::new(),
-        unclaimed: Vec::new(),
+        ..ScopeView::default()
     };
     let of_scope = || seen.iter().filter(|seen| seen.object.scope.as_deref() == Some(&found.scope));
     match &found.ledger {

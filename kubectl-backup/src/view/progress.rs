@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use super::{Attempts, Count, Description};
 use crate::print::{Tone, human};
 
-/// Columns of the bar.
 const WIDTH: i64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

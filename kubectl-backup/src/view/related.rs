@@ -149,7 +149,6 @@ pub(crate) fn deletions(requests: &[DeleteBackupRequest], backup: &str) -> Vec<D
     all
 }
 
-/// How the object stands to the lock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockView {

@@ -97,7 +97,6 @@ fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
     std::iter::successors(cron.next(now), |at| cron.next(*at)).take(RUNS).collect()
 }
 
-/// What `schedules describe -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduleView {

@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::Columns;
 use crate::print::{ago, plain, table};
 
-/// All locations, as `-o json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SyncList {

@@ -21,7 +21,6 @@ pub(crate) struct Columns {
 
 /// A kind of ours that `get` lists.
 pub(crate) trait TableKind: Namespaced {
-    /// Kind in lower case.
     const KIND: &'static str;
     const COLUMNS: Columns;
 
@@ -55,7 +54,6 @@ impl KindTable {
         }
     }
 
-    /// For messages about a request.
     pub(crate) fn about<'a>(&'a self, verb: &'static str, name: &'a str) -> About<'a> {
         About::called(verb, self.word, &self.resource.plural, name)
     }

@@ -41,7 +41,6 @@ pub(crate) trait Workload: TableKind + Sync {
     /// The verdict where it is that of this kind alone.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
 
-    /// The object's key in the lock.
     fn key(namespace: &str, name: &str) -> ObjectKey;
 
     /// What it touches; that of a restore depends on the backup that it reads.
@@ -90,7 +89,6 @@ pub(crate) struct Files {
     pub(crate) has_results_of_failed: bool,
 }
 
-/// What the status of a workload says.
 pub(crate) struct WorkStatus<'a> {
     pub(crate) stage: Stage,
     /// The phase as the server wrote it, harmless to a terminal.
@@ -197,7 +195,6 @@ fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict
         .because(Some(format!("No controller has picked it up for {}: is one running?", human(waited))))
 }
 
-/// Everything that was fetched about a workload.
 pub(crate) struct WorkloadFacts<'a, W> {
     pub(crate) work: &'a W,
     /// The backup that a restore reads; nothing if it names none, or there is none of that name.

@@ -7,8 +7,8 @@ use backup_core::{
     profile::{Profile, ScopeRule},
 };
 use backup_lock::{
-    Ledger, LedgerError, LedgerStore, ObjectKind, VELERO_SCOPE,
-    lease::{Stored, lease_name},
+    Ledger, LedgerStore, ObjectKind, VELERO_SCOPE,
+    lease::lease_name,
     observe::{Observed, resource},
 };
 use k8s_openapi::{
@@ -49,41 +49,8 @@ impl Within {
     }
 }
 
-pub(crate) struct LedgerRead {
-    pub(crate) namespace: String,
-    /// Its scope; empty if its Lease does not say.
-    pub(crate) scope: String,
-    pub(crate) lease: String,
-    pub(crate) lease_uid: String,
-    pub(crate) profile: Profile,
-    pub(crate) known: bool,
-    /// What stands in it; nothing: its Lease is gone.
-    pub(crate) stored: Option<Result<Stored, LedgerError>>,
-}
-
-impl LedgerRead {
-    /// What stands in it, if it can be read.
-    pub(crate) fn ledger(&self) -> Option<&Ledger> {
-        self.stored.as_ref()?.as_ref().ok().map(|stored| &*stored.ledger)
-    }
-
-    pub(crate) fn found(&self) -> FoundLedger {
-        FoundLedger {
-            namespace: self.namespace.clone(),
-            scope: self.scope.clone(),
-            lease: self.lease.clone(),
-            profile: self.profile.name.clone(),
-            ledger: match &self.stored {
-                None => Err(lost()),
-                Some(Ok(stored)) => Ok(Ledger::clone(&stored.ledger)),
-                Some(Err(error)) => Err(damage(error)),
-            },
-        }
-    }
-}
-
 pub(crate) struct Ledgers {
-    pub(crate) all: Vec<LedgerRead>,
+    pub(crate) all: Vec<FoundLedger>,
 }
 
 impl Ledgers {
@@ -101,35 +68,29 @@ impl Ledgers {
         let mut all = all.map_err(|problem| LockRole::View.explain(problem, &session.namespace))?;
         for (namespace, scope) in lost_scopes(session, within, &all).await {
             let name = profile_of(&scope);
-            let (profile, known) = (known.get_or_stand_in(name), known.get(name).is_some());
-            let lease = lease_name(&scope);
-            all.push(LedgerRead {
+            all.push(FoundLedger {
                 namespace,
-                scope,
-                lease,
+                lease: lease_name(&scope),
                 lease_uid: String::new(),
-                profile,
-                known,
-                stored: None,
+                profile: known.get_or_stand_in(name),
+                is_known: known.get(name).is_some(),
+                ledger: Err(lost()),
+                scope,
             });
         }
         Ok(Self { all })
-    }
-
-    pub(crate) fn found(&self) -> Vec<FoundLedger> {
-        self.all.iter().map(LedgerRead::found).collect()
     }
 
     /// Whether an object has a place in the ledger of its scope, or waits for one.
     pub(crate) fn claims(&self, object: &Observed) -> bool {
         self.all.iter().filter(|read| Some(&read.scope) == object.scope.as_ref()).any(|read| {
             // What cannot be read cannot be said to lack it.
-            read.ledger().is_none_or(|ledger| is_claimed(ledger, object))
+            read.ledger.as_ref().ok().is_none_or(|ledger| is_claimed(ledger, object))
         })
     }
 }
 
-fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> LedgerRead {
+fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
     let annotations = lease.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
     let name = lease.name_any();
@@ -138,15 +99,16 @@ fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> LedgerRead {
     let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
     let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
     let profile = label.map_or_else(|| profile_of(&scope), String::as_str);
-    let (profile, known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
+    let (profile, is_known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
-    LedgerRead { namespace, scope, lease: name, lease_uid, profile, known, stored: Some(stored) }
+    let ledger = stored.map(|stored| Ledger::clone(&stored.ledger)).map_err(|error| damage(&error));
+    FoundLedger { namespace, scope, lease: name, lease_uid, profile, is_known, ledger }
 }
 
 /// Namespaces and scopes whose marker names a ledger that is not there. Only a hint: a person who may see the locks may not always see markers.
-async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) -> BTreeSet<(String, String)> {
+async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -> BTreeSet<(String, String)> {
     let about = About::called("list", "marker", "markers", "");
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
     let lost = |mut marker: ConfigMap| {
@@ -154,7 +116,7 @@ async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) ->
         let data = marker.data.as_mut()?;
         let opened = data.get("ledger").is_some_and(|uid| !uid.is_empty());
         let scope = data.remove("scope")?;
-        let is_there = |read: &LedgerRead| read.namespace == namespace && read.lease == name;
+        let is_there = |read: &FoundLedger| read.namespace == namespace && read.lease == name;
         let gone = opened && lease_name(&scope) == name && !found.iter().any(is_there);
         gone.then_some((namespace, scope))
     };
@@ -162,7 +124,6 @@ async fn lost_scopes(session: &Session, within: Within, found: &[LedgerRead]) ->
     all.unwrap_or_default().into_iter().collect()
 }
 
-/// Backups and Restores that have not ended.
 pub(super) struct UnendedObjects {
     pub(super) objects: Vec<Observed>,
     /// What could not be listed, one sentence each.

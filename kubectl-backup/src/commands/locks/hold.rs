@@ -7,7 +7,7 @@ use backup_lock::{
 use tokio::time::Instant;
 
 use super::{
-    fetch,
+    BUDGET, fetch,
     problem::{self, LockRole},
     user_name,
 };
@@ -21,9 +21,6 @@ use crate::{
     print::since,
     view::locks::{few, named, profile_of, touches},
 };
-
-/// For the write, tries included.
-const BUDGET: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;

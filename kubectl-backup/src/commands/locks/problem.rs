@@ -65,7 +65,6 @@ pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -
     }
 }
 
-/// The problem behind a change that was not made.
 pub(crate) fn of_update(error: UpdateError<Problem>, session: &Session) -> Problem {
     match error {
         UpdateError::Refused(problem) => problem,

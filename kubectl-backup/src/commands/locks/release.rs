@@ -13,18 +13,16 @@ use k8s_openapi::{
 use tokio::time::Instant;
 
 use super::{
-    fetch::{self, LedgerRead, Ledgers, Within},
+    BUDGET,
+    fetch::{self, Ledgers, Within},
     problem, user_name,
 };
 use crate::{
     cli::{ReleaseArgs, Target},
     commands::{known_profiles::known_profiles, prelude::*, selection::no_terminal},
     print::since,
-    view::locks::{few, named, touches},
+    view::locks::{FoundLedger, few, named, touches},
 };
-
-/// For the write, tries included.
-const BUDGET: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
     if !args.yes && !terminal.can_ask() {
@@ -35,7 +33,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     let ledgers = Ledgers::read(&session, &known, Within::Installation).await?;
     let Picked { read, ledger, key, entry } = pick(&ledgers.all, &args, &session.namespace)?;
     let store = fetch::store(&session, read.profile.clone());
-    let object = if read.known {
+    let object = if read.is_known {
         store.objects().read(&key).await.map_err(|error| error.to_string())
     } else {
         Err(known.misses(&read.profile.name))
@@ -114,24 +112,24 @@ fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str) -> Vec<String> {
 }
 
 struct Picked<'a> {
-    read: &'a LedgerRead,
+    read: &'a FoundLedger,
     ledger: &'a Ledger,
     key: ObjectKey,
     entry: &'a Entry,
 }
 
-fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Result<Picked<'a>, Problem> {
+fn pick<'a>(all: &'a [FoundLedger], args: &ReleaseArgs, installation: &str) -> Result<Picked<'a>, Problem> {
     let Target { kind, namespace, name } = &args.target;
-    let wanted = |read: &&LedgerRead| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
+    let wanted = |read: &&FoundLedger| args.scope.as_ref().is_none_or(|scope| read.scope == *scope);
     let is_meant = |claim: &Claim| {
         claim.key.kind == *kind
             && claim.key.name == *name
             && namespace.as_ref().is_none_or(|namespace| claim.key.namespace == *namespace)
             && claim.entries.iter().any(|entry| args.uid.as_ref().is_none_or(|uid| entry.uid == *uid))
     };
-    let mut found: Vec<(&LedgerRead, &Ledger, &Claim)> = Vec::new();
+    let mut found: Vec<(&FoundLedger, &Ledger, &Claim)> = Vec::new();
     for read in all.iter().filter(wanted) {
-        if let Some(ledger) = read.ledger() {
+        if let Ok(ledger) = &read.ledger {
             found.extend(
                 ledger.claims.iter().filter(|claim| is_meant(claim)).map(|claim| (read, ledger, claim)),
             );
@@ -141,7 +139,7 @@ fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Re
         [one] => *one,
         [] => return Err(nothing(all, args, installation)),
         many => {
-            let each = |(read, _, claim): &(&LedgerRead, &Ledger, &Claim)| {
+            let each = |(read, _, claim): &(&FoundLedger, &Ledger, &Claim)| {
                 format!("{} --scope={}", handle(&claim.key), plain(&read.scope))
             };
             let each: Vec<String> = many.iter().map(each).collect();
@@ -163,8 +161,8 @@ fn pick<'a>(all: &'a [LedgerRead], args: &ReleaseArgs, installation: &str) -> Re
     }
 }
 
-fn nothing(all: &[LedgerRead], args: &ReleaseArgs, installation: &str) -> Problem {
-    let unread = all.iter().filter(|read| read.ledger().is_none()).map(|read| plain(&read.lease));
+fn nothing(all: &[FoundLedger], args: &ReleaseArgs, installation: &str) -> Problem {
+    let unread = all.iter().filter(|read| read.ledger.is_err()).map(|read| plain(&read.lease));
     let unread: Vec<String> = unread.collect();
     let unread = if unread.is_empty() { String::new() } else { format!(" (unreadable: {})", few(&unread)) };
     Problem::other(format!(
@@ -232,7 +230,7 @@ const NOTE_BYTES: usize = 1000;
 /// Creates an Event about the object; for a hold, which has none, about the ledger.
 async fn event(
     session: &Session,
-    read: &LedgerRead,
+    read: &FoundLedger,
     key: &ObjectKey,
     uid: &str,
     note: &str,
@@ -264,8 +262,8 @@ async fn event(
 }
 
 /// The object; the ledger where there is none, or its kind is not known.
-fn event_object(session: &Session, read: &LedgerRead, key: &ObjectKey, uid: &str) -> ObjectReference {
-    let object = reference(&read.profile, key, uid).filter(|_| read.known);
+fn event_object(session: &Session, read: &FoundLedger, key: &ObjectKey, uid: &str) -> ObjectReference {
+    let object = reference(&read.profile, key, uid).filter(|_| read.is_known);
     object.unwrap_or_else(|| ObjectReference {
         api_version: Some("coordination.k8s.io/v1".to_owned()),
         kind: Some("Lease".to_owned()),

@@ -8,7 +8,9 @@ fn found(ledger: Ledger) -> FoundLedger {
         namespace: "velero".to_owned(),
         scope: VELERO_SCOPE.to_owned(),
         lease: "backup-lock-velero".to_owned(),
-        profile: "velero".to_owned(),
+        lease_uid: String::new(),
+        profile: Profile::velero(),
+        is_known: true,
         ledger: Ok(ledger),
     }
 }
@@ -96,7 +98,7 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     };
     let claim = Claim { key: ObjectKey::new(ObjectKind::Hold, evil, evil), entries: vec![entry] };
     let mut found = found(Ledger { claims: vec![claim], ..Ledger::default() });
-    (found.scope, found.lease, found.profile) = (evil.to_owned(), evil.to_owned(), evil.to_owned());
+    (found.scope, found.lease, found.profile.name) = (evil.to_owned(), evil.to_owned(), evil.to_owned());
     let mut object = seen(ObjectKind::Backup, evil, evil, Footprint::namespaces([evil]));
     object.object.scope = Some(evil.to_owned());
     object.object.phase = evil.to_owned();

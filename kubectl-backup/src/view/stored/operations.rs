@@ -9,7 +9,6 @@ use crate::{
     view::table_kind::{age, dash},
 };
 
-/// The document that `operations -o json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationList {

@@ -11,7 +11,6 @@ pub(crate) struct VolumeView {
     pub(crate) claim: String,
     /// How its data was saved or brought back: `CSI snapshot`, for example; empty if it was not.
     pub(crate) method: String,
-    /// Whether that has succeeded, where the file says so.
     pub(crate) succeeded: Option<bool>,
     /// Bytes; 0 where the file does not say.
     pub(crate) size: i64,
