@@ -100,7 +100,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     let mut add = |title, text: Option<String>| lines.extend(text.map(|text| (title, text)));
     add("Restorable", description.restorable.as_ref().map(show_restorable));
     let place = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
-    add(place, location.shown(|location| Some(show_location(location.as_ref()?, now))));
+    add(
+        place,
+        match location {
+            Fetched::Known(location) => location.as_ref().map(|location| show_location(location, now)),
+            Fetched::Missing { unavailable } => Some(format!("location unavailable: {unavailable}")),
+        },
+    );
     for fact in &description.facts {
         add(fact.title, Some(fact.text.clone()));
     }
@@ -115,7 +121,13 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     add("Messages", stored.messages.shown(|_| None));
     add("Operations", stored.item_operations.shown(|_| None));
     add("Lock", lock.shown(|lock| show_lock(lock, now)));
-    add("Deletion", deletions.shown(|all| Some(show_deletion(all.last()?, now))));
+    add(
+        "Deletion",
+        match deletions {
+            Fetched::Known(all) => all.last().map(|last| show_deletion(last, now)),
+            Fetched::Missing { unavailable } => Some(format!("requests unavailable: {unavailable}")),
+        },
+    );
     lines
 }
 
