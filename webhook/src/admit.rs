@@ -22,7 +22,6 @@ pub(crate) enum Decision {
     Pass,
     /// It is refused, whatever the ledger says.
     Refuse(Box<Status>),
-    /// It may pass if it gets its claim.
     Claim(Box<Claiming>),
     /// It may pass if it touches no more than before.
     Change(Box<Change>),
@@ -33,14 +32,11 @@ pub(crate) struct Claiming {
     pub key: ObjectKey,
     /// Its uid: of a creation too, it is the final one.
     pub uid: String,
-    /// The scope that it belongs to.
     pub scope: String,
     pub spec: Value,
     /// When it was created, as RFC 3339.
     pub since: String,
-    /// Whether nothing may be written.
     pub dry_run: bool,
-    /// What to do when somebody is in the way.
     pub on_conflict: OnConflict,
     /// Why it is to be admitted whoever is in the way, as its author says.
     pub break_glass: Option<String>,

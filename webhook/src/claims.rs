@@ -47,7 +47,6 @@ impl Verdict {
     }
 }
 
-/// A claim that waits for its verdict.
 struct Waiting {
     request: ClaimRequest,
     deadline: Instant,

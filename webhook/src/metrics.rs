@@ -19,7 +19,6 @@ struct Decided {
     decision: &'static str,
 }
 
-/// Why a claim was freed by this replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Freed {
     reason: &'static str,
@@ -76,7 +75,6 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// A request was forwarded to another replica.
     pub(crate) fn forwarded(&self, answered: bool) {
         self.forwarded.get_or_create(&Forwarded { answered }).inc();
     }
@@ -85,7 +83,6 @@ impl Metrics {
         self.ledger_writes.inc();
     }
 
-    /// A write of the ledger came second.
     pub(crate) fn ledger_conflict(&self) {
         self.ledger_conflicts.inc();
     }

@@ -18,9 +18,7 @@ use rcgen::{
 use crate::tls::Pair;
 
 const SECRET: &str = "backup-webhook-tls";
-/// Where the API server finds the CA.
 const CONFIGURATION: &str = "backup-webhook";
-/// How often the registration is looked at.
 const POLL: Duration = Duration::from_secs(10);
 /// Certificates are good from long ago, because clocks differ, until long after.
 const YEARS: (i32, i32) = (2025, 2045);
@@ -28,7 +26,6 @@ const YEARS: (i32, i32) = (2025, 2045);
 /// A certificate and who vouches for it.
 pub(crate) struct Made {
     pub pair: Pair,
-    /// The CA, PEM.
     pub ca: Vec<u8>,
 }
 

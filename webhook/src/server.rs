@@ -40,7 +40,6 @@ pub fn router(webhook: Webhook) -> Router {
         .with_state(webhook)
 }
 
-/// Serves reviews until the handle shuts down.
 pub async fn serve(
     address: SocketAddr,
     tls: RustlsConfig,

@@ -10,7 +10,6 @@ use std::{
 use anyhow::Context;
 use axum_server::tls_rustls::RustlsConfig;
 
-/// How often the files are looked at.
 const POLL: Duration = Duration::from_secs(10);
 
 /// A certificate chain and its key, PEM.

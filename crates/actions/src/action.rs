@@ -33,17 +33,14 @@ pub struct OperationProgress {
     /// Why it failed; empty if it did not.
     pub error: String,
     pub done: i64,
-    /// See `done`.
     pub total: i64,
     pub units: String,
     pub description: String,
     /// When it began, and when this was last true.
     pub started: Option<jiff::Timestamp>,
-    /// See `started`.
     pub updated: Option<jiff::Timestamp>,
 }
 
-/// Why an action could not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActionError {
     /// It may pass: no answer in time, a process that ended, an API server that is away.

@@ -18,7 +18,6 @@ struct ActionSelector {
 }
 
 impl ActionSelector {
-    /// The error says what is wrong with the label selector.
     fn new(applies_to: &AppliesTo, resolve: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let selector = parse_selector(&applies_to.label_selector)?;
         Ok(Self {
@@ -35,7 +34,6 @@ impl ActionSelector {
     }
 }
 
-/// An action, and what it applies to.
 #[derive(Debug)]
 pub struct SelectedAction<A: ?Sized> {
     pub action: Arc<A>,

@@ -27,7 +27,6 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Versions {
     Enabled,
-    /// It did, and still has what it kept.
     Suspended,
     Off,
 }
@@ -46,7 +45,6 @@ impl fmt::Display for Versions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectLock {
-    /// Whether objects can be locked at all.
     pub enabled: bool,
     /// `COMPLIANCE` or `GOVERNANCE`, for whatever is written; none: only what says so itself is locked.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -66,7 +66,6 @@ impl FromStr for Dialect {
     }
 }
 
-/// Why a text is no cron expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no cron expression: {reason}")]
 pub struct InvalidCron {
@@ -168,7 +167,6 @@ fn read(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Cron, String> 
     Ok(Cron { times, zone, dialect })
 }
 
-/// The zone in front, and what comes after it.
 fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String> {
     let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
         return Ok((None, text));

@@ -17,7 +17,6 @@ const MARGIN: SignedDuration = SignedDuration::from_secs(1);
 pub struct Waits {
     /// Since when it waits.
     pub since: Timestamp,
-    /// When it is looked at again.
     pub again: Timestamp,
     pub kept: u64,
     /// The latest date until which one of them is locked.

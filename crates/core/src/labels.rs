@@ -6,15 +6,10 @@ use crate::digest::short_sha256;
 
 pub mod csi;
 
-/// Label: name of the backup that an object belongs to.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
-/// Label: uid of the backup that an object belongs to.
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
-/// Label: name of the restore that made an object.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
-/// Label: name of the schedule that made a backup.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
-/// Label: BackupStorageLocation that a backup is stored in.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 /// Label of a Backup that has expired and can't be deleted: why (`pkg/controller/gc_controller.go`).
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
@@ -27,9 +22,7 @@ pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-a
 
 /// Annotation of a Backup: version of the cluster, as the cluster writes it.
 pub const SOURCE_CLUSTER_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
-/// Annotation of a Backup: major version of the cluster.
 pub const SOURCE_CLUSTER_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
-/// Annotation of a Backup: minor version of the cluster.
 pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
 /// Annotation of a Backup: how long the server waits for a single resource.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";

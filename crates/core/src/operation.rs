@@ -18,15 +18,12 @@ use crate::api::{
 
 pub use restore::{RestoreOperation, RestoreOperationSpec};
 
-/// An operation of a backup or of a restore.
 pub trait Operation: Clone {
-    /// Name of the action that started it.
     fn action(&self) -> &str;
 
     /// What the action calls it; any text.
     fn id(&self) -> &str;
 
-    /// The item that it was started for.
     fn item(&self) -> &ResourceIdentifier;
 
     fn status(&self) -> &OperationStatus;
@@ -36,7 +33,6 @@ pub trait Operation: Clone {
 }
 
 string_enum! {
-    /// Where an operation is in its life.
     OperationPhase {
         /// Started by us; nothing was heard of it yet.
         New = "New",
@@ -136,7 +132,6 @@ impl Operation for BackupOperation {
     }
 }
 
-/// What was started for an item of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupOperationSpec {
@@ -144,7 +139,6 @@ pub struct BackupOperationSpec {
     pub backup_name: String,
     #[serde(rename = "backupUID", default)]
     pub backup_uid: String,
-    /// Name of the action that started it.
     #[serde(default)]
     pub backup_item_action: String,
     #[serde(default)]
@@ -171,7 +165,6 @@ pub struct OperationStatus {
     pub error: String,
     #[serde(default, skip_serializing_if = "is_default")]
     pub n_completed: i64,
-    /// Units in all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub n_total: i64,
     #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
@@ -224,7 +217,6 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
     Ok(value.and_then(|value| value.as_str()?.parse().ok()))
 }
 
-/// Numbers of operations, as they stand in a status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub attempted: i64,

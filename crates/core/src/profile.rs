@@ -27,7 +27,6 @@ pub(crate) use predicate::MAX_DEPTH;
 pub use predicate::Predicate;
 pub use read::ProfileError;
 
-/// What the lock knows about one operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
@@ -136,7 +135,6 @@ pub struct Revival {
 }
 
 impl Profile {
-    /// The rule for one of the two kinds.
     pub fn rule(&self, role: Role) -> &KindRule {
         match role {
             Role::Backup => &self.backup,

@@ -34,7 +34,6 @@ impl Key {
         Self(hex(&random))
     }
 
-    /// As it is sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -52,7 +52,6 @@ pub enum VolumeActionKind {
 }
 
 impl VolumeActionKind {
-    /// As policies spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -77,7 +76,6 @@ pub struct Conditions {
     pub volume_types: Vec<String>,
     /// Labels that the claim has, among others.
     pub claim_labels: BTreeMap<String, String>,
-    /// Phases that the claim may be in.
     pub claim_phases: Vec<String>,
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Notes that a summary keeps.
 pub(crate) const NOTES: usize = 20;
 /// The longest reason in a note (characters).
 pub(crate) const REASON_CHARS: usize = 300;

@@ -57,12 +57,10 @@ pub struct Decided {
     pub ledger: Ledger,
     /// An outcome for each request, in their order. What is granted holds only once the ledger is written.
     pub outcomes: Vec<Result<Grant, Refusal>>,
-    /// What was found to be over.
     pub freed: Vec<Reason>,
 }
 
 impl<'a> Batch<'a> {
-    /// A decision on these requests, over this ledger.
     pub fn new(fresh: &Ledger, requests: &'a [ClaimRequest]) -> Self {
         Self { base: fresh.clone(), requests, looked: HashSet::new(), freed: Vec::new() }
     }

@@ -70,7 +70,6 @@ pub struct Collector {
 /// What became of the entries in one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Freed, with the reason.
     pub freed: Vec<(ObjectKey, String, Reason)>,
     /// Kept because the API server could not tell.
     pub unknown: usize,
@@ -204,7 +203,6 @@ impl Collector {
 pub struct Judged {
     pub key: ObjectKey,
     pub entry: Entry,
-    /// What happens to it.
     pub transition: EntryTransition,
 }
 

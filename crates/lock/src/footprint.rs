@@ -36,7 +36,6 @@ pub struct Footprint {
 /// Any backup: which one is not known yet.
 const ANY_BACKUP: &str = "*";
 
-/// A set of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 enum Namespaces {
     /// Every namespace, or nobody knows which.

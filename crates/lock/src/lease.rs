@@ -80,7 +80,6 @@ impl LedgerStore {
         Self::of_profile(client, namespace, Arc::new(Profile::velero()))
     }
 
-    /// Ledgers of a profile in this namespace.
     pub fn of_profile(client: Client, namespace: &str, profile: Arc<Profile>) -> Self {
         Self {
             leases: Api::namespaced(client.clone(), namespace),

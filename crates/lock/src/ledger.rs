@@ -29,7 +29,6 @@ pub(crate) const MAX_INTENTS: usize = 32;
 pub enum Status {
     /// Just made; its marker does not name it yet.
     Opening,
-    /// In use.
     #[default]
     Open,
     /// Made anew after a loss: nothing is granted until late creations have come or can't.
@@ -109,7 +108,6 @@ impl Ledger {
         self.claims.iter().find(|claim| claim.key == *key)
     }
 
-    /// The entry of this name and uid.
     pub fn entry(&self, key: &ObjectKey, uid: &str) -> Option<&Entry> {
         self.claim(key)?.entry(uid)
     }

@@ -31,7 +31,6 @@ const ASKED_AT_START: Duration = Duration::from_secs(30);
 /// Plugins that are read of one binary.
 const MOST: usize = 1_000;
 
-/// A binary, whether it runs or not.
 #[derive(Debug)]
 pub struct Binary {
     path: PathBuf,
@@ -58,7 +57,6 @@ pub struct Call<'a> {
     pub name: &'static str,
     /// How long it may take, with waiting for the process.
     pub limit: Duration,
-    /// Where what the plugin says meanwhile goes to.
     pub log: Option<&'a PluginLog>,
 }
 

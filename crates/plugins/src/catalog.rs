@@ -110,7 +110,6 @@ pub fn is_name(name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     pub used: Vec<(usize, Offer)>,
-    /// Why others are not, as sentences for people.
     pub problems: Vec<String>,
 }
 

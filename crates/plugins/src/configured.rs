@@ -233,7 +233,6 @@ fn failed(state: &mut State, error: PluginError) {
     state.resting = Some((Instant::now() + delay, error));
 }
 
-/// A file that only we can read.
 fn private_file(text: &[u8]) -> std::io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix("plugin-credentials-").tempfile()?;
     file.write_all(text)?;

@@ -185,7 +185,6 @@ impl Host {
         .await
     }
 
-    /// The actions on items of a backup that is deleted.
     pub async fn delete_item_actions(&self) -> Actions<DeleteAction> {
         self.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), |binary, offer| {
             DeleteAction::new(binary, offer, self.0.limit)

@@ -33,7 +33,6 @@ struct Heard {
 #[derive(Debug, Default)]
 struct Kept {
     lines: VecDeque<LogLine>,
-    /// So many were kept in all.
     all: usize,
     /// So many were dropped since lines were taken last.
     dropped: u64,

@@ -37,7 +37,6 @@ impl Pool {
         self.take(|plugin, used| Arc::strong_count(plugin) == 1 && used.elapsed() > IDLE)
     }
 
-    /// Takes all out.
     pub(crate) fn take_all(&self) -> Vec<Arc<Configured>> {
         self.take(|_, _| true)
     }

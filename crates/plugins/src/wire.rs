@@ -159,7 +159,6 @@ pub(crate) struct OperationProgress {
     pub err: String,
     #[prost(int64, tag = "3")]
     pub n_completed: i64,
-    /// Units in all.
     #[prost(int64, tag = "4")]
     pub n_total: i64,
     #[prost(string, tag = "5")]
@@ -168,7 +167,6 @@ pub(crate) struct OperationProgress {
     pub description: String,
     #[prost(message, optional, tag = "7")]
     pub started: Option<Timestamp>,
-    /// When this was last true.
     #[prost(message, optional, tag = "8")]
     pub updated: Option<Timestamp>,
 }

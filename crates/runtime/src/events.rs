@@ -37,7 +37,6 @@ impl Events {
         self.publish(EventType::Normal, object.object_ref(&()), reason, note);
     }
 
-    /// Something that a person may have to look at.
     pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
         self.publish(EventType::Warning, object.object_ref(&()), reason, note);
     }

@@ -19,7 +19,6 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
 /// page is in memory as a whole.
 const PAGE_BYTES: u64 = 24 << 20;
 
-/// A decoded page.
 #[derive(Debug, Deserialize)]
 pub struct Page {
     #[serde(default)]
@@ -82,7 +81,6 @@ impl std::fmt::Display for Listing {
     }
 }
 
-/// Why a page could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The API server, or the way to it.
@@ -130,7 +128,6 @@ impl PageError {
     }
 }
 
-/// Asks for one page.
 pub async fn fetch(
     client: &Client,
     listing: &Listing,

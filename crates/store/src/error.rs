@@ -22,7 +22,6 @@ pub enum StoreError {
         /// What was tried, for example "write".
         action: String,
         url: String,
-        /// What the store said, and what to check.
         detail: String,
     },
     /// No usable answer from the store: network, time-out, or trouble on its side. May pass by itself.
@@ -35,18 +34,10 @@ pub enum StoreError {
     },
     /// The key is taken by something else, which is left alone.
     #[error("{url} exists already: {detail}")]
-    Exists {
-        url: String,
-        /// Whose it is, and what to do.
-        detail: String,
-    },
+    Exists { url: String, detail: String },
     /// What was uploaded and decided is not in the store any more, before it became visible.
     #[error("{url} cannot be finished: {detail}")]
-    Lost {
-        url: String,
-        /// What is gone, and why that may be.
-        detail: String,
-    },
+    Lost { url: String, detail: String },
     #[error("{url} cannot be used: {detail}")]
     Corrupt {
         url: String,

@@ -9,7 +9,6 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::StoreError;
 
-/// Go's default level.
 const LEVEL: u32 = 6;
 
 pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {

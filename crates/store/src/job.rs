@@ -68,7 +68,6 @@ pub trait Job: Debug + Sized + Send + Sync + 'static {
     fn decode_outcome(keys: &Self::Keys, record: &Record) -> Result<Self::Outcome, String>;
     /// Key of the file that holds the outcome, if it has one.
     fn outcome_key(keys: &Self::Keys) -> Option<Path>;
-    /// Key of the contents, if there are any.
     fn contents(keys: &Self::Keys) -> Option<Path>;
     /// What is already there under the final keys, of this or another uid.
     fn stored(
@@ -81,7 +80,6 @@ pub trait Job: Debug + Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Outcome, StoreError>> + Send;
 }
 
-/// Where a record holds an outcome.
 pub enum RecordedOutcome {
     /// In a file that is written last.
     File(Path, Bytes),

@@ -25,7 +25,6 @@ use crate::{
 /// The backup or restore that a file must belong to.
 #[derive(Clone, Copy, Debug)]
 pub struct FileIdentity<'a> {
-    /// Its uid in this cluster.
     pub uid: &'a str,
     /// When it began. A backup that came from another cluster has another uid here, but began when it began there.
     pub started: Option<Timestamp>,
@@ -33,7 +32,6 @@ pub struct FileIdentity<'a> {
     pub ended: bool,
 }
 
-/// What is in the place of a file.
 #[derive(Debug)]
 pub enum LookupResult {
     Found(StoredFile),
@@ -119,7 +117,6 @@ impl Location {
     }
 }
 
-/// Whether what is stored is this backup.
 fn is_of(stored: &Backup, of: FileIdentity<'_>) -> bool {
     let began = stored.status.start_timestamp.as_ref().map(|time| time.0.as_second());
     stored.metadata.uid.as_deref().is_some_and(|uid| !uid.is_empty() && uid == of.uid)

@@ -18,7 +18,6 @@ use crate::{
     layout::{Layout, PrivateKeys, RestoreKeys},
 };
 
-/// What the store holds of a restore.
 pub type FoundRestore = FoundJob<Restore>;
 /// A restore that may commit its end.
 pub type PendingRestore = PendingUpload<Restore>;
@@ -26,7 +25,6 @@ pub type PendingRestore = PendingUpload<Restore>;
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
-/// Everything that a restore leaves in the store.
 #[derive(Debug)]
 pub struct RestoreFiles {
     pub log: LogFile,

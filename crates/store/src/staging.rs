@@ -15,7 +15,6 @@ use crate::{
 /// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
 pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
-/// A part of an upload that is not completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// What the store calls it (an ETag on S3, the id of a block on Azure).

@@ -99,7 +99,6 @@ pub(crate) fn folder(prefix: &str) -> (tempfile::TempDir, Location) {
     (dir, location)
 }
 
-/// The spec of a location with these settings.
 pub(crate) fn spec(provider: &str, bucket: &str, config: &[(&str, &str)]) -> BackupStorageLocationSpec {
     let mut spec = BackupStorageLocationSpec { provider: provider.to_owned(), ..Default::default() };
     bucket.clone_into(&mut spec.object_storage.bucket);
@@ -256,7 +255,6 @@ impl Recorder {
         self.state.lock().unwrap().uploads.clear();
     }
 
-    /// The next operation with this text gets a fault.
     pub(crate) fn fault(&self, operation: &str, fault: Fault) {
         self.state.lock().unwrap().faults.push((operation.to_owned(), fault));
     }

@@ -15,7 +15,6 @@ use crate::{
     staging::{PART_SIZE, Part, Staged, Uploaded, sha256},
 };
 
-/// Parts on the wire at a time.
 const IN_FLIGHT: usize = 2;
 
 #[derive(Debug)]
@@ -24,7 +23,6 @@ pub(crate) struct Upload {
     key: Path,
     /// Where the upload is noted once it has begun, so that its parts can be removed after a crash.
     note: Option<Path>,
-    /// Less than a part.
     pending: BytesMut,
     begun: Option<Arc<str>>,
     /// A record counts on what was uploaded: it is not removed when this fails.
@@ -37,7 +35,6 @@ pub(crate) struct Upload {
     bytes: u64,
 }
 
-/// A part that the store has answered for.
 #[derive(Debug)]
 struct SentPart {
     place: usize,
@@ -47,7 +44,6 @@ struct SentPart {
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Note {
-    /// The key that the upload is for.
     pub key: String,
     /// What the store calls the upload.
     pub upload: String,

@@ -49,7 +49,6 @@ pub(crate) struct State {
     /// By path: `/apis/velero.io/v1/namespaces/velero/backups/b1`.
     pub(crate) objects: BTreeMap<String, Value>,
     pub(crate) version: u64,
-    /// Everything that was ever changed, for watches.
     pub(crate) events: Vec<Event>,
 }
 
@@ -131,7 +130,6 @@ impl FakeApi {
         }
     }
 
-    /// Removes the object at this path, whatever its finalizers.
     pub fn delete(&self, path: &str) {
         self.state().remove(path);
         self.inner.changed.notify_waiters();
@@ -143,7 +141,6 @@ impl FakeApi {
         *lock(&self.inner.fault) = Some(Arc::new(fault));
     }
 
-    /// Every request of this kind fails with 503.
     pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         self.fault(move |_, request| when(request).then(Fault::unavailable));
     }
@@ -177,7 +174,6 @@ impl FakeApi {
         });
     }
 
-    /// Ends all faults. Whether there was a crash.
     pub fn recover(&self) -> bool {
         *lock(&self.inner.fault) = None;
         self.inner.crashed.swap(false, Ordering::SeqCst)
@@ -198,7 +194,6 @@ impl FakeApi {
         lock(&self.inner.requests).iter().map(Request::line).collect()
     }
 
-    /// How many requests there were with this method and path.
     pub fn count(&self, line: &str) -> usize {
         lock(&self.inner.requests).iter().filter(|request| request.line() == line).count()
     }

@@ -4,21 +4,17 @@ use serde_json::{Value, json};
 
 use crate::FakeApi;
 
-/// The path of Velero's ledger in namespace `velero`.
 pub const LEDGER_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
 pub const MARKER_PATH: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
 
-/// The path of a `velero.io` object in namespace `velero`.
 pub fn velero_path(kind: &str, name: &str) -> String {
     format!("/apis/velero.io/v1/namespaces/velero/{}s/{name}", kind.to_lowercase())
 }
 
-/// The path of a ledger in namespace `velero`.
 pub fn ledger_path(lease: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/velero/leases/{lease}")
 }
 
-/// The path of a ledger's marker in namespace `velero`.
 pub fn marker_path(lease: &str) -> String {
     format!("/api/v1/namespaces/velero/configmaps/{lease}")
 }
@@ -36,7 +32,6 @@ impl FakeApi {
         );
     }
 
-    /// Removes a `velero.io` object from namespace `velero`.
     pub fn delete_velero(&self, kind: &str, name: &str) {
         self.delete(&velero_path(kind, name));
     }

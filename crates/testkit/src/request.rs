@@ -17,11 +17,9 @@ pub struct Request {
     pub path: String,
     /// The parameters behind the path, decoded.
     pub query: BTreeMap<String, String>,
-    /// As they were sent.
     pub headers: HeaderMap,
     /// What was sent; null if that was nothing, or no JSON.
     pub body: Value,
-    /// How many requests with this method and path came before.
     pub earlier: usize,
 }
 
@@ -43,7 +41,6 @@ impl Request {
         format!("{} {}", self.method, self.path)
     }
 
-    /// Whether it has this method and path.
     pub fn is(&self, method: &str, path: &str) -> bool {
         self.method == method && self.path == path
     }

@@ -111,7 +111,6 @@ impl Blocker {
 pub struct Asked<'a> {
     pub group: &'a str,
     pub key: &'a ObjectKey,
-    /// What it would touch.
     pub footprint: &'a Footprint,
     /// Whether the scope is one database cluster, so that footprints say nothing.
     pub whole_scope: bool,
@@ -167,7 +166,6 @@ pub fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
     forbidden(group, key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
 
-/// The object is not valid: every field at once.
 pub fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
     let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
     let cause = |finding: &Finding| invalid_field(&finding.field, &finding.message);

@@ -24,7 +24,6 @@ const BATCH: usize = 128;
 /// A batch of so many is a burst: a moment later more will have come, and a write of the ledger costs the API server
 /// several times what it costs to wait for them (`cargo xtask bench admission`).
 const BURST: usize = 4;
-/// That moment.
 const GATHER: Duration = Duration::from_millis(2);
 /// How often one batch is tried.
 const TRIES: u32 = 12;

@@ -20,7 +20,6 @@ pub(crate) struct Decided {
     pub ledger: Ledger,
     /// A verdict for each request, in their order. A grant holds only once the ledger is written.
     pub verdicts: Vec<Verdict>,
-    /// What was found to be over.
     pub freed: Vec<Reason>,
 }
 

@@ -12,7 +12,6 @@ use crate::{
     action::{ActionError, ItemAction, OperationProgress, no_operations},
 };
 
-/// What an action did with an item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupActionOutput {

@@ -11,7 +11,6 @@ use crate::{
     json::{object, text},
 };
 
-/// Prefix of everything that Velero puts on other objects.
 const VELERO: &str = "velero.io/";
 
 /// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`, v1.18).

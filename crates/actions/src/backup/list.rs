@@ -6,7 +6,6 @@ use backup_runtime::{
 };
 use kube::Client;
 
-/// Objects in one page.
 const PAGE: u32 = 500;
 
 /// Calls `take` with the JSON of every object of a list. The error is a sentence for people.

@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 
 use crate::json::text;
 
-/// What is to be done with a claim's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeDecision {
     Snapshot,
@@ -107,7 +106,6 @@ impl BackupVolumes {
         Self { policy: Some(policy), ..Self::default() }
     }
 
-    /// What is to be done with a CSI volume.
     pub fn decide(&self, claim: &Value, volume: &Value, backup: &Backup) -> VolumeDecision {
         match &self.policy {
             Some(policy) => policy(claim, volume),
@@ -174,7 +172,6 @@ impl BackupVolumes {
         self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
     }
 
-    /// How many claims something is known of.
     pub fn claims(&self) -> u64 {
         self.lock().values().filter(|(volume, _)| !volume.claim.is_empty()).count() as u64
     }

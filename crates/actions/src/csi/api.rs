@@ -203,7 +203,6 @@ impl SnapshotApi {
         }
     }
 
-    /// Creates a class, unless there is one of that name.
     pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
         let api: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
@@ -306,7 +305,6 @@ pub(crate) fn is_finalizing(backup: &Backup) -> bool {
     matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }
 
-/// An error of the API server as one of an action.
 pub(crate) fn failed(action: &str, doing: &str, error: &kube::Error) -> ActionError {
     let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
         && status.details.as_ref().is_none_or(|details| details.name.is_empty()));

@@ -69,7 +69,6 @@ pub(crate) fn binds(status: Value) -> impl Fn(&FakeApi) + Send + Sync {
     }
 }
 
-/// A bound claim.
 pub(crate) fn claim(volume: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",

@@ -22,7 +22,6 @@ pub struct RestoreActionInput<'a> {
     pub restore: &'a Restore,
 }
 
-/// What an action did with an item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreActionOutput {
@@ -45,7 +44,6 @@ pub struct RestoreWait {
     pub limit: Option<Duration>,
 }
 
-/// An action on items of a restore.
 pub trait RestoreItemAction: ItemAction {
     /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item, in
     /// all tries of a restore.
@@ -58,7 +56,6 @@ pub trait RestoreItemAction: ItemAction {
         false
     }
 
-    /// Looks at one item, and may change it.
     fn execute<'a>(
         &'a self,
         input: RestoreActionInput<'a>,

@@ -26,7 +26,6 @@ mod tests;
 
 pub use claims::snapshot_of as snapshot_of_claim;
 
-/// Names of the four.
 pub const NAMES: [&str; 4] = [claims::NAME, snapshots::NAME, contents::NAME, classes::NAME];
 
 /// The actions of one restore; `restored` learns which claims are provisioned from which snapshots.

@@ -13,7 +13,6 @@ use super::{
     transform,
 };
 
-/// Labels that the restore adds.
 const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,6 @@ pub fn object<'a>(from: &'a Object, path: &[&str]) -> Option<&'a Object> {
     Some(here)
 }
 
-/// As [`object`], for changing.
 pub(crate) fn object_mut<'a>(from: &'a mut Object, path: &[&str]) -> Option<&'a mut Object> {
     let mut here = from;
     for step in path {

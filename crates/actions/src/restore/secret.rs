@@ -2,7 +2,6 @@
 
 use super::json::{self, Object};
 
-/// The type of a Secret that the token controller fills.
 const TOKEN: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 

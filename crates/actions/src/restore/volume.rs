@@ -8,9 +8,7 @@ use super::{
     rules::RestoreRules,
 };
 
-/// Annotations of the binding between a claim and its volume.
 const BINDING: [&str; 2] = ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"];
-/// Annotations of the provisioning of a claim.
 const PROVISIONING: [&str; 3] = [
     "volume.kubernetes.io/selected-node",
     "volume.kubernetes.io/storage-provisioner",
@@ -22,7 +20,6 @@ pub fn is_kept(volume: &Object) -> bool {
     json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Retain")
 }
 
-/// The volume that a claim was bound to.
 pub fn volume_of_claim(claim: &Object) -> Option<&str> {
     json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
 }

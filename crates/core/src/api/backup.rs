@@ -169,9 +169,7 @@ api_struct! {
 string_enum! {
     /// Kind of a backup's volume data.
     BackupType {
-        /// Everything.
         Full = "Full",
-        /// What has changed.
         Incremental = "Incremental",
     }
 }
@@ -179,31 +177,22 @@ string_enum! {
 string_enum! {
     /// Where a Backup is in its life.
     BackupPhase {
-        /// Not looked at yet.
         New = "New",
-        /// Waiting for its turn.
         Queued = "Queued",
-        /// Its turn has come.
         ReadyToStart = "ReadyToStart",
         /// Refused; it never ran.
         FailedValidation = "FailedValidation",
-        /// Collecting items.
         InProgress = "InProgress",
         /// Collected without errors; plugin operations still run.
         WaitingForPluginOperations = "WaitingForPluginOperations",
         /// Collected with errors; plugin operations still run.
         WaitingForPluginOperationsPartiallyFailed = "WaitingForPluginOperationsPartiallyFailed",
-        /// Being stored, without errors so far.
         Finalizing = "Finalizing",
-        /// Being stored, with errors.
         FinalizingPartiallyFailed = "FinalizingPartiallyFailed",
-        /// Stored, without errors.
         Completed = "Completed",
         /// Stored, but some items are missing.
         PartiallyFailed = "PartiallyFailed",
-        /// Not usable.
         Failed = "Failed",
-        /// Its deletion has begun.
         Deleting = "Deleting",
     }
 }

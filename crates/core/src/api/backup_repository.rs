@@ -45,11 +45,8 @@ api_struct! {
 string_enum! {
     /// Whether a repository can be used.
     BackupRepositoryPhase {
-        /// Not looked at yet.
         New = "New",
-        /// It can.
         Ready = "Ready",
-        /// It can not; see the message.
         NotReady = "NotReady",
     }
 }
@@ -57,9 +54,7 @@ string_enum! {
 string_enum! {
     /// How a maintenance ended.
     MaintenanceResult {
-        /// Well.
         Succeeded = "Succeeded",
-        /// Not well; see the message.
         Failed = "Failed",
     }
 }

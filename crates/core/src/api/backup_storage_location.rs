@@ -65,9 +65,7 @@ api_struct! {
 string_enum! {
     /// Whether backups may be written to a location.
     AccessMode {
-        /// Reading only.
         ReadOnly = "ReadOnly",
-        /// Reading and writing.
         ReadWrite = "ReadWrite",
     }
 }
@@ -75,9 +73,7 @@ string_enum! {
 string_enum! {
     /// Whether a location could be used when it was last validated.
     LocationPhase {
-        /// It could.
         Available = "Available",
-        /// It could not; see the message.
         Unavailable = "Unavailable",
     }
 }

@@ -74,7 +74,6 @@ string_enum! {
     HookErrorMode {
         /// The failure is recorded and the item goes on.
         Continue = "Continue",
-        /// The item fails.
         Fail = "Fail",
     }
 }
@@ -82,21 +81,14 @@ string_enum! {
 string_enum! {
     /// Where a transfer of volume data is in its life.
     MovePhase {
-        /// Not looked at yet.
         New = "New",
-        /// A node has taken it.
         Accepted = "Accepted",
         /// The volume is ready to be read or written.
         Prepared = "Prepared",
-        /// Data is moving.
         InProgress = "InProgress",
-        /// Being stopped.
         Canceling = "Canceling",
-        /// Stopped before its end.
         Canceled = "Canceled",
-        /// Done.
         Completed = "Completed",
-        /// Ended by an error.
         Failed = "Failed",
     }
 }
@@ -114,11 +106,8 @@ api_struct! {
 string_enum! {
     /// Program and repository format of volume data.
     UploaderType {
-        /// Kopia.
         Kopia = "kopia",
-        /// Restic.
         Restic = "restic",
-        /// Not chosen.
         Unset = "",
     }
 }

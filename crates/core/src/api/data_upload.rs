@@ -77,11 +77,8 @@ api_struct! {
 string_enum! {
     /// Operating system of a node.
     NodeOs {
-        /// Whichever fits.
         Auto = "auto",
-        /// Linux.
         Linux = "linux",
-        /// Windows.
         Windows = "windows",
     }
 }

@@ -26,9 +26,7 @@ api_struct! {
 string_enum! {
     /// Where a DeleteBackupRequest is in its life.
     DeleteBackupRequestPhase {
-        /// Not looked at yet.
         New = "New",
-        /// Being worked on.
         InProgress = "InProgress",
         /// Done, with or without errors.
         Processed = "Processed",

@@ -40,33 +40,21 @@ api_struct! {
 string_enum! {
     /// Which file of a backup or restore.
     DownloadTargetKind {
-        /// Log of a backup.
         BackupLog = "BackupLog",
-        /// Tarball of a backup.
         BackupContents = "BackupContents",
-        /// Native snapshots of a backup.
         BackupVolumeSnapshots = "BackupVolumeSnapshots",
-        /// Asynchronous operations of a backup.
         BackupItemOperations = "BackupItemOperations",
-        /// Names of the items in a backup.
         BackupResourceList = "BackupResourceList",
-        /// Warnings and errors of a backup.
         BackupResults = "BackupResults",
-        /// Log of a restore.
         RestoreLog = "RestoreLog",
-        /// Warnings and errors of a restore.
         RestoreResults = "RestoreResults",
-        /// Names of the items of a restore.
         RestoreResourceList = "RestoreResourceList",
-        /// Asynchronous operations of a restore.
         RestoreItemOperations = "RestoreItemOperations",
         /// CSI snapshots of a backup (old backups only).
         CsiBackupVolumeSnapshots = "CSIBackupVolumeSnapshots",
         /// CSI snapshot contents of a backup (old backups only).
         CsiBackupVolumeSnapshotContents = "CSIBackupVolumeSnapshotContents",
-        /// How each volume was backed up.
         BackupVolumeInfos = "BackupVolumeInfos",
-        /// How each volume was restored.
         RestoreVolumeInfo = "RestoreVolumeInfo",
     }
 }
@@ -80,9 +68,7 @@ impl Default for DownloadTargetKind {
 string_enum! {
     /// Where a DownloadRequest is in its life.
     DownloadRequestPhase {
-        /// Not looked at yet.
         New = "New",
-        /// The URL is there.
         Processed = "Processed",
         /// There is no such file; see the message (Velero after 1.18).
         Failed = "Failed",

@@ -177,25 +177,19 @@ api_struct! {
 string_enum! {
     /// Where a Restore is in its life.
     RestorePhase {
-        /// Not looked at yet.
         New = "New",
         /// Refused; it never ran.
         FailedValidation = "FailedValidation",
-        /// Restoring items.
         InProgress = "InProgress",
         /// Restored without errors; plugin operations still run.
         WaitingForPluginOperations = "WaitingForPluginOperations",
         /// Restored with errors; plugin operations still run.
         WaitingForPluginOperationsPartiallyFailed = "WaitingForPluginOperationsPartiallyFailed",
-        /// Done without errors.
         Completed = "Completed",
         /// Done, but some items are missing.
         PartiallyFailed = "PartiallyFailed",
-        /// Ended by a fatal error.
         Failed = "Failed",
-        /// Results are being stored, without errors so far.
         Finalizing = "Finalizing",
-        /// Results are being stored, with errors.
         FinalizingPartiallyFailed = "FinalizingPartiallyFailed",
     }
 }

@@ -42,9 +42,7 @@ api_struct! {
 string_enum! {
     /// Whether a Schedule is working.
     SchedulePhase {
-        /// Not looked at yet.
         New = "New",
-        /// Backups are made when due.
         Enabled = "Enabled",
         /// The cron expression or the template is not valid.
         FailedValidation = "FailedValidation",

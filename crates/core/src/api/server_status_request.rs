@@ -28,9 +28,7 @@ api_struct! {
 string_enum! {
     /// Where a ServerStatusRequest is in its life.
     ServerStatusRequestPhase {
-        /// Not looked at yet.
         New = "New",
-        /// Answered.
         Processed = "Processed",
     }
 }

@@ -36,9 +36,7 @@ api_struct! {
 string_enum! {
     /// Whether a location can be used.
     VolumeSnapshotLocationPhase {
-        /// It can.
         Available = "Available",
-        /// It can not.
         Unavailable = "Unavailable",
     }
 }

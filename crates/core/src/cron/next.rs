@@ -7,12 +7,10 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::{Dialect, Fields};
 
-/// How many years are searched.
 const YEARS: i16 = 5;
 /// Steps of the search, days and hours together; five years have fewer.
 const STEPS: u32 = 100_000;
 
-/// A moment, with the clock on the wall.
 #[derive(Clone, Copy)]
 struct Moment<'a> {
     second: i64,

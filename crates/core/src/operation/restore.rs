@@ -15,7 +15,6 @@ pub struct RestoreOperation {
     pub extra: Extra,
 }
 
-/// What was started for an item of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreOperationSpec {
@@ -23,7 +22,6 @@ pub struct RestoreOperationSpec {
     pub restore_name: String,
     #[serde(rename = "restoreUID", default)]
     pub restore_uid: String,
-    /// Name of the action that started it.
     #[serde(default)]
     pub restore_item_action: String,
     /// The item, in the namespace that it was restored into.

@@ -21,7 +21,6 @@ pub struct ForeignLease {
 }
 
 impl ForeignLease {
-    /// Name of the Lease for one database cluster.
     pub fn name_for(&self, cluster: &str) -> String {
         self.name.replace(CLUSTER, cluster)
     }

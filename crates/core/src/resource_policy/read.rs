@@ -12,7 +12,6 @@ use crate::{quantity, validate::Finding};
 
 /// The field of the Backup that names the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
-/// Phases of a claim.
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 /// What later versions of Velero know, and we do not follow.
 const LATER: [&str; 4] =

@@ -95,7 +95,6 @@ impl Volume {
 }
 
 impl Conditions {
-    /// Whether all of them hold on a volume.
     pub fn hold(&self, volume: &Volume) -> bool {
         let (least, most) = self.capacity;
         let among = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);

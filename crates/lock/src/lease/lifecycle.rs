@@ -128,7 +128,6 @@ impl LedgerStore {
     }
 }
 
-/// What a look after a ledger has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairOutcome {
     Fine,

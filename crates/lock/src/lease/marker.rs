@@ -70,7 +70,6 @@ impl LedgerStore {
         bounded(&name, "write the marker of", put).await.map(|_| ())
     }
 
-    /// Deletes the marker if it still says the same.
     pub(super) async fn delete_marker(&self, scope: &str, marker: &Marker) -> Result<(), LedgerError> {
         let preconditions = Preconditions {
             uid: marker.object.metadata.uid.clone(),

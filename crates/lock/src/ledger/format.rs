@@ -14,7 +14,6 @@ use crate::{
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 3;
 
-/// Why a text is no ledger for us.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Written by a newer version. Nothing may be written over it.
@@ -57,7 +56,6 @@ struct WireEntry(
     #[serde(default, skip_serializing_if = "Special::is_none")] Special,
 );
 
-/// What few entries have.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct Special {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

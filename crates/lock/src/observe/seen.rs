@@ -26,7 +26,6 @@ pub struct Observed {
     pub deleting: bool,
     /// When it was created, as RFC 3339.
     pub created: String,
-    /// Its spec, undecoded.
     pub spec: Value,
 }
 

@@ -182,7 +182,6 @@ impl Lock {
     }
 }
 
-/// The ledger, if it is there and open.
 pub fn open_ledger(world: &World) -> Option<&Ledger> {
     let ledger = &world.lease.as_ref()?.ledger;
     (ledger.status == Status::Open).then_some(&**ledger)

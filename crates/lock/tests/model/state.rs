@@ -49,7 +49,6 @@ impl Bits {
 /// fail for its version alone succeeds here, as it would after a fresh read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Which Lease of this name it is.
     pub uid: u8,
     pub ledger: Arc<Ledger>,
 }
@@ -85,7 +84,6 @@ pub enum Phase {
 /// How far a request of a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// To be decided.
     Unsent,
     Taken,
     /// Allowed by us; nobody knows whether and when it is stored.
@@ -93,7 +91,6 @@ pub enum Stage {
     Landed,
     /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our 503.
     Dropped,
-    /// Denied by us.
     Refused,
 }
 
@@ -166,6 +163,5 @@ pub struct Wrong {
     pub hasty: bool,
     /// Something was refused although nothing was in its way since it was sent.
     pub unjustified: bool,
-    /// The epoch went back.
     pub epoch_back: bool,
 }

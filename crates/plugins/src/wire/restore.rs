@@ -32,10 +32,8 @@ pub(crate) struct ExecuteRequest {
 pub(crate) struct ExecuteResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub item: Vec<u8>,
-    /// Objects that are restored before the item.
     #[prost(message, repeated, tag = "2")]
     pub additional_items: Vec<ResourceIdentifier>,
-    /// Whether the item is not to be restored.
     #[prost(bool, tag = "3")]
     pub skip_restore: bool,
     /// Empty if nothing was started.
@@ -66,7 +64,6 @@ pub(crate) struct ReadyRequest {
     pub plugin: String,
     #[prost(bytes = "vec", tag = "2")]
     pub restore: Vec<u8>,
-    /// Those of them that are there.
     #[prost(message, repeated, tag = "3")]
     pub additional_items: Vec<ResourceIdentifier>,
 }

@@ -17,7 +17,6 @@ fn listing() -> Listing {
     Listing { resource, namespace: None, selector: String::new() }
 }
 
-/// A server with so many ConfigMaps.
 fn server(count: usize) -> FakeApi {
     let api = FakeApi::new();
     for n in 0..count {

@@ -20,7 +20,6 @@ pub struct BackupWriter {
     location: Location,
     keys: BackupKeys,
     uid: String,
-    /// Number of the record that comes next.
     record: u64,
     tar: Writer,
 }

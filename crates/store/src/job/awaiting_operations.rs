@@ -85,7 +85,6 @@ impl<J: Job> AwaitingOperations<J> {
         std::mem::take(J::operations(&mut self.files))
     }
 
-    /// What the status says of the items.
     pub fn status(&self) -> &Value {
         &self.record.status
     }

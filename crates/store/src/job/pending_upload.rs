@@ -19,7 +19,6 @@ pub struct PendingUpload<J: Job> {
     pub(crate) keys: J::Keys,
     pub(crate) private: PrivateKeys,
     pub(crate) uid: String,
-    /// Number of the record that comes next.
     pub(crate) record: u64,
     pub(crate) contents: Option<Staged>,
 }

@@ -42,7 +42,6 @@ pub struct Record {
 pub enum Contents {
     /// They are complete, and their bytes are the first of the files. A restore has none.
     Inline,
-    /// They are complete, and uploaded.
     Uploaded(Uploaded),
     /// More items may come.
     Open {

@@ -31,7 +31,6 @@ pub(super) struct Version {
     /// Whether it is what readers of the key see.
     #[serde(skip_serializing)]
     pub is_latest: bool,
-    /// Whether it is a mark of a deletion.
     #[serde(skip)]
     pub is_mark: bool,
 }
@@ -96,14 +95,12 @@ impl RetainedVersions {
 /// What [`Location::delete_backup_and_versions`] did.
 #[derive(Debug, Default)]
 pub struct DeletedBackup {
-    /// The number of keys that were there.
     pub keys: u64,
     pub retained: RetainedVersions,
 }
 
 /// A backup of which only our marker is there.
 struct Hidden {
-    /// The number of keys that were there.
     keys: u64,
     /// The marker, if it was among them.
     owner: Option<Path>,

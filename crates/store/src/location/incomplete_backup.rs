@@ -24,7 +24,6 @@ pub enum Remnant {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncompleteBackup {
-    /// The most that is in it.
     pub most: Remnant,
     /// When something was last written into it; none where the store has no times.
     pub newest: Option<Timestamp>,

@@ -27,7 +27,6 @@ const PARTS: &str = "parts-";
 /// Parts that are looked for, or removed, at a time.
 const AT_ONCE: usize = 8;
 
-/// Uploads into the bucket of a plugin.
 #[derive(Debug)]
 pub(crate) struct PluginUploads(pub(super) Arc<dyn ObjectPlugin>);
 

@@ -51,7 +51,6 @@ pub struct BackupFolder {
     pub incomplete: Option<IncompleteBackup>,
     /// The size of the metadata (bytes; 0 where the store has no sizes): the backup is there.
     pub metadata: Option<u64>,
-    /// Whether the metadata is larger than any Backup can be.
     pub metadata_too_large: bool,
     pub contents: bool,
     pub lists: Vec<SideFile>,

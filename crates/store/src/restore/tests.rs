@@ -183,7 +183,6 @@ const WRITES: [&str; 6] = [
     "restore-r-results.gz",
 ];
 
-/// All objects outside of the private folder.
 async fn visible(location: &Location) -> Vec<(String, Vec<u8>)> {
     let mut objects = Vec::new();
     for key in keys(location).await.into_iter().filter(|key| !key.contains("/.private/")) {

@@ -52,7 +52,6 @@ fn is_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(['/', '\0'])
 }
 
-/// What an entry of a tarball is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     Item {

@@ -216,7 +216,6 @@ fn a_flipped_bit_never_changes_what_is_read() {
     assert!(accepted < 4, "{accepted} of {} flips went unnoticed", bytes.len());
 }
 
-/// A tarball with any path and type.
 fn crafted(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, kind, data) in entries {

@@ -30,7 +30,6 @@ fn fill(of: impl Fn(usize) -> (ObjectKey, Footprint)) -> (usize, usize) {
     unreachable!()
 }
 
-/// A name of exactly so many bytes.
 fn name(n: usize, bytes: usize) -> String {
     format!("{n:0>bytes$}")
 }

@@ -13,7 +13,6 @@ const OWNER: &str = "p/backups/b/.private/owner";
 #[derive(Default)]
 struct Bucket {
     versions: Mutex<Vec<(Version, Lock)>>,
-    /// The call that fails, if one does.
     fails: Mutex<Option<usize>>,
     may_list: bool,
 }
