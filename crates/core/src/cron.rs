@@ -104,9 +104,7 @@ const LONGEST: usize = 1024;
 
 impl Cron {
     /// Reads an expression; `local` is the zone of one that names none.
-    ///
-    /// # Errors
-    /// What is wrong with it, and what was expected.
+    /// Errors: what is wrong with it, and what was expected.
     pub fn parse(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Self, InvalidCron> {
         read(text, dialect, local)
             .map_err(|reason| InvalidCron { text: text.chars().take(200).collect(), reason })

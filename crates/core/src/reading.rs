@@ -68,9 +68,7 @@ impl Asked {
 }
 
 /// How a request wants its file; none if it wants a URL of the store, as Velero's clients do.
-///
-/// # Errors
-/// A sentence: its annotations make no sense.
+/// Errors: a sentence: its annotations make no sense.
 pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
     let value = |key| request.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty());
     let hash = value(READ_KEY_ANNOTATION)?;

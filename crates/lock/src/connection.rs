@@ -17,9 +17,6 @@ use tower_http::decompression::DecompressionLayer;
 /// kube 5.0 leaves Nagle's algorithm on: the last piece of a request, if it is short, waits until the API server has confirmed the
 /// piece before it, which it may take 40 ms to do. Many requests share one connection, so most have one before them; with 16
 /// clients on one scope that was a tenth of the throughput (`cargo xtask bench admission`).
-///
-/// # Errors
-/// What [`Client::try_from`] says of the configuration.
 pub fn client(mut config: Config) -> kube::Result<Client> {
     // Kube's own waits up to a thousand seconds in all.
     config.default_retry = false;

@@ -52,9 +52,7 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     /// Connects to a socket.
-    ///
-    /// # Errors
-    /// A sentence: nobody listens there, or does not speak HTTP/2.
+    /// Errors: a sentence: nobody listens there, or does not speak HTTP/2.
     pub(crate) async fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .await

@@ -30,9 +30,7 @@ impl DeleteAction {
     }
 
     /// Has it look at an item, as it is in the backup. May be done again.
-    ///
-    /// # Errors
-    /// The item may still have something outside of the cluster.
+    /// Errors: the item may still have something outside of the cluster.
     pub async fn execute(&self, item: &Value, backup: &Backup) -> Result<(), PluginError> {
         let (plugin, name) = (&self.plugin, "Execute");
         let question = wire::ExecuteRequest {

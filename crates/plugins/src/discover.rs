@@ -11,9 +11,6 @@ const DEPTH: usize = 16;
 
 /// All executable files of a folder and the folders in it, in order of their paths; none if there is no such folder
 /// (Velero `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as a link is what an installation may put there.
-///
-/// # Errors
-/// A folder that can't be read.
 pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     match look(folder, DEPTH, &mut found) {

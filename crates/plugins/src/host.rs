@@ -193,9 +193,7 @@ impl Host {
     }
 
     /// The bucket of a location that a plugin of this name serves with these settings.
-    ///
-    /// # Errors
-    /// There is none; the reason says which there are.
+    /// Errors: there is none; the reason says which there are.
     pub async fn bucket(
         &self,
         plugin: &str,
@@ -251,9 +249,7 @@ impl Host {
     }
 
     /// The plugin of this name that takes snapshots, with these settings. What it says goes into `log`; without one into ours.
-    ///
-    /// # Errors
-    /// There is none; why others are not run.
+    /// Errors: there is none; why others are not run.
     pub async fn volume_snapshotter(
         &self,
         plugin: &str,

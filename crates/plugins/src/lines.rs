@@ -8,9 +8,6 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 pub(crate) const LONGEST: usize = 8 * 1024;
 
 /// The next line, without its end; what is too long is cut. None when there are no more.
-///
-/// # Errors
-/// Those of reading.
 pub(crate) async fn next<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let mut begun = false;

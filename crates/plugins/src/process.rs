@@ -60,9 +60,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a binary, and waits until it serves. `heard` is told of every line on its standard error.
-    ///
-    /// # Errors
-    /// A sentence that says how far it came, with its last words.
+    /// Errors: a sentence that says how far it came, with its last words.
     pub(crate) async fn start(
         program: &Path,
         setup: &Setup,

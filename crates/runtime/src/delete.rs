@@ -16,9 +16,6 @@ use crate::{
 
 /// Deletes an object of the installation, with its uid as precondition. Returns whether it was this call that deleted
 /// it: that it is gone already is no error. Finalizers may still hold it afterwards.
-///
-/// # Errors
-/// If the API server could not be asked or refused.
 pub async fn delete<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
@@ -27,9 +24,6 @@ where
 }
 
 /// As [`delete`], with the resourceVersion as precondition, too: an object that has changed meanwhile stays, without an error.
-///
-/// # Errors
-/// If the API server could not be asked or refused.
 pub async fn delete_unchanged<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,

@@ -23,9 +23,6 @@ pub fn is_gone(error: &kube::Error, name: &str) -> bool {
 }
 
 /// What was read of the object of this name; none if the API server says that it is not there.
-///
-/// # Errors
-/// Any other error of the read.
 pub fn found<K>(read: Result<K, kube::Error>, name: &str) -> Result<Option<K>, kube::Error> {
     match read {
         Ok(object) => Ok(Some(object)),

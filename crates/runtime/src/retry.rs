@@ -66,9 +66,7 @@ impl WriteError {
 /// longer applies. Every try carries the `metadata.resourceVersion` of the object that `patch` was asked with (it is added
 /// here): if that is outdated, the object is read again and `patch` asked again. A write whose answer was lost and that
 /// turns out to be stored counts as written.
-///
-/// # Errors
-/// See [`WriteError`]. The object may have been written all the same if the last answer was lost.
+/// Errors: see [`WriteError`]. The object may have been written all the same if the last answer was lost.
 pub async fn status_patch<K>(
     cluster: &Cluster,
     object: &K,
@@ -87,9 +85,6 @@ where
 }
 
 /// As [`status_patch`], for any kind, with any budget (zero is one try).
-///
-/// # Errors
-/// See [`WriteError`].
 pub async fn status_patch_in<K>(
     api: &Api<K>,
     leadership: &Leadership,
@@ -199,9 +194,7 @@ where
 }
 
 /// Tries a read until it succeeds, fails for good, or `budget` is used up.
-///
-/// # Errors
-/// The last error of the API server; a try that took too long is an error of the service.
+/// Errors: the last error of the API server; a try that took too long is an error of the service.
 pub async fn read<T, F, Fut>(budget: Duration, request: F) -> Result<T, kube::Error>
 where
     F: Fn() -> Fut,

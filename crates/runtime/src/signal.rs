@@ -3,9 +3,6 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Resolves on SIGTERM or SIGINT.
-///
-/// # Errors
-/// If the handlers can not be installed.
 pub async fn asked_to_end() -> std::io::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -53,9 +53,6 @@ pub async fn snapshots(
 
 /// Deletes the snapshots of which only contents know that came into the cluster with the backup. What stays; a sentence for
 /// each. Waits for the driver at most `patience`, for all of them together. May be done again.
-///
-/// # Errors
-/// The contents could not be listed.
 pub async fn synced(
     api: &SnapshotApi,
     backup: &Backup,

@@ -8,17 +8,12 @@ use super::api::{SnapshotApi, SnapshotStatus, status};
 
 /// When a backup is stored: what is ready stays in the storage system, and only there; what is not is removed there, too,
 /// as nobody could use it.
-///
-/// # Errors
-/// The first request that failed; what was done before it stays done.
+/// Errors: the first request that failed; what was done before it stays done.
 pub async fn stored(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
     each(api, backup, true).await
 }
 
 /// When a backup has come to nothing: all of them are removed.
-///
-/// # Errors
-/// As for [`stored`].
 pub async fn abandoned(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
     each(api, backup, false).await
 }

@@ -20,9 +20,6 @@ impl Reading {
     }
 
     /// Reads an expression so.
-    ///
-    /// # Errors
-    /// Those of [`Cron::parse`].
     pub fn cron(&self, text: &str) -> Result<Cron, InvalidCron> {
         Cron::parse(text, self.dialect, &self.zone)
     }

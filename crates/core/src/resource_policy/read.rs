@@ -18,9 +18,7 @@ const LATER: [&str; 4] =
     ["clusterScopedFilterPolicy", "namespacedFilterPolicies", "pvcVolumeMode", "pvcAccessModes"];
 
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
-///
-/// # Errors
-/// Everything that is wrong in it.
+/// Errors: everything that is wrong in it.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
     let mut texts = data.values();
     let (Some(text), None) = (texts.next(), texts.next()) else {

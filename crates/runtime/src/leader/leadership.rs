@@ -59,9 +59,6 @@ impl Leadership {
     }
 
     /// To be asked right before every write.
-    ///
-    /// # Errors
-    /// If this replica must not write.
     pub fn check(&self) -> Result<(), NotLeader> {
         if self.is_leader() { Ok(()) } else { Err(NotLeader) }
     }

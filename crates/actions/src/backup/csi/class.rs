@@ -12,9 +12,7 @@ use kube::{ResourceExt as _, core::DynamicObject};
 type Annotations = BTreeMap<String, String>;
 
 /// Chooses among all classes of the cluster.
-///
-/// # Errors
-/// A sentence that says what is missing and what to do.
+/// Errors: a sentence that says what is missing and what to do.
 pub(crate) fn choose<'a>(
     driver: &str,
     claim: &Annotations,
