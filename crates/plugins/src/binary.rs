@@ -8,7 +8,6 @@ use std::{
 
 use backup_actions::AppliesTo;
 use backup_runtime::backoff::Backoff;
-use prost::Message;
 use tokio::sync::watch;
 
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
     log_line::{Level, LogLine},
     log_rate_limit::LogRateLimit,
     process::{Process, Setup},
-    wire::{self, method},
+    wire::{self, Answer, Question, method},
 };
 
 /// Between the end of a process and the start of the next.
@@ -160,11 +159,7 @@ impl Binary {
         Ok(known().unwrap_or_default())
     }
 
-    pub async fn call<Q, A>(&self, call: Call<'_>, question: Q) -> Result<A, PluginError>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    pub async fn call<Q: Question, A: Answer>(&self, call: Call<'_>, question: Q) -> Result<A, PluginError> {
         let (binary, plugin, begun) = (self.path(), call.plugin.to_owned(), Instant::now());
         let process = match tokio::time::timeout(call.limit, self.up()).await {
             Ok(process) => process?,

@@ -17,7 +17,6 @@ use hyper::{
     client::conn::http2::{Builder, SendRequest},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use prost::Message;
 use tokio::{net::UnixStream, task::JoinSet};
 use tonic::{
     Code, Status,
@@ -25,6 +24,8 @@ use tonic::{
     client::{Grpc, GrpcService},
 };
 use tonic_prost::ProstCodec;
+
+use crate::wire::{Answer, Question};
 
 /// The largest answer that is read (bytes). An object of Kubernetes has at most a few MiB.
 const LARGEST: usize = 16 * 1024 * 1024;
@@ -72,16 +73,12 @@ impl Connection {
         Ok(Self { channel: Channel(sender), _driver: driver })
     }
 
-    pub(crate) async fn ask<Q, A>(
+    pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
         method: &'static str,
         question: Q,
         limit: Duration,
-    ) -> Result<A, Failure>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, Failure> {
         let mut grpc = self.grpc();
         let asked = async {
             grpc.ready().await.map_err(|error| Failure::Broken(error.to_string()))?;
@@ -98,10 +95,7 @@ impl Connection {
     }
 
     /// Reads a stream to its end, and drops what comes.
-    pub(crate) async fn drain<A>(&self, method: &'static str)
-    where
-        A: Message + Default + 'static,
-    {
+    pub(crate) async fn drain<A: Answer>(&self, method: &'static str) {
         let mut grpc = self.grpc();
         if grpc.ready().await.is_err() {
             return;

@@ -16,13 +16,6 @@ use crate::{
     wire,
 };
 
-/// What belongs to an item. (The question is that of all kinds of actions on backups.)
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct RelatedItems {
-    #[prost(message, repeated, tag = "1")]
-    pub related_items: Vec<wire::ResourceIdentifier>,
-}
-
 /// An action on blocks that a plugin binary offers.
 #[derive(Debug)]
 pub(crate) struct BlockAction {
@@ -47,7 +40,8 @@ impl BlockAction {
             backup: plugin.json(backup, name)?,
         };
         let method = (Kind::ItemBlockAction.execute(), name);
-        let answer: RelatedItems = plugin.execute(method, self.limit, Some(&self.log), question).await?;
+        let answer: wire::RelatedItems =
+            plugin.execute(method, self.limit, Some(&self.log), question).await?;
         ids(answer.related_items).map_err(|reason| plugin.nonsense(name, reason))
     }
 }

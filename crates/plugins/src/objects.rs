@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use backup_store::{Body, Fault, ObjectPlugin, PluginFault};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use prost::Message;
 
 use crate::{
     configured::Configured,
@@ -14,6 +13,7 @@ use crate::{
     process::Process,
     store_wire::{self as wire, method},
     streams::{Pace, Unsent},
+    wire::{Answer, Question},
 };
 
 /// Bytes of an object in one message; gRPC servers in Go take up to 4 MiB.
@@ -39,11 +39,12 @@ impl PluginBucket {
         self.plugin.process().await.map_err(|error| fault(&error))
     }
 
-    async fn ask<Q, A>(&self, method: &'static str, call: &'static str, question: Q) -> Result<A, PluginFault>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    async fn ask<Q: Question, A: Answer>(
+        &self,
+        method: &'static str,
+        call: &'static str,
+        question: Q,
+    ) -> Result<A, PluginFault> {
         let (process, limit) = (self.process().await?, ASKED.min(self.limit));
         let answer = process.ask(method, question, limit).await;
         if answer.is_ok() {

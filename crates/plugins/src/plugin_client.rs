@@ -11,7 +11,7 @@ use crate::{
     binary::{Binary, Call},
     error::PluginError,
     log::PluginLog,
-    wire,
+    wire::{self, Answer, Question},
 };
 
 /// How long a plugin may take to say how far something is, or to tell it to stop. Who asks waits a little longer, so that a
@@ -31,38 +31,30 @@ impl Plugin {
     }
 
     /// Has it work on an item, by a method that people know under this name.
-    pub(crate) async fn execute<Q, A>(
+    pub(crate) async fn execute<Q: Question, A: Answer>(
         &self,
         (method, name): (&'static str, &'static str),
         limit: Duration,
         log: Option<&PluginLog>,
         question: Q,
-    ) -> Result<A, PluginError>
-    where
-        Q: prost::Message + 'static,
-        A: prost::Message + Default + 'static,
-    {
+    ) -> Result<A, PluginError> {
         let call = Call { plugin: &self.name, method, name, limit, log };
         self.binary.call(call, question).await
     }
 
     /// Asks it something that it should know at once.
-    pub(crate) async fn ask<Q, A>(
+    pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
         method: &'static str,
         name: &'static str,
         question: Q,
-    ) -> Result<A, PluginError>
-    where
-        Q: prost::Message + 'static,
-        A: prost::Message + Default + 'static,
-    {
+    ) -> Result<A, PluginError> {
         let call = Call { plugin: &self.name, method, name, limit: ASKED, log: None };
         self.binary.call(call, question).await
     }
 
     /// Asks it about an operation of a backup or restore, or tells it to stop that.
-    pub(crate) async fn about<A: prost::Message + Default + 'static>(
+    pub(crate) async fn about<A: Answer>(
         &self,
         method: &'static str,
         name: &'static str,

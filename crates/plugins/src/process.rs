@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use prost::Message;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufRead, BufReader},
@@ -25,7 +24,7 @@ use crate::{
     connection::{Connection, Failure},
     handshake, lines,
     log_line::{LogLine, Reader},
-    wire::{self, method},
+    wire::{self, Answer, Question, method},
 };
 
 /// How long a binary may take until it says where it listens (go-plugin's `StartTimeout`).
@@ -138,16 +137,12 @@ impl Process {
         })
     }
 
-    pub(crate) async fn ask<Q, A>(
+    pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
         method: &'static str,
         question: Q,
         limit: Duration,
-    ) -> Result<A, Failure>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, Failure> {
         match self.connection.ask(method, question, limit).await {
             Ok(answer) => Ok(answer),
             Err(failure) => Err(self.explained(failure).await),

@@ -7,10 +7,14 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use prost::Message;
 use serde_json::Value;
 
-use crate::{configured::Configured, error::PluginError, log::PluginLog};
+use crate::{
+    configured::Configured,
+    error::PluginError,
+    log::PluginLog,
+    wire::{Answer, Question, messages},
+};
 
 /// Takes snapshots of volumes. What may be done twice without harm is said of each.
 pub trait VolumeSnapshotter: Send + Sync {
@@ -70,15 +74,11 @@ impl Snapshotter {
         Self { plugin, limit, log }
     }
 
-    async fn ask<Q, A>(
+    async fn ask<Q: Question, A: Answer>(
         &self,
         (method, call): (&'static str, &'static str),
         question: Q,
-    ) -> Result<A, PluginError>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, PluginError> {
         let _listening = self.log.as_ref().map(|log| self.plugin.listeners().begin(log));
         let process = self.plugin.process().await.map_err(not_asked)?;
         match process.ask(method, question, self.limit).await {
@@ -219,90 +219,58 @@ fn not_asked(error: PluginError) -> PluginError {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct GetVolumeId {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(bytes = "vec", tag = "2")]
-    persistent_volume: Vec<u8>,
-}
+messages! {
+    GetVolumeId {
+        plugin: String = 1 [string],
+        persistent_volume: Vec<u8> = 2 [bytes = "vec"],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct SetVolumeId {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(bytes = "vec", tag = "2")]
-    persistent_volume: Vec<u8>,
-    #[prost(string, tag = "3")]
-    volume_id: String,
-}
+    SetVolumeId {
+        plugin: String = 1 [string],
+        persistent_volume: Vec<u8> = 2 [bytes = "vec"],
+        volume_id: String = 3 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct GetVolumeInfo {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(string, tag = "2")]
-    volume_id: String,
-    #[prost(string, tag = "3")]
-    volume_az: String,
-}
+    GetVolumeInfo {
+        plugin: String = 1 [string],
+        volume_id: String = 2 [string],
+        volume_az: String = 3 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct VolumeInfo {
-    #[prost(string, tag = "1")]
-    volume_type: String,
-    #[prost(int64, tag = "2")]
-    iops: i64,
-}
+    VolumeInfo {
+        volume_type: String = 1 [string],
+        iops: i64 = 2 [int64],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct CreateSnapshot {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(string, tag = "2")]
-    volume_id: String,
-    #[prost(string, tag = "3")]
-    volume_az: String,
-    #[prost(map = "string, string", tag = "4")]
-    tags: HashMap<String, String>,
-}
+    CreateSnapshot {
+        plugin: String = 1 [string],
+        volume_id: String = 2 [string],
+        volume_az: String = 3 [string],
+        tags: HashMap<String, String> = 4 [map = "string, string"],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct SnapshotId {
-    #[prost(string, tag = "1")]
-    snapshot_id: String,
-}
+    SnapshotId {
+        snapshot_id: String = 1 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct DeleteSnapshot {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(string, tag = "2")]
-    snapshot_id: String,
-}
+    DeleteSnapshot {
+        plugin: String = 1 [string],
+        snapshot_id: String = 2 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct CreateVolume {
-    #[prost(string, tag = "1")]
-    plugin: String,
-    #[prost(string, tag = "2")]
-    snapshot_id: String,
-    #[prost(string, tag = "3")]
-    volume_type: String,
-    #[prost(string, tag = "4")]
-    volume_az: String,
-    #[prost(int64, tag = "5")]
-    iops: i64,
-}
+    CreateVolume {
+        plugin: String = 1 [string],
+        snapshot_id: String = 2 [string],
+        volume_type: String = 3 [string],
+        volume_az: String = 4 [string],
+        iops: i64 = 5 [int64],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct VolumeId {
-    #[prost(string, tag = "1")]
-    volume_id: String,
-}
+    VolumeId {
+        volume_id: String = 1 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-struct PersistentVolume {
-    #[prost(bytes = "vec", tag = "1")]
-    persistent_volume: Vec<u8>,
+    PersistentVolume {
+        persistent_volume: Vec<u8> = 1 [bytes = "vec"],
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use prost::Message;
+use crate::wire::messages;
 
 pub(crate) mod method {
     pub(crate) const PUT: &str = "/generated.ObjectStore/PutObject";
@@ -14,104 +14,71 @@ pub(crate) mod method {
     pub(crate) const SIGN: &str = "/generated.ObjectStore/CreateSignedURL";
 }
 
-/// Tells a plugin its settings, before anything else.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct InitRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(map = "string, string", tag = "2")]
-    pub config: HashMap<String, String>,
-}
+messages! {
+    /// Tells a plugin its settings, before anything else.
+    pub(crate) InitRequest {
+        plugin: String = 1 [string],
+        config: HashMap<String, String> = 2 [map = "string, string"],
+    }
 
-/// A piece of an object that is written.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PutObjectRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub bucket: String,
-    #[prost(string, tag = "3")]
-    pub key: String,
-    #[prost(bytes = "bytes", tag = "4")]
-    pub body: bytes::Bytes,
-}
+    /// A piece of an object that is written.
+    pub(crate) PutObjectRequest {
+        plugin: String = 1 [string],
+        bucket: String = 2 [string],
+        key: String = 3 [string],
+        body: bytes::Bytes = 4 [bytes = "bytes"],
+    }
 
-/// Names an object: asks whether it is there, for its bytes, or to delete it.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ObjectRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub bucket: String,
-    #[prost(string, tag = "3")]
-    pub key: String,
-}
+    /// Names an object: asks whether it is there, for its bytes, or to delete it.
+    pub(crate) ObjectRequest {
+        plugin: String = 1 [string],
+        bucket: String = 2 [string],
+        key: String = 3 [string],
+    }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct ObjectExistsResponse {
-    #[prost(bool, tag = "1")]
-    pub exists: bool,
-}
+    #[derive(Copy)]
+    pub(crate) ObjectExistsResponse {
+        exists: bool = 1 [bool],
+    }
 
-/// A piece of an object that is read.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Bytes {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub data: bytes::Bytes,
-}
+    /// A piece of an object that is read.
+    pub(crate) Bytes {
+        data: bytes::Bytes = 1 [bytes = "bytes"],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListCommonPrefixesRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub bucket: String,
-    /// What ends the name of a folder.
-    #[prost(string, tag = "3")]
-    pub delimiter: String,
-    #[prost(string, tag = "4")]
-    pub prefix: String,
-}
+    pub(crate) ListCommonPrefixesRequest {
+        plugin: String = 1 [string],
+        bucket: String = 2 [string],
+        /// What ends the name of a folder.
+        delimiter: String = 3 [string],
+        prefix: String = 4 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListCommonPrefixesResponse {
-    /// Each from the top, with the delimiter at its end.
-    #[prost(string, repeated, tag = "1")]
-    pub prefixes: Vec<String>,
-}
+    pub(crate) ListCommonPrefixesResponse {
+        /// Each from the top, with the delimiter at its end.
+        prefixes: Vec<String> = 1 [string, repeated],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListObjectsRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub bucket: String,
-    #[prost(string, tag = "3")]
-    pub prefix: String,
-}
+    pub(crate) ListObjectsRequest {
+        plugin: String = 1 [string],
+        bucket: String = 2 [string],
+        prefix: String = 3 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListObjectsResponse {
-    #[prost(string, repeated, tag = "1")]
-    pub keys: Vec<String>,
-}
+    pub(crate) ListObjectsResponse {
+        keys: Vec<String> = 1 [string, repeated],
+    }
 
-/// Asks for a URL that opens an object.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct CreateSignedUrlRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub bucket: String,
-    #[prost(string, tag = "3")]
-    pub key: String,
-    /// For how long (nanoseconds).
-    #[prost(int64, tag = "4")]
-    pub ttl: i64,
-}
+    /// Asks for a URL that opens an object.
+    pub(crate) CreateSignedUrlRequest {
+        plugin: String = 1 [string],
+        bucket: String = 2 [string],
+        key: String = 3 [string],
+        /// For how long (nanoseconds).
+        ttl: i64 = 4 [int64],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct CreateSignedUrlResponse {
-    #[prost(string, tag = "1")]
-    pub url: String,
+    pub(crate) CreateSignedUrlResponse {
+        url: String = 1 [string],
+    }
 }

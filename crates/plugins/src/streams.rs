@@ -5,14 +5,16 @@ use std::{pin::pin, time::Duration};
 
 use futures::{StreamExt as _, stream, stream::BoxStream};
 use http::uri::PathAndQuery;
-use prost::Message;
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
 use tonic_prost::ProstCodec;
 
-use crate::connection::{Connection, Failure, failure};
+use crate::{
+    connection::{Connection, Failure, failure},
+    wire::{Answer, Question},
+};
 
 /// How long the other side may take.
 #[derive(Clone, Copy, Debug)]
@@ -34,17 +36,12 @@ type Turn = Option<(Instant, Duration)>;
 
 impl Connection {
     /// Sends messages, and waits for the one answer. No more of them are taken than the other side reads.
-    pub(crate) async fn send<Q, A, E>(
+    pub(crate) async fn send<Q: Question, A: Answer, E: Send + 'static>(
         &self,
         method: &'static str,
         messages: BoxStream<'static, Result<Q, E>>,
         pace: Pace,
-    ) -> Result<A, Unsent<E>>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-        E: Send + 'static,
-    {
+    ) -> Result<A, Unsent<E>> {
         let (turn, theirs) = watch::channel(Some((Instant::now(), pace.message)));
         let (tell, broken) = oneshot::channel();
         let state = (messages, turn, Some(tell));
@@ -83,16 +80,12 @@ impl Connection {
     }
 
     /// Asks, and gives messages as they come. Ends with an error, or when all are there.
-    pub(crate) async fn receive<Q, A>(
+    pub(crate) async fn receive<Q: Question, A: Answer>(
         &self,
         method: &'static str,
         question: Q,
         limit: Duration,
-    ) -> Result<BoxStream<'static, Result<A, Failure>>, Failure>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<BoxStream<'static, Result<A, Failure>>, Failure> {
         let mut grpc = self.grpc();
         let asked = async {
             grpc.ready().await.map_err(|error| Failure::Broken(error.to_string()))?;

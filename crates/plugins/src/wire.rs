@@ -3,7 +3,31 @@
 
 pub(crate) mod restore;
 
-use prost::Message;
+/// Defines messages. Each field is its name and type, then its number and its type in protobuf, as prost names it.
+macro_rules! messages {
+    ($($(#[$meta:meta])* $vis:vis $name:ident {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty = $number:tt [$($kind:tt)+]),* $(,)?
+    })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, PartialEq, prost::Message)]
+            $vis struct $name {
+                $($(#[$field_meta])* #[prost($($kind)+, tag = $number)] pub(crate) $field: $type,)*
+            }
+        )*
+    };
+}
+pub(crate) use messages;
+
+/// A message that a plugin is sent.
+pub(crate) trait Question: prost::Message + 'static {}
+
+impl<M: prost::Message + 'static> Question for M {}
+
+/// A message that a plugin answers with.
+pub(crate) trait Answer: prost::Message + Default + 'static {}
+
+impl<M: prost::Message + Default + 'static> Answer for M {}
 
 pub(crate) mod method {
     pub(crate) const HEALTH: &str = "/grpc.health.v1.Health/Check";
@@ -19,164 +43,117 @@ pub(crate) mod method {
 pub(crate) const HEALTH_SERVICE: &str = "plugin";
 pub(crate) const SERVING: i32 = 1;
 
-/// Asks for the health of a service.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct HealthCheckRequest {
-    #[prost(string, tag = "1")]
-    pub service: String,
-}
+messages! {
+    /// Asks for the health of a service.
+    pub(crate) HealthCheckRequest {
+        service: String = 1 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct HealthCheckResponse {
-    /// [`SERVING`], or something else.
-    #[prost(int32, tag = "1")]
-    pub status: i32,
-}
+    pub(crate) HealthCheckResponse {
+        /// [`SERVING`], or something else.
+        status: i32 = 1 [int32],
+    }
 
-/// A piece of standard output or error.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StdioData {
-    /// 1 is standard output, 2 is standard error.
-    #[prost(int32, tag = "1")]
-    pub channel: i32,
-    #[prost(bytes = "vec", tag = "2")]
-    pub data: Vec<u8>,
-}
+    /// A piece of standard output or error.
+    pub(crate) StdioData {
+        /// 1 is standard output, 2 is standard error.
+        channel: i32 = 1 [int32],
+        data: Vec<u8> = 2 [bytes = "vec"],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ListPluginsResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub plugins: Vec<PluginIdentifier>,
-}
+    pub(crate) ListPluginsResponse {
+        plugins: Vec<PluginIdentifier> = 1 [message, repeated],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PluginIdentifier {
-    /// How the binary was called.
-    #[prost(string, tag = "1")]
-    pub command: String,
-    #[prost(string, tag = "2")]
-    pub kind: String,
-    /// Name, as `domain/name`.
-    #[prost(string, tag = "3")]
-    pub name: String,
-}
+    pub(crate) PluginIdentifier {
+        /// How the binary was called.
+        command: String = 1 [string],
+        kind: String = 2 [string],
+        /// Name, as `domain/name`.
+        name: String = 3 [string],
+    }
 
-/// Asks what an action wants to see. The same for all kinds.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct AppliesToRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-}
+    /// Asks what an action wants to see. The same for all kinds.
+    pub(crate) AppliesToRequest {
+        plugin: String = 1 [string],
+    }
 
-/// What an action wants to see. The same for all kinds.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct AppliesToResponse {
-    /// Absent: everything.
-    #[prost(message, optional, tag = "1")]
-    pub selector: Option<ResourceSelector>,
-}
+    /// What an action wants to see. The same for all kinds.
+    pub(crate) AppliesToResponse {
+        /// Absent: everything.
+        selector: Option<ResourceSelector> = 1 [message, optional],
+    }
 
-/// Which items an action wants to see.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResourceSelector {
-    /// Namespaces; none: all.
-    #[prost(string, repeated, tag = "1")]
-    pub included_namespaces: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    pub excluded_namespaces: Vec<String>,
-    /// Resources, as people write them; none: all.
-    #[prost(string, repeated, tag = "3")]
-    pub included_resources: Vec<String>,
-    #[prost(string, repeated, tag = "4")]
-    pub excluded_resources: Vec<String>,
-    #[prost(string, tag = "5")]
-    pub selector: String,
-}
+    /// Which items an action wants to see.
+    pub(crate) ResourceSelector {
+        /// Namespaces; none: all.
+        included_namespaces: Vec<String> = 1 [string, repeated],
+        excluded_namespaces: Vec<String> = 2 [string, repeated],
+        /// Resources, as people write them; none: all.
+        included_resources: Vec<String> = 3 [string, repeated],
+        excluded_resources: Vec<String> = 4 [string, repeated],
+        selector: String = 5 [string],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResourceIdentifier {
-    #[prost(string, tag = "1")]
-    pub group: String,
-    /// Plural, or any other name of the type.
-    #[prost(string, tag = "2")]
-    pub resource: String,
-    /// Empty for a cluster-scoped object.
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-    #[prost(string, tag = "4")]
-    pub name: String,
-}
+    pub(crate) ResourceIdentifier {
+        group: String = 1 [string],
+        /// Plural, or any other name of the type.
+        resource: String = 2 [string],
+        /// Empty for a cluster-scoped object.
+        namespace: String = 3 [string],
+        name: String = 4 [string],
+    }
 
-/// Has an action look at an item of a backup. The same for all kinds of actions on backups.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ExecuteRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(bytes = "vec", tag = "2")]
-    pub item: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    pub backup: Vec<u8>,
-}
+    /// Has an action look at an item of a backup. The same for all kinds of actions on backups.
+    pub(crate) ExecuteRequest {
+        plugin: String = 1 [string],
+        item: Vec<u8> = 2 [bytes = "vec"],
+        backup: Vec<u8> = 3 [bytes = "vec"],
+    }
 
-/// What an action has done. v1 has only the first two.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ExecuteResponse {
-    #[prost(bytes = "vec", tag = "1")]
-    pub item: Vec<u8>,
-    #[prost(message, repeated, tag = "2")]
-    pub additional_items: Vec<ResourceIdentifier>,
-    /// Empty if nothing was started.
-    #[prost(string, tag = "3")]
-    pub operation_id: String,
-    /// Objects that are read again once the operation has ended.
-    #[prost(message, repeated, tag = "4")]
-    pub post_operation_items: Vec<ResourceIdentifier>,
-}
+    /// What an action has done. v1 has only the first two.
+    pub(crate) ExecuteResponse {
+        item: Vec<u8> = 1 [bytes = "vec"],
+        additional_items: Vec<ResourceIdentifier> = 2 [message, repeated],
+        /// Empty if nothing was started.
+        operation_id: String = 3 [string],
+        /// Objects that are read again once the operation has ended.
+        post_operation_items: Vec<ResourceIdentifier> = 4 [message, repeated],
+    }
 
-/// Asks about an operation, or tells it to stop. The same for backups and restores.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct OperationRequest {
-    #[prost(string, tag = "1")]
-    pub plugin: String,
-    #[prost(string, tag = "2")]
-    pub operation_id: String,
-    #[prost(bytes = "vec", tag = "3")]
-    pub subject: Vec<u8>,
-}
+    /// Asks about an operation, or tells it to stop. The same for backups and restores.
+    pub(crate) OperationRequest {
+        plugin: String = 1 [string],
+        operation_id: String = 2 [string],
+        subject: Vec<u8> = 3 [bytes = "vec"],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ProgressResponse {
-    /// Never absent in an answer that makes sense.
-    #[prost(message, optional, tag = "1")]
-    pub progress: Option<OperationProgress>,
-}
+    pub(crate) ProgressResponse {
+        /// Never absent in an answer that makes sense.
+        progress: Option<OperationProgress> = 1 [message, optional],
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct OperationProgress {
-    #[prost(bool, tag = "1")]
-    pub completed: bool,
-    #[prost(string, tag = "2")]
-    pub err: String,
-    #[prost(int64, tag = "3")]
-    pub n_completed: i64,
-    #[prost(int64, tag = "4")]
-    pub n_total: i64,
-    #[prost(string, tag = "5")]
-    pub operation_units: String,
-    #[prost(string, tag = "6")]
-    pub description: String,
-    #[prost(message, optional, tag = "7")]
-    pub started: Option<Timestamp>,
-    #[prost(message, optional, tag = "8")]
-    pub updated: Option<Timestamp>,
-}
+    pub(crate) OperationProgress {
+        completed: bool = 1 [bool],
+        err: String = 2 [string],
+        n_completed: i64 = 3 [int64],
+        n_total: i64 = 4 [int64],
+        operation_units: String = 5 [string],
+        description: String = 6 [string],
+        started: Option<Timestamp> = 7 [message, optional],
+        updated: Option<Timestamp> = 8 [message, optional],
+    }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct Timestamp {
-    /// Since 1970.
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    /// Of a second.
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
+    #[derive(Copy)]
+    pub(crate) Timestamp {
+        /// Since 1970.
+        seconds: i64 = 1 [int64],
+        /// Of a second.
+        nanos: i32 = 2 [int32],
+    }
+
+    /// What belongs to an item. The question is that of all kinds of actions on backups.
+    pub(crate) RelatedItems {
+        related_items: Vec<ResourceIdentifier> = 1 [message, repeated],
+    }
 }
