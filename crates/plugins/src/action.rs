@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::{
@@ -74,46 +74,31 @@ impl ItemAction for PluginAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for PluginAction {
     /// The older kind starts nothing.
     fn is_executed_once(&self) -> bool {
         self.kind == Kind::BackupItemActionV2
     }
 
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async { self.executed(item, backup).await.map_err(|error| self.plugin.told(&error, true)) })
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        self.executed(item, backup).await.map_err(|error| self.plugin.told(&error, true))
     }
 
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(async move {
-            let progress = match self.starts("Progress", operation) {
-                Ok(()) => self.plugin.progress(method::PROGRESS, operation, backup).await,
-                Err(error) => Err(error),
-            };
-            progress.map_err(|error| self.plugin.told(&error, false))
-        })
+    async fn progress(&self, operation: &str, backup: &Backup) -> Result<OperationProgress, ActionError> {
+        let progress = match self.starts("Progress", operation) {
+            Ok(()) => self.plugin.progress(method::PROGRESS, operation, backup).await,
+            Err(error) => Err(error),
+        };
+        progress.map_err(|error| self.plugin.told(&error, false))
     }
 
-    fn cancel<'a>(
-        &'a self,
-        operation: &'a str,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(async move {
-            let told = match self.starts("Cancel", operation) {
-                Ok(()) => self.plugin.about(method::CANCEL, "Cancel", operation, backup).await,
-                Err(error) => Err(error),
-            };
-            told.map_err(|error| self.plugin.told(&error, false))
-        })
+    async fn cancel(&self, operation: &str, backup: &Backup) -> Result<(), ActionError> {
+        let told = match self.starts("Cancel", operation) {
+            Ok(()) => self.plugin.about(method::CANCEL, "Cancel", operation, backup).await,
+            Err(error) => Err(error),
+        };
+        told.map_err(|error| self.plugin.told(&error, false))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use backup_actions::{ActionError, AppliesTo, ItemAction, ItemId, backup::ItemBlockAction};
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::{
@@ -56,19 +56,14 @@ impl ItemAction for BlockAction {
     }
 }
 
+#[async_trait]
 impl ItemBlockAction for BlockAction {
-    fn related<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
-        Box::pin(async {
-            let asked = self.ask(item, backup).await;
-            // It changes nothing, so nothing is left open by a call without an answer.
-            asked.map_err(|error| ActionError::Retryable {
-                action: self.plugin.name.clone(),
-                reason: error.to_string(),
-            })
+    async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
+        let asked = self.ask(item, backup).await;
+        // It changes nothing, so nothing is left open by a call without an answer.
+        asked.map_err(|error| ActionError::Retryable {
+            action: self.plugin.name.clone(),
+            reason: error.to_string(),
         })
     }
 }

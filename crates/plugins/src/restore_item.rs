@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
     restore::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait, json::Object},
 };
 use backup_core::{api::Restore, operation::ResourceIdentifier};
-use futures::future::BoxFuture;
 
 use crate::{
     binary::Binary,
@@ -92,6 +92,7 @@ impl ItemAction for RestoreAction {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for RestoreAction {
     /// The older kind starts nothing.
     fn is_executed_once(&self) -> bool {
@@ -102,54 +103,33 @@ impl RestoreItemAction for RestoreAction {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        given: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
-        Box::pin(async move { self.executed(given).await.map_err(|error| self.plugin.told(&error, true)) })
+    async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        self.executed(given).await.map_err(|error| self.plugin.told(&error, true))
     }
 
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        restore: &'a Restore,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(async move {
-            let progress = match self.starts("Progress", operation) {
-                Ok(()) => self.plugin.progress(messages::method::PROGRESS, operation, restore).await,
-                Err(error) => Err(error),
-            };
-            progress.map_err(|error| self.plugin.told(&error, false))
-        })
+    async fn progress(&self, operation: &str, restore: &Restore) -> Result<OperationProgress, ActionError> {
+        let progress = match self.starts("Progress", operation) {
+            Ok(()) => self.plugin.progress(messages::method::PROGRESS, operation, restore).await,
+            Err(error) => Err(error),
+        };
+        progress.map_err(|error| self.plugin.told(&error, false))
     }
 
-    fn cancel<'a>(
-        &'a self,
-        operation: &'a str,
-        restore: &'a Restore,
-    ) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(async move {
-            let told = match self.starts("Cancel", operation) {
-                Ok(()) => self.plugin.about(messages::method::CANCEL, "Cancel", operation, restore).await,
-                Err(error) => Err(error),
-            };
-            told.map_err(|error| self.plugin.told(&error, false))
-        })
+    async fn cancel(&self, operation: &str, restore: &Restore) -> Result<(), ActionError> {
+        let told = match self.starts("Cancel", operation) {
+            Ok(()) => self.plugin.about(messages::method::CANCEL, "Cancel", operation, restore).await,
+            Err(error) => Err(error),
+        };
+        told.map_err(|error| self.plugin.told(&error, false))
     }
 
-    fn are_ready<'a>(
-        &'a self,
-        items: &'a [ItemId],
-        restore: &'a Restore,
-    ) -> BoxFuture<'a, Result<bool, ActionError>> {
-        Box::pin(async move {
-            self.ready(items, restore).await.map_err(|error| match error {
-                // With an error it says that they never will be.
-                PluginError::Refused { .. } => {
-                    ActionError::Final { action: self.plugin.name.clone(), reason: error.to_string() }
-                }
-                error => self.plugin.told(&error, false),
-            })
+    async fn are_ready(&self, items: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
+        self.ready(items, restore).await.map_err(|error| match error {
+            // With an error it says that they never will be.
+            PluginError::Refused { .. } => {
+                ActionError::Final { action: self.plugin.name.clone(), reason: error.to_string() }
+            }
+            error => self.plugin.told(&error, false),
         })
     }
 }

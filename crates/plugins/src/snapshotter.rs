@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::{
@@ -17,37 +17,30 @@ use crate::{
 };
 
 /// Takes snapshots of volumes. What may be done twice without harm is said of each.
+#[async_trait]
 pub trait VolumeSnapshotter: Send + Sync {
     /// What the storage system calls the volume; none if it is not of this storage system. Only looks.
-    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>>;
+    async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError>;
 
     /// The kind of a volume, and operations per second if a number was asked for. Only looks.
-    fn volume_info<'a>(
-        &'a self,
-        id: &'a str,
-        zone: &'a str,
-    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>>;
+    async fn volume_info(&self, id: &str, zone: &str) -> Result<(String, Option<i64>), PluginError>;
 
     /// Takes a snapshot; its id. Done twice, there are two.
-    fn snapshot<'a>(
-        &'a self,
-        id: &'a str,
-        zone: &'a str,
+    async fn snapshot(
+        &self,
+        id: &str,
+        zone: &str,
         tags: BTreeMap<String, String>,
-    ) -> BoxFuture<'a, Result<String, PluginError>>;
+    ) -> Result<String, PluginError>;
 
     /// Deletes a snapshot. May be done again.
-    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>>;
+    async fn delete(&self, snapshot: &str) -> Result<(), PluginError>;
 
     /// Makes a volume from a snapshot; its id. Done twice, there are two.
-    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>>;
+    async fn create_volume(&self, from: From<'_>) -> Result<String, PluginError>;
 
     /// The object with another volume behind it. Only computes.
-    fn set_volume_id<'a>(
-        &'a self,
-        volume: &'a Value,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<Value, PluginError>>;
+    async fn set_volume_id(&self, volume: &Value, id: &str) -> Result<Value, PluginError>;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,88 +116,69 @@ const DELETE_SNAPSHOT: (&str, &str) = ("/generated.VolumeSnapshotter/DeleteSnaps
 const CREATE_VOLUME: (&str, &str) =
     ("/generated.VolumeSnapshotter/CreateVolumeFromSnapshot", "CreateVolumeFromSnapshot");
 
+#[async_trait]
 impl VolumeSnapshotter for Snapshotter {
-    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>> {
-        Box::pin(async move {
-            let persistent_volume = self.json(volume, GET_VOLUME_ID.1)?;
-            let question = GetVolumeId { plugin: self.name(), persistent_volume };
-            let answer: VolumeId = self.ask(GET_VOLUME_ID, question).await?;
-            Ok(Some(answer.volume_id).filter(|id| !id.is_empty()))
-        })
+    async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError> {
+        let persistent_volume = self.json(volume, GET_VOLUME_ID.1)?;
+        let question = GetVolumeId { plugin: self.name(), persistent_volume };
+        let answer: VolumeId = self.ask(GET_VOLUME_ID, question).await?;
+        Ok(Some(answer.volume_id).filter(|id| !id.is_empty()))
     }
 
-    fn volume_info<'a>(
-        &'a self,
-        id: &'a str,
-        zone: &'a str,
-    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>> {
-        Box::pin(async move {
-            let question =
-                GetVolumeInfo { plugin: self.name(), volume_id: id.to_owned(), volume_az: zone.to_owned() };
-            let answer: VolumeInfo = self.ask(GET_VOLUME_INFO, question).await?;
-            // Zero is "no number" (Velero `framework/volume_snapshotter_client.go`, v1.18).
-            Ok((answer.volume_type, Some(answer.iops).filter(|iops| *iops != 0)))
-        })
+    async fn volume_info(&self, id: &str, zone: &str) -> Result<(String, Option<i64>), PluginError> {
+        let question =
+            GetVolumeInfo { plugin: self.name(), volume_id: id.to_owned(), volume_az: zone.to_owned() };
+        let answer: VolumeInfo = self.ask(GET_VOLUME_INFO, question).await?;
+        // Zero is "no number" (Velero `framework/volume_snapshotter_client.go`, v1.18).
+        Ok((answer.volume_type, Some(answer.iops).filter(|iops| *iops != 0)))
     }
 
-    fn snapshot<'a>(
-        &'a self,
-        id: &'a str,
-        zone: &'a str,
+    async fn snapshot(
+        &self,
+        id: &str,
+        zone: &str,
         tags: BTreeMap<String, String>,
-    ) -> BoxFuture<'a, Result<String, PluginError>> {
-        Box::pin(async move {
-            let question = CreateSnapshot {
-                plugin: self.name(),
-                volume_id: id.to_owned(),
-                volume_az: zone.to_owned(),
-                tags: tags.into_iter().collect(),
-            };
-            let answer: SnapshotId = self.ask(CREATE_SNAPSHOT, question).await?;
-            self.id(CREATE_SNAPSHOT.1, answer.snapshot_id)
-        })
+    ) -> Result<String, PluginError> {
+        let question = CreateSnapshot {
+            plugin: self.name(),
+            volume_id: id.to_owned(),
+            volume_az: zone.to_owned(),
+            tags: tags.into_iter().collect(),
+        };
+        let answer: SnapshotId = self.ask(CREATE_SNAPSHOT, question).await?;
+        self.id(CREATE_SNAPSHOT.1, answer.snapshot_id)
     }
 
-    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>> {
-        Box::pin(async move {
-            let question = DeleteSnapshot { plugin: self.name(), snapshot_id: snapshot.to_owned() };
-            self.ask(DELETE_SNAPSHOT, question).await
-        })
+    async fn delete(&self, snapshot: &str) -> Result<(), PluginError> {
+        let question = DeleteSnapshot { plugin: self.name(), snapshot_id: snapshot.to_owned() };
+        self.ask(DELETE_SNAPSHOT, question).await
     }
 
-    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>> {
-        Box::pin(async move {
-            let question = CreateVolume {
-                plugin: self.name(),
-                snapshot_id: from.snapshot.to_owned(),
-                volume_type: from.kind.to_owned(),
-                volume_az: from.zone.to_owned(),
-                iops: from.iops.unwrap_or_default(),
-            };
-            let answer: VolumeId = self.ask(CREATE_VOLUME, question).await?;
-            self.id(CREATE_VOLUME.1, answer.volume_id)
-        })
+    async fn create_volume(&self, from: From<'_>) -> Result<String, PluginError> {
+        let question = CreateVolume {
+            plugin: self.name(),
+            snapshot_id: from.snapshot.to_owned(),
+            volume_type: from.kind.to_owned(),
+            volume_az: from.zone.to_owned(),
+            iops: from.iops.unwrap_or_default(),
+        };
+        let answer: VolumeId = self.ask(CREATE_VOLUME, question).await?;
+        self.id(CREATE_VOLUME.1, answer.volume_id)
     }
 
-    fn set_volume_id<'a>(
-        &'a self,
-        volume: &'a Value,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<Value, PluginError>> {
-        Box::pin(async move {
-            let question = SetVolumeId {
-                plugin: self.name(),
-                persistent_volume: self.json(volume, SET_VOLUME_ID.1)?,
-                volume_id: id.to_owned(),
-            };
-            let answer: PersistentVolume = self.ask(SET_VOLUME_ID, question).await?;
-            let made: Value = serde_json::from_slice(&answer.persistent_volume)
-                .map_err(|error| self.nonsense(SET_VOLUME_ID.1, &format!("it is no JSON: {error}")))?;
-            match made.pointer("/metadata/name").and_then(Value::as_str) {
-                Some(name) if !name.is_empty() => Ok(made),
-                _ => Err(self.nonsense(SET_VOLUME_ID.1, "it is an object without a name")),
-            }
-        })
+    async fn set_volume_id(&self, volume: &Value, id: &str) -> Result<Value, PluginError> {
+        let question = SetVolumeId {
+            plugin: self.name(),
+            persistent_volume: self.json(volume, SET_VOLUME_ID.1)?,
+            volume_id: id.to_owned(),
+        };
+        let answer: PersistentVolume = self.ask(SET_VOLUME_ID, question).await?;
+        let made: Value = serde_json::from_slice(&answer.persistent_volume)
+            .map_err(|error| self.nonsense(SET_VOLUME_ID.1, &format!("it is no JSON: {error}")))?;
+        match made.pointer("/metadata/name").and_then(Value::as_str) {
+            Some(name) if !name.is_empty() => Ok(made),
+            _ => Err(self.nonsense(SET_VOLUME_ID.1, "it is an object without a name")),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use backup_plugins::{
@@ -47,48 +47,41 @@ impl Disks {
     }
 }
 
+#[async_trait]
 impl VolumeSnapshotter for Disks {
-    fn volume_id<'a>(&'a self, volume: &'a Value) -> BoxFuture<'a, Result<Option<String>, PluginError>> {
+    async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError> {
         let path = volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
-        Box::pin(ready(Ok(path.strip_prefix(self.folder).map(str::to_owned))))
+        Ok(path.strip_prefix(self.folder).map(str::to_owned))
     }
 
-    fn volume_info<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<(String, Option<i64>), PluginError>> {
-        Box::pin(ready(Ok(("fast".to_owned(), Some(3000)))))
+    async fn volume_info(&self, _: &str, _: &str) -> Result<(String, Option<i64>), PluginError> {
+        Ok(("fast".to_owned(), Some(3000)))
     }
 
-    fn snapshot<'a>(
-        &'a self,
-        id: &'a str,
-        zone: &'a str,
+    async fn snapshot(
+        &self,
+        id: &str,
+        zone: &str,
         tags: BTreeMap<String, String>,
-    ) -> BoxFuture<'a, Result<String, PluginError>> {
+    ) -> Result<String, PluginError> {
         let tags = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect::<String>();
-        Box::pin(ready(self.change(format!("snapshot {id}@{zone}{tags}"), format!("snap-{id}"))))
+        self.change(format!("snapshot {id}@{zone}{tags}"), format!("snap-{id}"))
     }
 
-    fn delete<'a>(&'a self, snapshot: &'a str) -> BoxFuture<'a, Result<(), PluginError>> {
-        Box::pin(ready(self.change(format!("delete {snapshot}"), String::new()).map(|_| ())))
+    async fn delete(&self, snapshot: &str) -> Result<(), PluginError> {
+        self.change(format!("delete {snapshot}"), String::new()).map(|_| ())
     }
 
-    fn create_volume<'a>(&'a self, from: From<'a>) -> BoxFuture<'a, Result<String, PluginError>> {
+    async fn create_volume(&self, from: From<'_>) -> Result<String, PluginError> {
         let From { snapshot, kind, zone, iops } = from;
         let what = format!("create from {snapshot} {kind}@{zone} {}", iops.unwrap_or_default());
-        Box::pin(ready(self.change(what, format!("new-of-{snapshot}"))))
+        self.change(what, format!("new-of-{snapshot}"))
     }
 
-    fn set_volume_id<'a>(
-        &'a self,
-        volume: &'a Value,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<Value, PluginError>> {
+    async fn set_volume_id(&self, volume: &Value, id: &str) -> Result<Value, PluginError> {
         let mut volume = volume.clone();
         volume["spec"]["hostPath"]["path"] = json!(format!("{}{id}", self.folder));
-        Box::pin(ready(Ok(volume)))
+        Ok(volume)
     }
 }
 

@@ -1,9 +1,7 @@
 //! What may change an item on its way into a backup, and what says which items belong together.
 
-use std::future::ready;
-
+use async_trait::async_trait;
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,6 +24,7 @@ pub struct BackupActionOutput {
 }
 
 /// An action on items of a backup (Velero `pkg/plugin/velero/backupitemaction/v2`).
+#[async_trait]
 pub trait BackupItemAction: ItemAction {
     /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item, in
     /// all tries of a backup.
@@ -34,34 +33,23 @@ pub trait BackupItemAction: ItemAction {
     }
 
     /// Looks at one item, and may change it. The item is the whole object as it would be stored.
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>>;
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError>;
 
     /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+        Err(no_operations(self.name(), operation))
     }
 
     /// Asks an operation to end. It may go on for a while. For actions that start some.
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
+        Err(no_operations(self.name(), operation))
     }
 }
 
 /// An action that names what belongs to an item: these items are backed up as one block, and the commands of all its pods
 /// are run around all of it (Velero `pkg/plugin/velero/itemblockaction/v1`). It changes nothing, and may be asked again.
+#[async_trait]
 pub trait ItemBlockAction: ItemAction {
     /// Items that belong to the block of this one, which is the whole object.
-    fn related<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>>;
+    async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError>;
 }

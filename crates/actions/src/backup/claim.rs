@@ -1,7 +1,7 @@
 //! Claims bring their volume along, and lose what would keep them from being bound again.
 
+use async_trait::async_trait;
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
@@ -32,13 +32,10 @@ impl ItemAction for ClaimAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for ClaimAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async move { Ok(execute(item, &backup.name_any())) })
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(execute(item, &backup.name_any()))
     }
 }
 

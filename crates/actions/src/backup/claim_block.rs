@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use backup_core::{api::Backup, resources::ResourceType};
 use backup_runtime::page::Listing;
-use futures::future::BoxFuture;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
@@ -108,16 +108,11 @@ impl ItemAction for ClaimBlock {
     }
 }
 
+#[async_trait]
 impl ItemBlockAction for ClaimBlock {
-    fn related<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
-        Box::pin(async move {
-            let related = self.of(item, backup).await;
-            related.map_err(|reason| ActionError::Retryable { action: NAME.to_owned(), reason })
-        })
+    async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
+        let related = self.of(item, backup).await;
+        related.map_err(|reason| ActionError::Retryable { action: NAME.to_owned(), reason })
     }
 }
 

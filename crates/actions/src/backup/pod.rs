@@ -1,7 +1,7 @@
 //! Pods bring along the claims that they mount and their priority class.
 
+use async_trait::async_trait;
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
@@ -30,15 +30,10 @@ impl ItemAction for PodAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for PodAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async move {
-            Ok(BackupActionOutput { additional: related_items(item), ..BackupActionOutput::default() })
-        })
+    async fn execute(&self, item: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(BackupActionOutput { additional: related_items(item), ..BackupActionOutput::default() })
     }
 }
 
@@ -61,13 +56,10 @@ impl ItemAction for PodBlock {
     }
 }
 
+#[async_trait]
 impl ItemBlockAction for PodBlock {
-    fn related<'a>(
-        &'a self,
-        item: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
-        Box::pin(std::future::ready(Ok(related_items(item))))
+    async fn related(&self, item: &Value, _: &Backup) -> Result<Vec<ItemId>, ActionError> {
+        Ok(related_items(item))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use async_trait::async_trait;
 use backup_core::{api::Backup, resources::ResourceType};
 use backup_runtime::page::Listing;
-use futures::future::BoxFuture;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
@@ -82,13 +82,10 @@ impl ItemAction for ServiceAccountAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for ServiceAccountAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(self.bound(item))
+    async fn execute(&self, item: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        self.bound(item).await
     }
 }
 

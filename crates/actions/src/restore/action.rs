@@ -1,10 +1,10 @@
 //! What may change an item on its way out of a backup, and start work that goes on after the item is restored (Velero
 //! `pkg/plugin/velero/restoreitemaction/v2`).
 
-use std::{future::ready, time::Duration};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use backup_core::api::Restore;
-use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::json::Object;
@@ -44,6 +44,7 @@ pub struct RestoreWait {
     pub limit: Option<Duration>,
 }
 
+#[async_trait]
 pub trait RestoreItemAction: ItemAction {
     /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item, in
     /// all tries of a restore.
@@ -56,27 +57,20 @@ pub trait RestoreItemAction: ItemAction {
         false
     }
 
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>>;
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError>;
 
     /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Restore,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    async fn progress(&self, operation: &str, _: &Restore) -> Result<OperationProgress, ActionError> {
+        Err(no_operations(self.name(), operation))
     }
 
     /// Asks an operation to end. It may go on for a while. For actions that start some.
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Restore) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(ready(Err(no_operations(self.name(), operation))))
+    async fn cancel(&self, operation: &str, _: &Restore) -> Result<(), ActionError> {
+        Err(no_operations(self.name(), operation))
     }
 
     /// Whether objects that came along can be used. Only asked where an item waits for them.
-    fn are_ready<'a>(&'a self, _: &'a [ItemId], _: &'a Restore) -> BoxFuture<'a, Result<bool, ActionError>> {
-        Box::pin(ready(Ok(true)))
+    async fn are_ready(&self, _: &[ItemId], _: &Restore) -> Result<bool, ActionError> {
+        Ok(true)
     }
 }

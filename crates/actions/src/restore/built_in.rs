@@ -1,8 +1,8 @@
 //! The table of the built-in actions on items of a restore.
 
-use std::{future::ready, sync::Arc};
+use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 use super::{
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
@@ -160,11 +160,9 @@ impl ItemAction for InProcess {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for InProcess {
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let mut executed = RestoreActionOutput::default();
         if let Some(why) = (self.of.skip)(input.from_backup, &self.rules) {
             executed.skip = Some(why.to_owned());
@@ -173,6 +171,6 @@ impl RestoreItemAction for InProcess {
             (self.of.rewrite)(&mut item, input.from_backup, &self.rules);
             executed.item = Some(item);
         }
-        Box::pin(ready(Ok(executed)))
+        Ok(executed)
     }
 }

@@ -1,5 +1,5 @@
+use async_trait::async_trait;
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::*;
@@ -20,13 +20,10 @@ impl ItemAction for Named {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for Named {
-    fn execute<'a>(
-        &'a self,
-        _: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(std::future::ready(Ok(BackupActionOutput::default())))
+    async fn execute(&self, _: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(BackupActionOutput::default())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
@@ -45,37 +45,29 @@ impl ItemAction for Scripted {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for Scripted {
     fn is_executed_once(&self) -> bool {
         self.name == "x/starts"
     }
 
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
+    async fn execute(&self, item: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
         self.saw.lock().unwrap().push(item["metadata"]["name"].as_str().unwrap().to_owned());
-        let executed = (self.act)(item).map_err(|reason| {
+        (self.act)(item).map_err(|reason| {
             let action = self.name.to_owned();
             if reason == "unknown" {
                 ActionError::Unknown { action, reason }
             } else {
                 ActionError::Final { action, reason }
             }
-        });
-        Box::pin(std::future::ready(executed))
+        })
     }
 
-    fn progress<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+    async fn progress(&self, _: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
         panic!("nobody asks here")
     }
 
-    fn cancel<'a>(&'a self, _: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+    async fn cancel(&self, _: &str, _: &Backup) -> Result<(), ActionError> {
         panic!("nobody asks here")
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, ItemId,
     backup::{BackupActionOutput, ItemBlockAction},
 };
 use backup_core::api::Backup;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
@@ -29,19 +29,15 @@ impl ItemAction for Together {
     }
 }
 
+#[async_trait]
 impl ItemBlockAction for Together {
-    fn related<'a>(
-        &'a self,
-        item: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<Vec<ItemId>, ActionError>> {
-        let related = match item["with"].as_str() {
+    async fn related(&self, item: &Value, _: &Backup) -> Result<Vec<ItemId>, ActionError> {
+        match item["with"].as_str() {
             Some("error") => {
                 Err(ActionError::Retryable { action: "x/together".into(), reason: "no idea".into() })
             }
             with => Ok(with.into_iter().map(|name| id("pods", "a", name)).collect()),
-        };
-        Box::pin(std::future::ready(related))
+        }
     }
 }
 

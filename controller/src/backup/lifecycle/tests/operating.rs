@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
@@ -9,7 +10,6 @@ use backup_actions::{
 use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
 use backup_store::{BackupFiles, ItemPath, LogFile, ResourceList, Results};
 use flate2::read::MultiGzDecoder;
-use futures::future::BoxFuture;
 
 use super::*;
 use crate::job::operations::{call::Registry, records};
@@ -39,28 +39,21 @@ impl ItemAction for Scripted {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for Scripted {
-    fn execute<'a>(
-        &'a self,
-        _: &'a Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async { Ok(BackupActionOutput::default()) })
+    async fn execute(&self, _: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(BackupActionOutput::default())
     }
 
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
+    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
         self.asked.lock().unwrap().push(operation.to_owned());
         let answer = self.answers.lock().unwrap().get(operation).cloned();
-        Box::pin(async move { Ok(answer.unwrap_or_default()) })
+        Ok(answer.unwrap_or_default())
     }
 
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
+    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
         self.asked.lock().unwrap().push(format!("cancel {operation}"));
-        Box::pin(async { Ok(()) })
+        Ok(())
     }
 }
 

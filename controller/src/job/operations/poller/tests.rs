@@ -3,6 +3,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, OperationProgress,
     backup::{BackupActionOutput, BackupItemAction},
@@ -38,43 +39,34 @@ impl ItemAction for Scripted {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for Scripted {
-    fn execute<'a>(
-        &'a self,
-        _: &'a serde_json::Value,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async { Ok(BackupActionOutput::default()) })
+    async fn execute(&self, _: &serde_json::Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(BackupActionOutput::default())
     }
 
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(async move {
-            let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            self.asked.lock().unwrap().push(operation.to_owned());
-            let progress = OperationProgress::default();
-            let answer = match operation.split('-').next().unwrap() {
-                "done" => Ok(OperationProgress { completed: true, ..progress }),
-                "hangs" => std::future::pending().await,
-                "runs" => Ok(progress),
-                "moves" => {
-                    let asked = i64::try_from(self.asked.lock().unwrap().len()).unwrap();
-                    Ok(OperationProgress { done: asked, total: 1000, ..progress })
-                }
-                _ => Err(ActionError::Final { action: "test/scripted".into(), reason: "unknown id".into() }),
-            };
-            self.under_way.fetch_sub(1, Ordering::SeqCst);
-            answer
-        })
+    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.asked.lock().unwrap().push(operation.to_owned());
+        let progress = OperationProgress::default();
+        let answer = match operation.split('-').next().unwrap() {
+            "done" => Ok(OperationProgress { completed: true, ..progress }),
+            "hangs" => std::future::pending().await,
+            "runs" => Ok(progress),
+            "moves" => {
+                let asked = i64::try_from(self.asked.lock().unwrap().len()).unwrap();
+                Ok(OperationProgress { done: asked, total: 1000, ..progress })
+            }
+            _ => Err(ActionError::Final { action: "test/scripted".into(), reason: "unknown id".into() }),
+        };
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        answer
     }
 
-    fn cancel<'a>(&'a self, _: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(async { Ok(()) })
+    async fn cancel(&self, _: &str, _: &Backup) -> Result<(), ActionError> {
+        Ok(())
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionError, AppliesTo, ItemAction, ItemId,
     restore::{RestoreActionInput, RestoreWait},
 };
-use futures::future::BoxFuture;
 
 use super::*;
 
@@ -39,32 +39,24 @@ impl ItemAction for Scripted {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for Scripted {
     fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        given: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
+    async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
         assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));
         let executed = (self.act)(&name);
         self.saw.lock().unwrap().push(name);
-        Box::pin(async {
-            tokio::task::yield_now().await;
-            Ok(executed)
-        })
+        tokio::task::yield_now().await;
+        Ok(executed)
     }
 
-    fn are_ready<'a>(
-        &'a self,
-        items: &'a [ItemId],
-        _: &'a Restore,
-    ) -> BoxFuture<'a, Result<bool, ActionError>> {
+    async fn are_ready(&self, items: &[ItemId], _: &Restore) -> Result<bool, ActionError> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        Box::pin(async move { Ok(items.len() == 1 && asked == 3) })
+        Ok(items.len() == 1 && asked == 3)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use backup_core::{
     api::{Backup, GoDuration},
     labels::{self, csi},
@@ -15,7 +16,6 @@ use backup_runtime::{
     backoff::Backoff,
     errors::{is_transient, plain},
 };
-use futures::future::BoxFuture;
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -179,18 +179,13 @@ impl ItemAction for ClaimAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for ClaimAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async move {
-            if is_finalizing(backup) {
-                return Ok(BackupActionOutput::default());
-            }
-            self.run(item, backup).await
-        })
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        if is_finalizing(backup) {
+            return Ok(BackupActionOutput::default());
+        }
+        self.run(item, backup).await
     }
 }
 

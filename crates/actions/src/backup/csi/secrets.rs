@@ -1,11 +1,11 @@
 //! `velero.io/csi-volumesnapshotcontent-backupper` and `velero.io/csi-volumesnapshotclass-backupper`: the Secrets that these
 //! name come along, whatever the filters say (Velero `pkg/backup/actions/csi`, v1.18).
 
+use async_trait::async_trait;
 use backup_core::{
     api::Backup,
     labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, csi},
 };
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::{
@@ -60,13 +60,10 @@ impl ItemAction for SecretAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for SecretAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(async move { Ok(self.run(item, backup)) })
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        Ok(self.run(item, backup))
     }
 }
 

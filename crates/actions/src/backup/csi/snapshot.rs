@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use backup_core::{
     api::Backup,
     labels::{self, csi},
     quantity,
 };
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Map, Value, json};
@@ -135,25 +135,18 @@ impl ItemAction for SnapshotAction {
     }
 }
 
+#[async_trait]
 impl BackupItemAction for SnapshotAction {
-    fn execute<'a>(
-        &'a self,
-        item: &'a Value,
-        backup: &'a Backup,
-    ) -> BoxFuture<'a, Result<BackupActionOutput, ActionError>> {
-        Box::pin(self.run(item, backup))
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+        self.run(item, backup).await
     }
 
-    fn progress<'a>(
-        &'a self,
-        operation: &'a str,
-        _: &'a Backup,
-    ) -> BoxFuture<'a, Result<OperationProgress, ActionError>> {
-        Box::pin(self.ask(operation))
+    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
+        self.ask(operation).await
     }
 
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Backup) -> BoxFuture<'a, Result<(), ActionError>> {
-        Box::pin(self.stop(operation))
+    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
+        self.stop(operation).await
     }
 }
 

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use backup_core::{api::Restore, labels, labels::csi, quantity};
-use futures::future::BoxFuture;
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Value, json};
 
@@ -150,23 +150,17 @@ impl ItemAction for ClaimAction {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for ClaimAction {
     fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
-        Box::pin(self.run(input))
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        self.run(input).await
     }
 
-    fn are_ready<'a>(
-        &'a self,
-        there: &'a [ItemId],
-        restore: &'a Restore,
-    ) -> BoxFuture<'a, Result<bool, ActionError>> {
-        Box::pin(self.ready(there, restore))
+    async fn are_ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
+        self.ready(there, restore).await
     }
 }

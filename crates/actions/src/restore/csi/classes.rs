@@ -1,9 +1,7 @@
 //! `velero.io/csi-volumesnapshotclass-restorer`: the Secret that a class names comes along.
 
-use std::future::ready;
-
+use async_trait::async_trait;
 use backup_core::labels::csi;
-use futures::future::BoxFuture;
 
 use super::{NO_DATA_WANTED, leaves_data};
 use crate::{
@@ -55,15 +53,13 @@ impl ItemAction for ClassAction {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for ClassAction {
     fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
-        Box::pin(ready(Ok(run(input))))
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        Ok(run(input))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use backup_core::labels::csi;
-use futures::future::BoxFuture;
 use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Map, Value, json};
 
@@ -100,15 +100,13 @@ impl ItemAction for ContentAction {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for ContentAction {
     fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
-        Box::pin(self.run(input))
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        self.run(input).await
     }
 }

@@ -1,9 +1,7 @@
 //! `velero.io/csi-volumesnapshot-restorer`: a VolumeSnapshot is bound to a content that is made by hand.
 
-use std::future::ready;
-
+use async_trait::async_trait;
 use backup_core::labels::csi;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{NO_DATA_WANTED, disown, leaves_data, name_here};
@@ -61,15 +59,13 @@ impl ItemAction for SnapshotAction {
     }
 }
 
+#[async_trait]
 impl RestoreItemAction for SnapshotAction {
     fn may_add_items(&self) -> bool {
         true
     }
 
-    fn execute<'a>(
-        &'a self,
-        input: RestoreActionInput<'a>,
-    ) -> BoxFuture<'a, Result<RestoreActionOutput, ActionError>> {
-        Box::pin(ready(run(input)))
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        run(input)
     }
 }
