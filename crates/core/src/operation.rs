@@ -101,10 +101,9 @@ impl fmt::Display for ResourceIdentifier {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BackupOperation {
-    #[serde(default)]
     pub spec: BackupOperationSpec,
-    #[serde(default)]
     pub status: OperationStatus,
     #[serde(flatten)]
     pub extra: Extra,
@@ -133,82 +132,64 @@ impl Operation for BackupOperation {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct BackupOperationSpec {
-    #[serde(default)]
     pub backup_name: String,
-    #[serde(rename = "backupUID", default)]
+    #[serde(rename = "backupUID")]
     pub backup_uid: String,
-    #[serde(default)]
     pub backup_item_action: String,
-    #[serde(default)]
     pub resource_identifier: ResourceIdentifier,
     /// What the action calls it; any text.
-    #[serde(rename = "operationID", default)]
+    #[serde(rename = "operationID")]
     pub operation_id: String,
     /// Objects that are read again, and stored in their last form, when all operations have ended.
-    #[serde(default, deserialize_with = "null_default")]
+    #[serde(deserialize_with = "null_default")]
     pub post_operation_items: Vec<ResourceIdentifier>,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 /// How far an operation has come, as its action tells it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct OperationStatus {
     /// Where it is in its life; unset is New.
-    #[serde(default = "new", deserialize_with = "phase")]
+    #[serde(deserialize_with = "phase")]
     pub phase: OperationPhase,
     /// Why it failed; while it runs, what went wrong last.
-    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub error: String,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub n_completed: i64,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub n_total: i64,
-    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub operation_units: String,
-    #[serde(default, skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub description: String,
     /// When we started it; its deadline counts from here.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub created: Option<Timestamp>,
     /// When it began, as its action says.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub started: Option<Timestamp>,
     /// When that was last true, as its action says.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "time")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub updated: Option<Timestamp>,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-impl Default for OperationStatus {
+impl Default for OperationPhase {
     fn default() -> Self {
-        Self {
-            phase: OperationPhase::New,
-            error: String::new(),
-            n_completed: 0,
-            n_total: 0,
-            operation_units: String::new(),
-            description: String::new(),
-            created: None,
-            started: None,
-            updated: None,
-            extra: Extra::new(),
-        }
+        Self::New
     }
-}
-
-fn new() -> OperationPhase {
-    OperationPhase::New
 }
 
 /// A phase; null and nothing are New.
 fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OperationPhase, D::Error> {
     let phase = Option::<OperationPhase>::deserialize(deserializer)?;
-    Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_else(new))
+    Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_default())
 }
 
 /// A time; one that can't be read is as if it were not there, so that one bad field does not hide a whole list.

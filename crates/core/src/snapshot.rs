@@ -48,31 +48,27 @@ pub struct VolumeSnapshotSpec {
     pub extra: Extra,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
     /// What the storage system calls it; empty if there is none.
-    #[serde(rename = "providerSnapshotID", default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "providerSnapshotID", skip_serializing_if = "String::is_empty")]
     pub provider_snapshot_id: String,
-    #[serde(default = "new")]
     pub phase: SnapshotPhase,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-fn new() -> SnapshotPhase {
-    SnapshotPhase::New
+impl Default for SnapshotPhase {
+    fn default() -> Self {
+        Self::New
+    }
 }
 
 impl VolumeSnapshot {
     /// One that is about to be taken.
     pub fn new(spec: VolumeSnapshotSpec) -> Self {
-        let status = VolumeSnapshotStatus {
-            provider_snapshot_id: String::new(),
-            phase: SnapshotPhase::New,
-            extra: Extra::default(),
-        };
-        Self { spec, status, extra: Extra::default() }
+        Self { spec, status: VolumeSnapshotStatus::default(), extra: Extra::default() }
     }
 
     #[must_use]

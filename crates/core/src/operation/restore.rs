@@ -6,29 +6,25 @@ use super::{Operation, OperationStatus, ResourceIdentifier};
 use crate::api::Extra;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RestoreOperation {
-    #[serde(default)]
     pub spec: RestoreOperationSpec,
-    #[serde(default)]
     pub status: OperationStatus,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct RestoreOperationSpec {
-    #[serde(default)]
     pub restore_name: String,
-    #[serde(rename = "restoreUID", default)]
+    #[serde(rename = "restoreUID")]
     pub restore_uid: String,
-    #[serde(default)]
     pub restore_item_action: String,
     /// The item, in the namespace that it was restored into.
-    #[serde(default)]
     pub resource_identifier: ResourceIdentifier,
     /// What the action calls it; any text.
-    #[serde(rename = "operationID", default)]
+    #[serde(rename = "operationID")]
     pub operation_id: String,
     #[serde(flatten)]
     pub extra: Extra,
