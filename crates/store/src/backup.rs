@@ -14,7 +14,10 @@ use serde_json::Value;
 use crate::{
     Location, LogFile, ResourceList, Results, StoreError, crash,
     gzip::{file, parse},
-    job::{AwaitingOperations, CommittedPlan, FoundJob, Job, PendingUpload, RecordedOutcome, record::Record},
+    job::{
+        AwaitingOperations, CommittedPlan, FoundJob, PendingUpload, RecordedOutcome, StoredJob,
+        record::Record,
+    },
     layout::{BackupKeys, Layout, PrivateKeys},
     staging::Staged,
 };
@@ -42,7 +45,7 @@ pub struct BackupFiles {
     pub pod_volume_backups: Vec<Value>,
 }
 
-impl Job for Backup {
+impl StoredJob for Backup {
     type Files = BackupFiles;
     type Outcome = Backup;
     type Keys = BackupKeys;
@@ -150,6 +153,8 @@ impl Job for Backup {
     }
 }
 
+const VANISHED: &str = "it was written, and now it is not there; another program may have removed it";
+
 impl CommittedPlan<Backup> {
     /// Begins again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless (the contents were
     /// removed by somebody after they had been published) are removed first, if they are still as we wrote them.
@@ -178,20 +183,12 @@ impl CommittedPlan<Backup> {
             {
                 Ok(stored)
             }
-            Some(stored) => Err(StoreError::Exists {
-                url: self.location.url_of(&key),
-                detail: format!(
-                    "it holds a backup with uid {:?} as {}; it is left alone",
-                    stored.metadata.uid.as_deref().unwrap_or_default(),
-                    stored.phase()
-                ),
-            }),
-            None => Err(StoreError::Unreachable {
-                action: "read back".to_owned(),
-                url: self.location.url_of(&key),
-                detail: "it was written, and now it is not there; another program may have removed it"
-                    .to_owned(),
-            }),
+            Some(stored) => {
+                let (uid, phase) = (stored.metadata.uid.as_deref().unwrap_or_default(), stored.phase());
+                let detail = format!("it holds a backup with uid {uid:?} as {phase}; it is left alone");
+                Err(self.location.exists(&key, detail))
+            }
+            None => Err(self.location.unreachable("read back", &key, VANISHED)),
         }
     }
 
@@ -207,18 +204,11 @@ impl CommittedPlan<Backup> {
         }
         self.done = 0;
         match found.and_then(|there| there.size) {
-            None => Err(StoreError::Unreachable {
-                action: "read back".to_owned(),
-                url: self.location.url_of(&key),
-                detail: "it was written, and now it is not there; another program may have removed it"
-                    .to_owned(),
-            }),
-            Some(size) => Err(StoreError::Exists {
-                url: self.location.url_of(&key),
-                detail: format!(
-                    "{expected} bytes were stored, now there are {size}: another program has written it; it is left alone"
-                ),
-            }),
+            None => Err(self.location.unreachable("read back", &key, VANISHED)),
+            Some(size) => Err(self.location.exists(
+                &key,
+                format!("{expected} bytes were stored, now there are {size}: another program has written it; it is left alone"),
+            )),
         }
     }
 

@@ -37,13 +37,8 @@ pub use owner::Claimant;
 pub(crate) use owner::SMALL;
 pub use pending_upload::PendingUpload;
 
-/// A kind of object whose results are stored: Backup or Restore.
-pub trait StoredJob: Job {}
-
-impl<J: Job> StoredJob for J {}
-
-/// What differs between the two. Not for other crates.
-pub trait Job: Debug + Sized + Send + Sync + 'static {
+/// A kind of object whose results are stored: Backup or Restore. Other crates name it and call nothing of it.
+pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     type Files: Debug + Send + Sync;
     /// What is published in the object at its end.
     type Outcome: Clone + Debug + Send + Sync;
@@ -88,7 +83,7 @@ pub enum RecordedOutcome {
 
 /// What the store holds of an object.
 #[derive(Debug)]
-pub enum FoundJob<J: Job> {
+pub enum FoundJob<J: StoredJob> {
     /// Neither an end nor a record of this uid: nothing is decided.
     Nothing,
     /// The end of this or another uid.
@@ -103,7 +98,7 @@ impl Location {
     /// Looks for the object of this name: its end, else the last record of this uid.
     ///
     /// Errors: [`StoreError::Corrupt`] for an end or a record that cannot be used.
-    pub async fn find_job<J: Job>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
+    pub async fn find_job<J: StoredJob>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
         // An end that a plugin was broken off in the middle of is written again by whoever has the record.
         let broken = match J::stored(self, name).await {
             Ok(Some(stored)) => return Ok(FoundJob::Stored(Box::new(stored))),
@@ -117,7 +112,7 @@ impl Location {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         };
         let key = private.record(number);
-        let corrupt = |detail: String| StoreError::Corrupt { url: self.url_of(&key), detail };
+        let corrupt = |detail: String| self.corrupt(&key, detail);
         let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else {
             // Another replica has just finished it, and tidied up.
             let stored = J::stored(self, name).await?;

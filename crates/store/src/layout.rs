@@ -233,10 +233,6 @@ impl RestoreKeys {
         Ok(PrivateKeys { folder: folder.clone().join(part(uid)?), owner: folder })
     }
 
-    pub(crate) fn is_private(&self, key: &Path) -> bool {
-        key.prefix_matches(&self.folder.clone().join(PRIVATE))
-    }
-
     fn file(&self, prefix: &str, suffix: &str) -> Path {
         self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
     }

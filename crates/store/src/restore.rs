@@ -12,7 +12,7 @@ use crate::{
     Location, LogFile, ResourceList, Results, StoreError, crash,
     gzip::{file, parse},
     job::{
-        AwaitingOperations, Claimant, CommittedPlan, FoundJob, Job, PendingUpload, RecordedOutcome,
+        AwaitingOperations, Claimant, CommittedPlan, FoundJob, PendingUpload, RecordedOutcome, StoredJob,
         record::{Contents, Record},
     },
     layout::{Layout, PrivateKeys, RestoreKeys},
@@ -36,7 +36,7 @@ pub struct RestoreFiles {
     pub volume_info: Vec<Value>,
 }
 
-impl Job for Restore {
+impl StoredJob for Restore {
     type Files = RestoreFiles;
     /// The status at the end. It has no final key of its own.
     type Outcome = RestoreStatus;
@@ -148,7 +148,7 @@ impl Location {
                 let found = self.list(keys.folder()).await?;
                 self.delete(found.into_iter().filter(|key| *key != owner).collect()).await?;
                 self.delete(vec![owner.clone()]).await?;
-                self.put_marker(&owner, claimant, "restore").await?;
+                self.put_marker(&owner, claimant, Restore::NOUN).await?;
             }
             Some(before) => {
                 return Err(self.exists(
@@ -162,7 +162,7 @@ impl Location {
             }
             None => {
                 self.refuse_unmarked(&keys).await?;
-                self.put_marker(&owner, claimant, "restore").await?;
+                self.put_marker(&owner, claimant, Restore::NOUN).await?;
                 if let Err(error) = self.refuse_unmarked(&keys).await {
                     self.delete(vec![owner]).await?;
                     return Err(error);
@@ -181,17 +181,7 @@ impl Location {
     }
 
     async fn refuse_unmarked(&self, keys: &RestoreKeys) -> Result<(), StoreError> {
-        let found = self.list(keys.folder()).await?;
-        match found.iter().find(|key| !keys.is_private(key)) {
-            None => Ok(()),
-            Some(foreign) => Err(self.exists(
-                keys.folder(),
-                format!(
-                    "it holds files that this restore did not write, such as {:?}; choose another name, or remove them",
-                    foreign.filename().unwrap_or_default()
-                ),
-            )),
-        }
+        self.refuse_foreign(Restore::NOUN, keys.folder(), &self.list(keys.folder()).await?)
     }
 }
 
@@ -207,7 +197,7 @@ impl PendingRestore {
             status: Value::Null,
             files: Restore::encode(files, &self.keys)?,
         };
-        self.location.still_ours(self.keys.folder(), &self.private.owner(), &self.uid).await?;
+        self.location.still_ours(Restore::NOUN, self.keys.folder(), &self.private.owner(), &self.uid).await?;
         self.location.put_new(&self.private.record(0), record.encode()?).await
     }
 }

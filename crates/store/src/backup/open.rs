@@ -11,7 +11,7 @@ use object_store::path::Path;
 use super::BackupWriter;
 use crate::{
     Location, StoreError, crash,
-    job::{Claimant, SMALL},
+    job::{Claimant, SMALL, StoredJob as _},
     layout::BackupKeys,
     tarball::{self, Writer},
     upload::{Note, Upload},
@@ -31,12 +31,8 @@ impl Location {
     /// about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we did not write.
     pub async fn open_backup(&self, backup: &str, uid: &str) -> Result<BackupWriter, StoreError> {
         if uid.is_empty() {
-            return Err(StoreError::Config {
-                field: "metadata.uid".to_owned(),
-                message: format!(
-                    "backup {backup:?} has no uid; only an object read from the API server can be stored"
-                ),
-            });
+            let message = "has no uid; only an object read from the API server can be stored";
+            return Err(StoreError::config("metadata.uid", format!("backup {backup:?} {message}")));
         }
         let keys = self.layout().backup(backup)?;
         let found = self.list(keys.folder()).await?;
@@ -45,19 +41,16 @@ impl Location {
         }
         let fresh = !found.contains(&keys.private().owner());
         if fresh {
-            self.refuse_foreign(&keys, &found)?;
+            self.refuse_foreign(Backup::NOUN, keys.folder(), &found)?;
             self.claim(&keys, uid).await?;
         } else {
             self.check_owner(&keys, uid).await?;
             if let Some(number) = keys.private().records().last(&found) {
-                return Err(StoreError::Exists {
-                    url: self.url_of(&keys.private().records().key(number)),
-                    detail:
-                        "what this backup holds is decided already; it is to be finished, not begun again"
-                            .to_owned(),
-                });
+                let decided =
+                    "what this backup holds is decided already; it is to be finished, not begun again";
+                return Err(self.exists(&keys.private().records().key(number), decided));
             }
-            self.refuse_foreign(&keys, &found)?;
+            self.refuse_foreign(Backup::NOUN, keys.folder(), &found)?;
         }
         crash::point("after-owner-marker");
         self.begin(keys, uid, 0, fresh).await
@@ -121,9 +114,9 @@ impl Location {
     async fn claim(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
         let (owner, claimant) =
             (keys.private().owner(), Claimant { uid: uid.to_owned(), ..Claimant::default() });
-        self.put_marker(&owner, &claimant, "backup").await?;
+        self.put_marker(&owner, &claimant, Backup::NOUN).await?;
         let found = self.list(keys.folder()).await?;
-        if let Err(error) = self.refuse_foreign(keys, &found) {
+        if let Err(error) = self.refuse_foreign(Backup::NOUN, keys.folder(), &found) {
             self.delete(vec![owner]).await?;
             return Err(error);
         }
@@ -137,21 +130,7 @@ impl Location {
 
     async fn check_owner(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
         let owner = self.owner(keys).await?;
-        if owner == uid { Ok(()) } else { Err(self.is_of_another(keys.folder(), &owner, uid)) }
-    }
-
-    /// Before a decision nothing of ours is outside of the private folder.
-    fn refuse_foreign(&self, keys: &BackupKeys, found: &[Path]) -> Result<(), StoreError> {
-        match found.iter().find(|key| !keys.is_private(key)) {
-            None => Ok(()),
-            Some(foreign) => Err(StoreError::Exists {
-                url: self.url_of(keys.folder()),
-                detail: format!(
-                    "it holds files that this backup did not write, such as {:?}; choose another name, or remove them",
-                    foreign.filename().unwrap_or_default()
-                ),
-            }),
-        }
+        if owner == uid { Ok(()) } else { Err(self.is_of_another(Backup::NOUN, keys.folder(), &owner, uid)) }
     }
 
     fn finished(&self, keys: &BackupKeys, stored: Option<&Backup>, uid: &str) -> StoreError {
@@ -165,6 +144,6 @@ impl Location {
             ),
             None => "it was being deleted; try again".to_owned(),
         };
-        StoreError::Exists { url: self.url_of(keys.folder()), detail }
+        self.exists(keys.folder(), detail)
     }
 }

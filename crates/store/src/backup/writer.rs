@@ -4,7 +4,7 @@ use super::{AwaitingBackup, BackupFiles, PendingBackup, open::note_number};
 use crate::{
     Location, StoreError, crash,
     job::{
-        Job as _,
+        StoredJob as _,
         record::{Contents, Record},
     },
     layout::BackupKeys,
@@ -76,7 +76,7 @@ impl BackupWriter {
             files: Backup::encode(&files, &self.keys)?,
         };
         let private = self.keys.private();
-        self.location.still_ours(self.keys.folder(), &private.owner(), &record.uid).await?;
+        self.location.still_ours(Backup::NOUN, self.keys.folder(), &private.owner(), &record.uid).await?;
         self.location.put_new(&private.record(self.record), record.encode()?).await?;
         Ok(AwaitingBackup::new(self.location, self.keys, private, (self.record, record), files))
     }
@@ -96,10 +96,8 @@ impl AwaitingBackup {
     /// uploaded.
     pub fn resume(self) -> Result<(BackupWriter, BackupFiles), StoreError> {
         let Contents::Open { parts, tail, total } = self.record.contents else {
-            return Err(StoreError::Corrupt {
-                url: self.location.url_of(&self.private.record(self.number)),
-                detail: "it is a decision, not a backup that waits".to_owned(),
-            });
+            let record = self.private.record(self.number);
+            return Err(self.location.corrupt(&record, "it is a decision, not a backup that waits"));
         };
         let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, &tail);
         // Only used if nothing was uploaded before.

@@ -5,7 +5,7 @@ use object_store::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Job, record::Record};
+use super::{StoredJob, record::Record};
 use crate::{Location, StoreError, layout::PrivateKeys};
 
 /// States of operations larger than this are refused (bytes).
@@ -14,7 +14,7 @@ const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
 /// Results that are not complete before operations have ended. From [`crate::BackupWriter::await_operations`] or
 /// [`crate::PendingRestore::await_operations`], or found by [`Location::find_job`].
 #[derive(Debug)]
-pub struct AwaitingOperations<J: Job> {
+pub struct AwaitingOperations<J: StoredJob> {
     pub(crate) location: Location,
     pub(crate) keys: J::Keys,
     pub(crate) private: PrivateKeys,
@@ -35,7 +35,7 @@ enum State {
     },
 }
 
-impl<J: Job> AwaitingOperations<J> {
+impl<J: StoredJob> AwaitingOperations<J> {
     pub(crate) fn new(
         location: Location,
         keys: J::Keys,
@@ -54,9 +54,8 @@ impl<J: Job> AwaitingOperations<J> {
         (number, record): (u64, Record),
         found: &[Path],
     ) -> Result<Self, StoreError> {
-        let corrupt = |key: &Path, detail| StoreError::Corrupt { url: location.url_of(key), detail };
         let files = J::decode(&keys, &|key| record.file(key))
-            .map_err(|detail| corrupt(&private.record(number), detail))?;
+            .map_err(|detail| location.corrupt(&private.record(number), detail))?;
         let state = private.operations().last(found).unwrap_or_default();
         let mut operations = None;
         if state > 0 {
@@ -64,7 +63,7 @@ impl<J: Job> AwaitingOperations<J> {
             let bytes = location.get_small(&key, MAX_OPERATIONS).await?.unwrap_or_default();
             let read = serde_json::from_slice(&bytes);
             let (State::List(list) | State::Timed { operations: list }) =
-                read.map_err(|error| corrupt(&key, format!("it holds no operations: {error}")))?;
+                read.map_err(|error| location.corrupt(&key, format!("it holds no operations: {error}")))?;
             operations = Some(list);
         }
         let mut awaiting = Self::new(location, keys, private, (number, record), files);

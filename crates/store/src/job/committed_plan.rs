@@ -4,14 +4,14 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use super::{
-    Job,
+    StoredJob,
     record::{Contents, Record},
 };
 use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
 
 /// An end of which every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
 #[derive(Debug)]
-pub struct CommittedPlan<J: Job> {
+pub struct CommittedPlan<J: StoredJob> {
     pub(crate) location: Location,
     pub(crate) keys: J::Keys,
     pub(crate) private: PrivateKeys,
@@ -22,7 +22,7 @@ pub struct CommittedPlan<J: Job> {
     pub(crate) done: usize,
 }
 
-impl<J: Job> CommittedPlan<J> {
+impl<J: StoredJob> CommittedPlan<J> {
     pub(super) fn new(
         location: Location,
         keys: J::Keys,
@@ -63,7 +63,12 @@ impl<J: Job> CommittedPlan<J> {
         if let Some(owner) = self.location.claimant(&self.private.owner()).await?
             && owner.uid != self.record.uid
         {
-            return Err(self.location.is_of_another(J::folder(&self.keys), &owner.uid, &self.record.uid));
+            return Err(self.location.is_of_another(
+                J::NOUN,
+                J::folder(&self.keys),
+                &owner.uid,
+                &self.record.uid,
+            ));
         }
         for (place, (key, staged)) in self.files().iter().enumerate().skip(self.done) {
             self.location.publish(key, staged).await?;

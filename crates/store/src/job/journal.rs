@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::Job;
+use super::StoredJob;
 use crate::{Location, StoreError, layout::Numbered};
 
 /// An entry larger than this is refused (bytes).
@@ -25,12 +25,16 @@ impl Location {
     /// its folder is to be ours.
     ///
     /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
-    pub async fn journal<J: Job>(&self, name: &str, uid: &str) -> Result<(Journal, Vec<Value>), StoreError> {
+    pub async fn journal<J: StoredJob>(
+        &self,
+        name: &str,
+        uid: &str,
+    ) -> Result<(Journal, Vec<Value>), StoreError> {
         self.read_journal(J::keys(self.layout(), name, uid)?.1.journal()).await
     }
 
     /// The journal of an object that nobody has worked on before: there is nothing to read.
-    pub fn new_journal<J: Job>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
+    pub fn new_journal<J: StoredJob>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
         let keys = J::keys(self.layout(), name, uid)?.1.journal();
         Ok(Journal { location: self.clone(), keys, last: 0 })
     }
@@ -41,10 +45,10 @@ impl Location {
         for number in &numbers {
             let key = keys.key(*number);
             let bytes = self.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
-            entries.push(serde_json::from_slice(&bytes).map_err(|error| StoreError::Corrupt {
-                url: self.url_of(&key),
-                detail: format!("it is no entry of a journal: {error}"),
-            })?);
+            entries.push(
+                serde_json::from_slice(&bytes)
+                    .map_err(|error| self.corrupt(&key, format!("it is no entry of a journal: {error}")))?,
+            );
         }
         let last = numbers.last().copied().unwrap_or_default();
         Ok((Journal { location: self.clone(), keys, last }, entries))

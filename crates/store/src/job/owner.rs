@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use object_store::path::Path;
 
-use crate::{Location, StoreError};
+use crate::{Location, StoreError, layout::PRIVATE};
 
 /// A note or a marker is at most this large (bytes).
 pub(crate) const SMALL: u64 = 16 * 1024;
@@ -59,16 +59,21 @@ impl Location {
 
     /// Before a commit: where a store knows no conditions, two that claimed the folder at the same moment have both been
     /// told that it is theirs, and the marker is of the one who wrote last.
-    pub(crate) async fn still_ours(&self, folder: &Path, marker: &Path, uid: &str) -> Result<(), StoreError> {
+    pub(crate) async fn still_ours(
+        &self,
+        noun: &str,
+        folder: &Path,
+        marker: &Path,
+        uid: &str,
+    ) -> Result<(), StoreError> {
         if !self.is_unconditional() {
             return Ok(());
         }
         let owner = self.claimant(marker).await?.unwrap_or_default().uid;
-        if owner == uid { Ok(()) } else { Err(self.is_of_another(folder, &owner, uid)) }
+        if owner == uid { Ok(()) } else { Err(self.is_of_another(noun, folder, &owner, uid)) }
     }
 
-    pub(crate) fn is_of_another(&self, folder: &Path, owner: &str, uid: &str) -> StoreError {
-        let noun = if folder.as_ref().contains("restores/") { "restore" } else { "backup" };
+    pub(crate) fn is_of_another(&self, noun: &str, folder: &Path, owner: &str, uid: &str) -> StoreError {
         self.exists(
             folder,
             format!(
@@ -76,5 +81,16 @@ impl Location {
                  another name, or remove the folder if that {noun} is gone"
             ),
         )
+    }
+
+    /// Refuses a folder with files outside of the private one, before anything of ours is there.
+    pub(crate) fn refuse_foreign(&self, noun: &str, folder: &Path, found: &[Path]) -> Result<(), StoreError> {
+        let private = folder.clone().join(PRIVATE);
+        let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else { return Ok(()) };
+        let name = foreign.filename().unwrap_or_default();
+        Err(self.exists(
+            folder,
+            format!("it holds files that this {noun} did not write, such as {name:?}; choose another name, or remove them"),
+        ))
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    CommittedPlan, Job, RecordedOutcome,
+    CommittedPlan, RecordedOutcome, StoredJob,
     record::{Contents, Record},
 };
 use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
@@ -14,7 +14,7 @@ use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
 /// Nothing is removed when it is dropped: whether a record has landed may not be known. What was not committed is removed
 /// when the folder is opened again.
 #[derive(Debug)]
-pub struct PendingUpload<J: Job> {
+pub struct PendingUpload<J: StoredJob> {
     pub(crate) location: Location,
     pub(crate) keys: J::Keys,
     pub(crate) private: PrivateKeys,
@@ -23,7 +23,7 @@ pub struct PendingUpload<J: Job> {
     pub(crate) contents: Option<Staged>,
 }
 
-impl<J: Job> PendingUpload<J> {
+impl<J: StoredJob> PendingUpload<J> {
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
         self.contents.as_ref().map_or(0, Staged::bytes)
@@ -60,7 +60,7 @@ impl<J: Job> PendingUpload<J> {
         };
         let record = Record { uid: self.uid.clone(), contents, status, files: all };
         crash::point("before-record");
-        self.location.still_ours(J::folder(&self.keys), &self.private.owner(), &self.uid).await?;
+        self.location.still_ours(J::NOUN, J::folder(&self.keys), &self.private.owner(), &self.uid).await?;
         self.location.put_new(&self.private.record(self.record), record.encode()?).await?;
         crash::point("after-record");
         Ok(CommittedPlan::new(

@@ -16,7 +16,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{BucketApi, BucketError, Location};
-use crate::{StoreError, error::is_retryable, job::Job as _, layout::BackupKeys};
+use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::BackupKeys};
 
 /// Locks that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 8;
