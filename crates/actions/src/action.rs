@@ -5,7 +5,7 @@ pub trait ItemAction: Send + Sync {
     fn name(&self) -> &str;
 
     /// Which items it wants to see. For a restore, namespaces are those that items are restored into.
-    fn applies_to(&self) -> &AppliesTo;
+    fn applies_to(&self) -> AppliesTo;
 }
 
 /// Which items an action wants to see. Empty lists select everything; an exclude beats an include.

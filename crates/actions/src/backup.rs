@@ -36,8 +36,8 @@ pub fn built_in(
     volumes: &Arc<BackupVolumes>,
 ) -> Vec<Arc<dyn BackupItemAction>> {
     let mut all: Vec<Arc<dyn BackupItemAction>> = vec![
-        Arc::new(claim::ClaimAction::default()),
-        Arc::new(pod::PodAction::default()),
+        Arc::new(claim::ClaimAction),
+        Arc::new(pod::PodAction),
         Arc::new(service_account::ServiceAccountAction::new(cluster.client.clone())),
     ];
     if csi {
@@ -52,7 +52,7 @@ pub fn built_in(
 /// Velero has a third one, on service accounts. What it names is what the action on items (`velero.io/service-account`)
 /// asks for in any case, so its absence makes no difference.
 pub fn built_in_blocks(client: &kube::Client) -> Vec<Arc<dyn ItemBlockAction>> {
-    vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodBlock::default())]
+    vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodBlock)]
 }
 
 /// The actions of one backup, by name, first those that are built in, then those of plugins. Of those that are built in,

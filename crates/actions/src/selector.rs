@@ -85,7 +85,7 @@ impl<A: ItemAction + ?Sized> ActionSet<A> {
     ) -> Self {
         let mut set = Self::default();
         for action in actions {
-            match ActionSelector::new(action.applies_to(), resolve) {
+            match ActionSelector::new(&action.applies_to(), resolve) {
                 Ok(selector) => set.actions.push(SelectedAction { action, selector }),
                 Err(reason) => {
                     set.unusable.push(format!("the {kind} {} is not run: {reason}", action.name()));

@@ -33,8 +33,10 @@ pub trait Operation: Clone {
 }
 
 string_enum! {
+    #[derive(Default)]
     OperationPhase {
         /// Started by us; nothing was heard of it yet.
+        #[default]
         New = "New",
         /// It has said when it began.
         InProgress = "InProgress",
@@ -178,12 +180,6 @@ pub struct OperationStatus {
     pub updated: Option<Timestamp>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-impl Default for OperationPhase {
-    fn default() -> Self {
-        Self::New
-    }
 }
 
 /// A phase; null and nothing are New.

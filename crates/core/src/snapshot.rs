@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::api::{Extra, kind::string_enum};
 
 string_enum! {
+    #[derive(Default)]
     SnapshotPhase {
+        #[default]
         New = "New",
         Completed = "Completed",
         /// It is not, as far as anybody knows.
@@ -57,12 +59,6 @@ pub struct VolumeSnapshotStatus {
     pub phase: SnapshotPhase,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-impl Default for SnapshotPhase {
-    fn default() -> Self {
-        Self::New
-    }
 }
 
 impl VolumeSnapshot {

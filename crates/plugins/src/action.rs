@@ -69,8 +69,8 @@ impl ItemAction for PluginAction {
         &self.plugin.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }
 

@@ -159,7 +159,11 @@ impl Binary {
         Ok(known().unwrap_or_default())
     }
 
-    pub async fn call<Q: Question, A: Answer>(&self, call: Call<'_>, question: Q) -> Result<A, PluginError> {
+    pub(crate) async fn call<Q: Question, A: Answer>(
+        &self,
+        call: Call<'_>,
+        question: Q,
+    ) -> Result<A, PluginError> {
         let (binary, plugin, begun) = (self.path(), call.plugin.to_owned(), Instant::now());
         let process = match tokio::time::timeout(call.limit, self.up()).await {
             Ok(process) => process?,

@@ -47,7 +47,7 @@ impl ItemAction for DeleteAction {
         &self.plugin.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }

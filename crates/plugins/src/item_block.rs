@@ -51,8 +51,8 @@ impl ItemAction for BlockAction {
         &self.plugin.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }
 

@@ -87,8 +87,8 @@ impl ItemAction for RestoreAction {
         &self.plugin.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }
 

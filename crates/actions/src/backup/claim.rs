@@ -14,21 +14,15 @@ use crate::{
 const VELERO: &str = "velero.io/";
 
 /// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`, v1.18).
-pub(crate) struct ClaimAction(AppliesTo);
-
-impl Default for ClaimAction {
-    fn default() -> Self {
-        Self(AppliesTo::resource("persistentvolumeclaims"))
-    }
-}
+pub(crate) struct ClaimAction;
 
 impl ItemAction for ClaimAction {
     fn name(&self) -> &'static str {
         "velero.io/pv"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("persistentvolumeclaims")
     }
 }
 

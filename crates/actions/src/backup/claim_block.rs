@@ -21,7 +21,6 @@ type Mounts = BTreeMap<String, Vec<String>>;
 
 /// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`, v1.18).
 pub(crate) struct ClaimBlock {
-    applies_to: AppliesTo,
     client: Client,
     /// Claims come namespace by namespace, so one is remembered.
     mounts: Mutex<Option<(String, Result<Mounts, String>)>>,
@@ -29,8 +28,7 @@ pub(crate) struct ClaimBlock {
 
 impl ClaimBlock {
     pub(crate) fn new(client: Client) -> Self {
-        let applies_to = AppliesTo::resource(CLAIMS);
-        Self { applies_to, client, mounts: Mutex::default() }
+        Self { client, mounts: Mutex::default() }
     }
 
     async fn of(&self, claim: &Value, backup: &Backup) -> Result<Vec<ItemId>, String> {
@@ -103,8 +101,8 @@ impl ItemAction for ClaimBlock {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(CLAIMS)
     }
 }
 

@@ -12,21 +12,15 @@ use crate::{
 
 /// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go`, v1.18). Here, claims of ephemeral volumes come
 /// along, too: they are named after pod and volume.
-pub(crate) struct PodAction(AppliesTo);
-
-impl Default for PodAction {
-    fn default() -> Self {
-        Self(AppliesTo::resource("pods"))
-    }
-}
+pub(crate) struct PodAction;
 
 impl ItemAction for PodAction {
     fn name(&self) -> &'static str {
         "velero.io/pod"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("pods")
     }
 }
 
@@ -38,21 +32,15 @@ impl BackupItemAction for PodAction {
 }
 
 /// `velero.io/pod`, on Pods (Velero `pkg/itemblock/actions/pod_action.go`, v1.18).
-pub(crate) struct PodBlock(AppliesTo);
-
-impl Default for PodBlock {
-    fn default() -> Self {
-        Self(AppliesTo::resource("pods"))
-    }
-}
+pub(crate) struct PodBlock;
 
 impl ItemAction for PodBlock {
     fn name(&self) -> &'static str {
         "velero.io/pod"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("pods")
     }
 }
 

@@ -33,15 +33,13 @@ struct Bound {
 /// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18). Bindings
 /// are listed once for a backup, when the first service account comes by.
 pub(crate) struct ServiceAccountAction {
-    applies_to: AppliesTo,
     client: Client,
     bindings: OnceCell<Result<Bindings, String>>,
 }
 
 impl ServiceAccountAction {
     pub(crate) fn new(client: Client) -> Self {
-        let applies_to = AppliesTo::resource("serviceaccounts");
-        Self { applies_to, client, bindings: OnceCell::new() }
+        Self { client, bindings: OnceCell::new() }
     }
 
     async fn bound(&self, account: &Value) -> Result<BackupActionOutput, ActionError> {
@@ -77,8 +75,8 @@ impl ItemAction for ServiceAccountAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("serviceaccounts")
     }
 }
 

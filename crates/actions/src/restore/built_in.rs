@@ -116,8 +116,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
     let action = |of: &'static BuiltIn| {
-        let applies_to = AppliesTo::resource(of.group_resource);
-        Arc::new(InProcess { of, applies_to, rules: Arc::clone(rules) }) as Arc<dyn RestoreItemAction>
+        Arc::new(InProcess { of, rules: Arc::clone(rules) }) as Arc<dyn RestoreItemAction>
     };
     ALL.iter().map(action).collect()
 }
@@ -146,7 +145,6 @@ pub(super) fn rewrite(object: &mut Object, from: &Object, group_resource: &str, 
 /// A built-in action, as an item meets it.
 struct InProcess {
     of: &'static BuiltIn,
-    applies_to: AppliesTo,
     rules: Arc<RestoreRules>,
 }
 
@@ -155,8 +153,8 @@ impl ItemAction for InProcess {
         self.of.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(self.of.group_resource)
     }
 }
 

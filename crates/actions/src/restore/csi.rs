@@ -36,9 +36,9 @@ pub fn actions(
 ) -> Vec<Arc<dyn RestoreItemAction>> {
     vec![
         Arc::new(claims::ClaimAction::new(api.clone(), Arc::clone(rules), restored.clone())),
-        Arc::new(snapshots::SnapshotAction::new()),
+        Arc::new(snapshots::SnapshotAction),
         Arc::new(contents::ContentAction::new(api.clone(), Arc::clone(rules))),
-        Arc::new(classes::ClassAction::new()),
+        Arc::new(classes::ClassAction),
     ]
 }
 

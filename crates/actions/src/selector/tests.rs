@@ -15,8 +15,8 @@ impl ItemAction for Named {
         self.0
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.1
+    fn applies_to(&self) -> AppliesTo {
+        self.1.clone()
     }
 }
 

@@ -40,8 +40,8 @@ impl ItemAction for Scripted {
         self.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }
 

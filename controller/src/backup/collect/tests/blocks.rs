@@ -24,8 +24,8 @@ impl ItemAction for Together {
         "x/together"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        self.0.clone()
     }
 }
 

@@ -34,8 +34,8 @@ impl ItemAction for Scripted {
         "test/scripted"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        self.applies.clone()
     }
 }
 

@@ -34,8 +34,8 @@ impl ItemAction for Scripted {
         "x/scripted"
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies_to
+    fn applies_to(&self) -> AppliesTo {
+        self.applies_to.clone()
     }
 }
 

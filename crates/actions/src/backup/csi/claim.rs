@@ -38,7 +38,6 @@ const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duratio
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
 pub(crate) struct ClaimAction {
-    applies: AppliesTo,
     api: SnapshotApi,
     volumes: Arc<BackupVolumes>,
 }
@@ -46,7 +45,7 @@ pub(crate) struct ClaimAction {
 impl ClaimAction {
     /// Tells `volumes` what became of each claim.
     pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
-        Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, volumes }
+        Self { api, volumes }
     }
 
     async fn run(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
@@ -174,8 +173,8 @@ impl ItemAction for ClaimAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("persistentvolumeclaims")
     }
 }
 

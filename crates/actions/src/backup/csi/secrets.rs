@@ -55,8 +55,8 @@ impl ItemAction for SecretAction {
         self.name
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        self.applies.clone()
     }
 }
 

@@ -33,7 +33,6 @@ use crate::{
 const NAME: &str = "velero.io/csi-volumesnapshot-backupper";
 
 pub(crate) struct SnapshotAction {
-    applies: AppliesTo,
     api: SnapshotApi,
     volumes: Arc<BackupVolumes>,
 }
@@ -41,7 +40,7 @@ pub(crate) struct SnapshotAction {
 impl SnapshotAction {
     /// Tells `volumes` what is known of each snapshot.
     pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
-        Self { applies: AppliesTo::resource(SNAPSHOTS), api, volumes }
+        Self { api, volumes }
     }
 
     async fn run(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
@@ -130,8 +129,8 @@ impl ItemAction for SnapshotAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(SNAPSHOTS)
     }
 }
 

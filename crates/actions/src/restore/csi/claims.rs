@@ -25,7 +25,6 @@ use crate::{
 pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
 
 pub(crate) struct ClaimAction {
-    applies: AppliesTo,
     api: SnapshotApi,
     rules: Arc<RestoreRules>,
     restored: RestoredVolumes,
@@ -38,7 +37,7 @@ pub fn snapshot_of(claim: &Object) -> Option<&str> {
 
 impl ClaimAction {
     pub(crate) fn new(api: SnapshotApi, rules: Arc<RestoreRules>, restored: RestoredVolumes) -> Self {
-        Self { applies: AppliesTo::resource("persistentvolumeclaims"), api, rules, restored }
+        Self { api, rules, restored }
     }
 
     async fn run(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
@@ -145,8 +144,8 @@ impl ItemAction for ClaimAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource("persistentvolumeclaims")
     }
 }
 

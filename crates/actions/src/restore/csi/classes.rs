@@ -15,13 +15,7 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotclass-restorer";
 
-pub(crate) struct ClassAction(AppliesTo);
-
-impl ClassAction {
-    pub(super) fn new() -> Self {
-        Self(AppliesTo::resource(CLASSES))
-    }
-}
+pub(crate) struct ClassAction;
 
 /// The Secret that these two annotations name; half a name is none.
 pub(super) fn secret(item: &Object, [name, namespace]: [&str; 2]) -> Option<ItemId> {
@@ -48,8 +42,8 @@ impl ItemAction for ClassAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(CLASSES)
     }
 }
 

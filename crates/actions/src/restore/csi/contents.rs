@@ -21,14 +21,13 @@ use crate::{
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshotcontent-restorer";
 
 pub(crate) struct ContentAction {
-    applies: AppliesTo,
     api: SnapshotApi,
     rules: Arc<RestoreRules>,
 }
 
 impl ContentAction {
     pub(crate) fn new(api: SnapshotApi, rules: Arc<RestoreRules>) -> Self {
-        Self { applies: AppliesTo::resource(CONTENTS), api, rules }
+        Self { api, rules }
     }
 
     async fn run(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
@@ -95,8 +94,8 @@ impl ItemAction for ContentAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.applies
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(CONTENTS)
     }
 }
 

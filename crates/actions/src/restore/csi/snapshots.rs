@@ -16,13 +16,7 @@ use crate::{
 
 pub(super) const NAME: &str = "velero.io/csi-volumesnapshot-restorer";
 
-pub(crate) struct SnapshotAction(AppliesTo);
-
-impl SnapshotAction {
-    pub(super) fn new() -> Self {
-        Self(AppliesTo::resource(SNAPSHOTS))
-    }
-}
+pub(crate) struct SnapshotAction;
 
 fn run(input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
     if leaves_data(input.restore) {
@@ -54,8 +48,8 @@ impl ItemAction for SnapshotAction {
         NAME
     }
 
-    fn applies_to(&self) -> &AppliesTo {
-        &self.0
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(SNAPSHOTS)
     }
 }
 
