@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::act::Error;
 use crate::{context::Context, discovery::ServedTypes};
-use backup_plugins::delete_item::DeleteAction;
+use backup_plugins::PluginAction;
 
 /// The plugins. What cannot be run goes to `errors`: nothing is deleted then, as what such a plugin has made would stay.
 pub(super) async fn actions(
     ctx: &Context,
     errors: &mut Vec<String>,
-) -> Result<ActionSet<DeleteAction>, Error> {
+) -> Result<ActionSet<PluginAction>, Error> {
     let found = ctx.plugins.delete_item_actions().await;
     errors.extend(found.problems);
     if found.usable.is_empty() {
@@ -34,7 +34,7 @@ pub(super) async fn execute(
     ctx: &Context,
     backup: &Backup,
     contents: &Contents,
-    actions: &ActionSet<DeleteAction>,
+    actions: &ActionSet<PluginAction>,
     errors: &mut Vec<String>,
 ) -> Result<(), Error> {
     for group_resource in contents.types() {
@@ -54,7 +54,7 @@ pub(super) async fn execute(
             let namespace = contents.namespace_of(item);
             for one in of_type.iter().filter(|one| one.applies_to(namespace, || labels(&object))) {
                 ctx.cluster.leadership.check()?;
-                if let Err(error) = one.action.execute(&object, backup).await {
+                if let Err(error) = one.action.delete_item(&object, backup).await {
                     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                     let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
                     let action = one.action.name();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use backup_actions::csi::SnapshotApi;
-use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
+use backup_actions::restore::{self, RestoreActionOutput, RestoreRules, existing};
 use backup_core::{
     api::{Backup, Restore},
     labels,
@@ -204,9 +204,8 @@ async fn plugins<'a>(
     for problem in found.problems {
         report.error(Scope::Velero, problem);
     }
-    let plugins = found.usable.into_iter().map(|action| action as Arc<dyn RestoreItemAction>);
     let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
-    ActionContext { plugins: plugins.collect(), log, turn: tokio::sync::Mutex::default(), journal, csi }
+    ActionContext { plugins: found.usable, log, turn: tokio::sync::Mutex::default(), journal, csi }
 }
 
 async fn work(

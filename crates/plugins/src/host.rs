@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, sync::Arc, time
 use backup_actions::{
     ItemAction as _,
     backup::{BackupItemAction, ItemBlockAction},
+    restore::RestoreItemAction,
 };
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -14,15 +15,12 @@ use crate::{
     binary::Binary,
     catalog::{Chosen, Kind, Offer, choose},
     configured::{Configured, Settings},
-    delete_item::DeleteAction,
     discover,
     error::PluginError,
-    item_block::BlockAction,
     log::PluginLog,
     objects::PluginBucket,
     pool::Pool,
     process::Setup,
-    restore_item::RestoreAction,
     snapshotter::{Snapshotter, VolumeSnapshotter},
 };
 
@@ -153,7 +151,7 @@ impl Host {
     ) -> Actions<Arc<dyn BackupItemAction>> {
         let kinds = [Kind::BackupItemAction, Kind::BackupItemActionV2];
         self.actions(&kinds, built_in, |binary, offer| {
-            let action = PluginAction::new(binary, &offer, self.0.limit, log)?;
+            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
             Some(Arc::new(action) as Arc<dyn BackupItemAction>)
         })
         .await
@@ -166,7 +164,7 @@ impl Host {
         log: &PluginLog,
     ) -> Actions<Arc<dyn ItemBlockAction>> {
         self.actions(&[Kind::ItemBlockAction], built_in, |binary, offer| {
-            let action = BlockAction::new(binary, offer, self.0.limit, log)?;
+            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
             Some(Arc::new(action) as Arc<dyn ItemBlockAction>)
         })
         .await
@@ -177,17 +175,18 @@ impl Host {
         &self,
         built_in: &BTreeSet<String>,
         log: &PluginLog,
-    ) -> Actions<Arc<RestoreAction>> {
+    ) -> Actions<Arc<dyn RestoreItemAction>> {
         let kinds = [Kind::RestoreItemAction, Kind::RestoreItemActionV2];
         self.actions(&kinds, built_in, |binary, offer| {
-            RestoreAction::new(binary, offer, self.0.limit, log).map(Arc::new)
+            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
+            Some(Arc::new(action) as Arc<dyn RestoreItemAction>)
         })
         .await
     }
 
-    pub async fn delete_item_actions(&self) -> Actions<DeleteAction> {
+    pub async fn delete_item_actions(&self) -> Actions<PluginAction> {
         self.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), |binary, offer| {
-            DeleteAction::new(binary, offer, self.0.limit)
+            PluginAction::new(binary, offer, self.0.limit, None)
         })
         .await
     }
@@ -299,7 +298,7 @@ impl Host {
     }
 
     /// As [`Self::backup_item_action`], for operations of a restore.
-    pub async fn restore_item_action(&self, name: &str) -> Result<Arc<RestoreAction>, Missing> {
+    pub async fn restore_item_action(&self, name: &str) -> Result<Arc<dyn RestoreItemAction>, Missing> {
         let all = self.restore_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
         all.only(name, |action| action.name())
     }

@@ -33,7 +33,8 @@ impl Plugin {
     /// Has it work on an item, by a method that people know under this name.
     pub(crate) async fn execute<Q: Question, A: Answer>(
         &self,
-        (method, name): (&'static str, &'static str),
+        method: &'static str,
+        name: &'static str,
         limit: Duration,
         log: Option<&PluginLog>,
         question: Q,

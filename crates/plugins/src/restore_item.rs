@@ -1,43 +1,23 @@
 //! A plugin as an action on items of a restore.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use backup_actions::{
-    ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
+    ActionError, ItemId, OperationProgress,
     restore::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait, json::Object},
 };
 use backup_core::{api::Restore, operation::ResourceIdentifier};
 
 use crate::{
-    binary::Binary,
-    catalog::{Kind, Offer},
+    action::PluginAction,
     error::PluginError,
-    log::PluginLog,
-    plugin_client::{Plugin, ids, made},
+    plugin_client::{ids, made},
     wire::{self, restore as messages},
 };
 
-/// An action that a plugin binary offers.
-#[derive(Debug)]
-pub struct RestoreAction {
-    plugin: Plugin,
-    kind: Kind,
-    applies_to: AppliesTo,
-    /// How long it may take for an item.
-    limit: Duration,
-    log: PluginLog,
-}
-
-impl RestoreAction {
-    /// What a binary offers; none if nobody knows which items it wants to see.
-    pub fn new(binary: Arc<Binary>, offer: Offer, limit: Duration, log: &PluginLog) -> Option<Self> {
-        let applies_to = offer.applies_to.ok()?;
-        let plugin = Plugin::new(binary, offer.name);
-        Some(Self { plugin, kind: offer.kind, applies_to, limit, log: log.clone() })
-    }
-
-    async fn executed(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, PluginError> {
+impl PluginAction {
+    async fn restore(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, PluginError> {
         let plugin = &self.plugin;
         let sent = plugin.json(given.item, "Execute")?;
         let question = messages::ExecuteRequest {
@@ -46,12 +26,15 @@ impl RestoreAction {
             restore: plugin.json(given.restore, "Execute")?,
             item_from_backup: plugin.json(given.from_backup, "Execute")?,
         };
-        let answer =
-            plugin.execute((self.kind.execute(), "Execute"), self.limit, Some(&self.log), question).await?;
+        let answer = self.call("Execute", question).await?;
         read(&plugin.name, &sent, given.item, answer).map_err(|reason| plugin.nonsense("Execute", reason))
     }
 
-    async fn ready(&self, items: &[ItemId], restore: &Restore) -> Result<bool, PluginError> {
+    async fn additional_items_are_ready(
+        &self,
+        items: &[ItemId],
+        restore: &Restore,
+    ) -> Result<bool, PluginError> {
         let id = |item: &ItemId| {
             let namespace = item.namespace.as_deref();
             let id = ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
@@ -72,31 +55,12 @@ impl RestoreAction {
             self.plugin.ask(messages::method::READY, call, question).await?;
         Ok(answer.ready)
     }
-
-    /// The older kind starts no operations.
-    fn starts(&self, call: &'static str, operation: &str) -> Result<(), PluginError> {
-        match self.kind {
-            Kind::RestoreItemAction => Err(self.plugin.starts_none(call, operation)),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl ItemAction for RestoreAction {
-    fn name(&self) -> &str {
-        &self.plugin.name
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        self.applies_to.clone()
-    }
 }
 
 #[async_trait]
-impl RestoreItemAction for RestoreAction {
-    /// The older kind starts nothing.
+impl RestoreItemAction for PluginAction {
     fn is_executed_once(&self) -> bool {
-        self.kind == Kind::RestoreItemActionV2
+        self.starts_operations()
     }
 
     fn may_add_items(&self) -> bool {
@@ -104,27 +68,19 @@ impl RestoreItemAction for RestoreAction {
     }
 
     async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        self.executed(given).await.map_err(|error| self.plugin.told(&error, true))
+        self.restore(given).await.map_err(|error| self.plugin.told(&error, true))
     }
 
     async fn progress(&self, operation: &str, restore: &Restore) -> Result<OperationProgress, ActionError> {
-        let progress = match self.starts("Progress", operation) {
-            Ok(()) => self.plugin.progress(messages::method::PROGRESS, operation, restore).await,
-            Err(error) => Err(error),
-        };
-        progress.map_err(|error| self.plugin.told(&error, false))
+        self.progress_of(messages::method::PROGRESS, operation, restore).await
     }
 
     async fn cancel(&self, operation: &str, restore: &Restore) -> Result<(), ActionError> {
-        let told = match self.starts("Cancel", operation) {
-            Ok(()) => self.plugin.about(messages::method::CANCEL, "Cancel", operation, restore).await,
-            Err(error) => Err(error),
-        };
-        told.map_err(|error| self.plugin.told(&error, false))
+        self.cancel_operation(messages::method::CANCEL, operation, restore).await
     }
 
     async fn are_ready(&self, items: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
-        self.ready(items, restore).await.map_err(|error| match error {
+        self.additional_items_are_ready(items, restore).await.map_err(|error| match error {
             // With an error it says that they never will be.
             PluginError::Refused { .. } => {
                 ActionError::Final { action: self.plugin.name.clone(), reason: error.to_string() }
