@@ -25,7 +25,6 @@ use crate::{
     conflict::Rules,
     ledger::{FormatError, Ledger},
     observe::{Objects, REQUEST_TIMEOUT},
-    pause,
     transition::EndRules,
 };
 
@@ -227,7 +226,7 @@ impl LedgerStore {
                     return Err(LedgerError::Timeout { what: format!("change the ledger {name}") }.into());
                 }
             };
-            let pause = pause::after(tries);
+            let pause = pause_after(tries);
             tries += 1;
             if tries >= TRIES || Instant::now() + pause >= deadline {
                 return Err(failure.into());
@@ -251,9 +250,11 @@ impl LedgerStore {
     }
 }
 
-/// How long to pause after the `tries`th failed write of a ledger (from 0), with jitter.
+/// How long to pause after the `tries`th failed write of a ledger (from 0): anything up to a step that doubles.
 pub fn pause_after(tries: u32) -> Duration {
-    pause::after(tries)
+    const FIRST: Duration = Duration::from_millis(5);
+    const CAP: Duration = Duration::from_millis(400);
+    FIRST.saturating_mul(1 << tries.min(10)).min(CAP).mul_f64(fastrand::f64())
 }
 
 async fn bounded<T>(

@@ -17,7 +17,6 @@ pub mod footprint;
 pub mod lease;
 pub mod ledger;
 pub mod observe;
-mod pause;
 pub mod protected_profile;
 pub mod reconciler;
 #[cfg(test)]

@@ -209,12 +209,7 @@ impl Host {
                 may_come: !problems.is_empty(),
             });
         };
-        let path = listed.binaries.get(*index).map(|(binary, _)| binary.path()).unwrap_or_default();
-        let make = |settings| {
-            let setup = self.0.setup.clone();
-            Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
-        };
-        let plugin = self.0.configured.get(&path, plugin, settings, make);
+        let plugin = self.configured(&listed.binaries, *index, offer, settings);
         Ok(PluginBucket::new(plugin, bucket, self.0.limit))
     }
 
@@ -262,13 +257,24 @@ impl Host {
         let Some((index, offer)) = used.iter().find(|(_, offer)| offer.name == plugin) else {
             return Err(problems);
         };
-        let path = listed.binaries.get(*index).map(|(binary, _)| binary.path()).unwrap_or_default();
+        let plugin = self.configured(&listed.binaries, *index, offer, settings);
+        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit, log.cloned())))
+    }
+
+    /// The process of a plugin that runs with these settings.
+    fn configured(
+        &self,
+        binaries: &[(Arc<Binary>, Vec<Offer>)],
+        index: usize,
+        offer: &Offer,
+        settings: Settings,
+    ) -> Arc<Configured> {
+        let path = binaries.get(index).map(|(binary, _)| binary.path()).unwrap_or_default();
         let make = |settings| {
             let setup = self.0.setup.clone();
             Configured::new(path.clone().into(), setup, offer.name.clone(), offer.kind.execute(), settings)
         };
-        let plugin = self.0.configured.get(&path, plugin, settings, make);
-        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit, log.cloned())))
+        self.0.configured.get(&path, &offer.name, settings, make)
     }
 
     async fn end_all(&self, plugins: Vec<Arc<Configured>>) {

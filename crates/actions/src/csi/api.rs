@@ -125,12 +125,39 @@ impl SnapshotApi {
     }
 
     fn contents(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotContent"))
+        self.all("VolumeSnapshotContent")
+    }
+
+    fn all(&self, kind: &str) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &Self::resource(kind))
+    }
+
+    /// The objects with this label; none if the kind is not served.
+    async fn labelled(
+        &self,
+        api: Api<DynamicObject>,
+        label: &str,
+        value: &str,
+    ) -> Result<Vec<DynamicObject>, kube::Error> {
+        let params = ListParams::default().labels(&format!("{label}={value}"));
+        match retry::read(BUDGET, || api.list(&params)).await {
+            Ok(list) => Ok(list.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object, unless there is one of that name.
+    async fn create_once(&self, api: Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+        let params = PostParams::default();
+        match self.write(|| api.create(&params, object)).await {
+            Err(error) if !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub async fn classes(&self) -> Result<Vec<DynamicObject>, kube::Error> {
-        let api: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
+        let api = self.all("VolumeSnapshotClass");
         let all = ListParams::default(); // a cluster has a handful
         Ok(retry::read(BUDGET, || api.list(&all)).await?.items)
     }
@@ -172,14 +199,7 @@ impl SnapshotApi {
 
     /// The snapshots that a backup has made and not taken away yet, in all namespaces.
     pub async fn of_backup(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshot"));
-        let params = ListParams::default().labels(&format!("{BACKUP_UID}={uid}"));
-        match retry::read(BUDGET, || api.list(&params)).await {
-            Ok(list) => Ok(list.items),
-            // The kind is not served: there are none.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        self.labelled(self.all("VolumeSnapshot"), BACKUP_UID, uid).await
     }
 
     /// Creates a VolumeSnapshot, or finds it: its name is made of what it is for, so one of that name and label is ours.
@@ -204,33 +224,16 @@ impl SnapshotApi {
     }
 
     pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
-        let api: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &Self::resource("VolumeSnapshotClass"));
-        let params = PostParams::default();
-        match self.write(|| api.create(&params, object)).await {
-            Err(error) if !is_conflict(&error) => Err(error),
-            _ => Ok(()),
-        }
+        self.create_once(self.all("VolumeSnapshotClass"), object).await
     }
 
     /// The contents that were created for a backup of this uid when it was found in a bucket.
     pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
-        let params = ListParams::default().labels(&format!("{SYNCED_FOR}={uid}"));
-        let api = self.contents();
-        match retry::read(BUDGET, || api.list(&params)).await {
-            Ok(list) => Ok(list.items),
-            // The kind is not served: there are none.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        self.labelled(self.contents(), SYNCED_FOR, uid).await
     }
 
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
-        let (api, params) = (self.contents(), PostParams::default());
-        match self.write(|| api.create(&params, object)).await {
-            Err(error) if !is_conflict(&error) => Err(error),
-            _ => Ok(()),
-        }
+        self.create_once(self.contents(), object).await
     }
 
     pub async fn patch(
