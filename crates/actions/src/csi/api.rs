@@ -135,7 +135,7 @@ impl SnapshotApi {
     /// The objects with this label; none if the kind is not served.
     async fn labelled(
         &self,
-        api: Api<DynamicObject>,
+        api: &Api<DynamicObject>,
         label: &str,
         value: &str,
     ) -> Result<Vec<DynamicObject>, kube::Error> {
@@ -148,7 +148,7 @@ impl SnapshotApi {
     }
 
     /// Creates an object, unless there is one of that name.
-    async fn create_once(&self, api: Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
+    async fn create_once(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
         let params = PostParams::default();
         match self.write(|| api.create(&params, object)).await {
             Err(error) if !is_conflict(&error) => Err(error),
@@ -199,7 +199,7 @@ impl SnapshotApi {
 
     /// The snapshots that a backup has made and not taken away yet, in all namespaces.
     pub async fn of_backup(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
-        self.labelled(self.all("VolumeSnapshot"), BACKUP_UID, uid).await
+        self.labelled(&self.all("VolumeSnapshot"), BACKUP_UID, uid).await
     }
 
     /// Creates a VolumeSnapshot, or finds it: its name is made of what it is for, so one of that name and label is ours.
@@ -224,16 +224,16 @@ impl SnapshotApi {
     }
 
     pub async fn create_class(&self, object: &DynamicObject) -> Result<(), kube::Error> {
-        self.create_once(self.all("VolumeSnapshotClass"), object).await
+        self.create_once(&self.all("VolumeSnapshotClass"), object).await
     }
 
     /// The contents that were created for a backup of this uid when it was found in a bucket.
     pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
-        self.labelled(self.contents(), SYNCED_FOR, uid).await
+        self.labelled(&self.contents(), SYNCED_FOR, uid).await
     }
 
     pub async fn create_content(&self, object: &DynamicObject) -> Result<(), kube::Error> {
-        self.create_once(self.contents(), object).await
+        self.create_once(&self.contents(), object).await
     }
 
     pub async fn patch(
