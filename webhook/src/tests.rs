@@ -29,6 +29,12 @@ struct Replica {
     store: LedgerStore,
 }
 
+fn one_replica() -> (FakeApi, Replica) {
+    let api = FakeApi::new();
+    let replica = Replica::over(&api);
+    (api, replica)
+}
+
 impl Replica {
     fn over(api: &FakeApi) -> Self {
         Self::of(api, |_| {})
@@ -140,8 +146,7 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
 
 #[tokio::test(start_paused = true)]
 async fn whom_a_claim_was_taken_from_by_hand_is_in_nobodys_way_a_moment_later() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
     api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
@@ -154,8 +159,7 @@ async fn whom_a_claim_was_taken_from_by_hand_is_in_nobodys_way_a_moment_later() 
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_was_freed_is_in_nobodys_way_at_once() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
     let key = ObjectKey::restore("velero", "r1");
@@ -166,8 +170,7 @@ async fn a_reservation_that_was_freed_is_in_nobodys_way_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_ledger_is_read_again_to_refuse_unless_the_one_in_the_way_is_at_work() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
     api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
@@ -179,8 +182,7 @@ async fn the_ledger_is_read_again_to_refuse_unless_the_one_in_the_way_is_at_work
 
 #[tokio::test]
 async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_completed() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
     let refused = replica.create("Restore", "r1", "2", restore_spec()).await;
@@ -251,8 +253,7 @@ async fn the_same_race_catches_a_webhook_that_looks_and_then_allows() {
 
 #[tokio::test]
 async fn disjoint_requests_and_backups_beside_backups_pass() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     assert!(allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
     let elsewhere = json!({"backupName": "old", "includedNamespaces": ["elsewhere"]});
@@ -261,8 +262,7 @@ async fn disjoint_requests_and_backups_beside_backups_pass() {
 
 #[tokio::test]
 async fn a_restore_of_everything_is_bounded_by_what_its_backup_holds() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     api.put_velero("Backup", "old", "0", "Completed", &json!({"includedNamespaces": ["other"]}));
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     assert!(allowed(&replica.create("Restore", "r1", "2", json!({"backupName": "old"})).await));
@@ -301,8 +301,7 @@ async fn the_same_uid_may_come_again_and_a_retry_of_the_name_is_not_refused_beca
 
 #[tokio::test]
 async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let dry = |kind: &str, spec: Value| {
         let mut request = creation(kind, "dry", "throw-away", spec);
         request["dryRun"] = json!(true);
@@ -327,8 +326,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
 
 #[tokio::test]
 async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
     assert!(message(&refused).contains("not stored yet"), "{refused}");
@@ -338,8 +336,7 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
 
 #[tokio::test]
 async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
     // The API server will refuse this creation: the name is taken.
     assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
@@ -350,8 +347,7 @@ async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "never-stored", "1", restore_spec()).await));
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
     tokio::time::sleep(GRACE / 2).await;
@@ -364,8 +360,7 @@ async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
 
 #[tokio::test]
 async fn every_bad_field_is_named_at_once() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let spec = json!({"ttl": "soon", "itemOperationTimeout": "never"});
     let refused = replica.create("Backup", "b", "1", spec).await;
     assert!(!allowed(&refused));
@@ -380,8 +375,7 @@ async fn every_bad_field_is_named_at_once() {
 #[tokio::test(start_paused = true)]
 async fn trouble_with_the_api_server_is_told_well_inside_the_timeout() {
     for hung in [true, false] {
-        let api = FakeApi::new();
-        let replica = Replica::over(&api);
+        let (api, replica) = one_replica();
         if hung {
             api.fault(|_, _| Some(Fault::Hang));
         } else {
@@ -417,8 +411,7 @@ async fn nothing_is_granted_but_by_a_write_that_succeeded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_works_again_after_an_outage() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     api.fail(|_| true);
     assert!(!allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
@@ -428,8 +421,7 @@ async fn a_replica_works_again_after_an_outage() {
 
 #[tokio::test]
 async fn what_is_no_review_gets_a_clear_answer() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     for (body, says) in [
         (b"hello".to_vec(), "no AdmissionReview"),
         (b"{}".to_vec(), "AdmissionReview"),
@@ -447,8 +439,7 @@ async fn what_is_no_review_gets_a_clear_answer() {
 
 #[tokio::test]
 async fn a_review_of_three_mebibytes_and_a_thousand_namespaces_is_read() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let names: Vec<String> = (0..1000).map(|n| format!("{}-{n:04}", "n".repeat(58))).collect();
     let mut request = creation("Backup", "b", "1", json!({"includedNamespaces": names}));
     request["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(3 << 20)});

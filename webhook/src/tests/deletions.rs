@@ -19,8 +19,7 @@ fn deletion(name: &str, uid: &str, phase: &str, of_collection: bool) -> Value {
 
 #[tokio::test]
 async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
     api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
@@ -47,8 +46,7 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
 
 #[tokio::test]
 async fn a_backup_goes_with_its_namespace_whoever_restores_from_it() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let deleted = json!({"metadata": {"name": "velero", "deletionTimestamp": "2026-11-21T09:00:00Z"}});
     api.put("/api/v1/namespaces/velero", deleted);
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));

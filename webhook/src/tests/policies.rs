@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_turn() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
     let mut request = creation("Restore", "r1", "2", restore_spec());
@@ -43,8 +42,7 @@ async fn a_client_that_wants_to_wait_is_told_to_come_again_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_free() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
     assert!(!allowed(&replica.create("Restore", "r1", "2", restore_spec()).await));
@@ -75,8 +73,7 @@ async fn mode_warn_admits_warns_and_counts() {
 
 #[tokio::test]
 async fn nobody_breaks_the_glass_who_may_not() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let mut request = creation("Backup", "b1", "1", backup_spec());
     request["object"]["metadata"]["annotations"] = json!({"backup-lock/break-glass": "I am in a hurry"});
     let refused = replica.review(request).await;
@@ -86,8 +83,7 @@ async fn nobody_breaks_the_glass_who_may_not() {
 
 #[tokio::test]
 async fn what_runs_can_not_come_to_touch_more_but_may_be_normalised() {
-    let api = FakeApi::new();
-    let replica = Replica::over(&api);
+    let (api, replica) = one_replica();
     let update = |old: Value, new: Value| {
         let mut request = creation("Backup", "b1", "1", new);
         request["operation"] = json!("UPDATE");
