@@ -50,7 +50,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub plugin: &'a str,
     pub method: &'static str,
     pub name: &'static str,
