@@ -38,7 +38,7 @@ pub(crate) struct Claiming {
     pub since: String,
     pub dry_run: bool,
     pub on_conflict: OnConflict,
-    /// Why it is to be admitted whoever is in the way, as its author says.
+    /// Why it is to be admitted whatever is in the way, as its author says.
     pub break_glass: Option<String>,
 }
 

@@ -93,7 +93,7 @@ impl Metrics {
 
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // Writing into a string can't fail.
+        // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -1,5 +1,5 @@
 //! Hands the requests for one scope to one replica, so that replicas do not get in each other's way on its ledger. An
-//! optimisation: whoever gets a request may decide it, and does when the other does not answer, or is in trouble.
+//! optimisation: a replica that gets a request may decide it, and does when the other does not answer, or is in trouble.
 
 use std::{
     collections::HashMap,

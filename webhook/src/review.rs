@@ -200,7 +200,7 @@ impl Webhook {
         })
     }
 
-    /// An object that runs, or may soon, can't come to touch more than it was admitted for.
+    /// An object that runs, or may soon, cannot come to touch more than it was admitted for.
     async fn change(&self, protected: &ProtectedProfile, change: Change) -> Result<Answer, ObserveError> {
         let Change { key, old, new } = change;
         let objects = protected.store.objects();

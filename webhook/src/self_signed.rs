@@ -54,7 +54,7 @@ pub(crate) fn registration_of(profile: &str) -> String {
     if profile == "velero" { CONFIGURATION.to_owned() } else { format!("{CONFIGURATION}-{profile}") }
 }
 
-/// Keeps our CA in these registrations, also when they are applied later or anew.
+/// Keeps our CA in these registrations, also when they are applied later or again.
 pub(crate) async fn keep_registered(client: Client, ca: Vec<u8>, registrations: Vec<String>) {
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client);
     loop {

@@ -54,7 +54,7 @@ async fn read(cert: &Path, key: &Path) -> anyhow::Result<Pair> {
     Ok(Pair { cert: file(cert).await?, key: file(key).await? })
 }
 
-/// Takes over new contents. What can't be used is reported and left; the old certificate goes on.
+/// Takes over new contents. What cannot be used is reported and left; the old certificate goes on.
 async fn keep_fresh(config: RustlsConfig, mut current: Pair, cert: PathBuf, key: PathBuf) {
     loop {
         tokio::time::sleep(POLL).await;

@@ -18,7 +18,7 @@ pub struct Facts {
     /// Why something above is not known, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// Why objects can't be removed there, if that was tried and refused.
+    /// Why objects cannot be removed there, if that was tried and refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_removable: Option<String>,
 }
@@ -70,7 +70,7 @@ impl fmt::Display for ObjectLock {
 }
 
 impl Facts {
-    /// What is in the annotation; none if there is none, or it can't be read.
+    /// What is in the annotation; none if there is none, or it cannot be read.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }

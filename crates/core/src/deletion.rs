@@ -39,7 +39,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Waits {
-    /// What is in the annotation; none if there is none, or it can't be read.
+    /// What is in the annotation; none if there is none, or it cannot be read.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }

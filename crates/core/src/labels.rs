@@ -11,7 +11,7 @@ pub const BACKUP_UID: &str = "velero.io/backup-uid";
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
-/// Label of a Backup that has expired and can't be deleted: why (`pkg/controller/gc_controller.go`).
+/// Label of a Backup that has expired and cannot be deleted: why (`pkg/controller/gc_controller.go`).
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
 /// Label that keeps an object, or a whole namespace, out of backups; the value is `true`.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
@@ -39,7 +39,7 @@ pub const SUM_ANNOTATION: &str = "backup-lock/sum";
 pub const PROFILE_LABEL: &str = "backup-lock/profile";
 /// Label of everything that belongs to the installation; the value is `backup`.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
-/// Our annotation of a Backup or Restore: why it is admitted whoever is in the way. Needs the verb `break-glass`.
+/// Our annotation of a Backup or Restore: why it is admitted whatever is in the way. Needs the verb `break-glass`.
 pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 /// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
@@ -66,7 +66,7 @@ pub const SYNC_REQUEST_ANNOTATION: &str = "backup-controller/sync-request";
 /// Our annotation of a Backup that was found in a bucket: objects that belong to it are not created yet. Any value.
 pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
 
-/// Our annotation of a DownloadRequest: the file is to be read through the API server, by whoever has the key of which this is the
+/// Our annotation of a DownloadRequest: the file is to be read through the API server, by anyone who has the key of which this is the
 /// SHA-256 ([`crate::reading`]).
 pub const READ_KEY_ANNOTATION: &str = "backup-controller/read-key-sha256";
 /// Our annotation of such a DownloadRequest: uid of the Backup or Restore whose file is meant.

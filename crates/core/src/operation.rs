@@ -188,7 +188,7 @@ fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OperationPhase, D
     Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_default())
 }
 
-/// A time; one that can't be read is as if it were not there, so that one bad field does not hide a whole list.
+/// A time; one that cannot be read is as if it were not there, so that one bad field does not hide a whole list.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let value = Option::<serde_json::Value>::deserialize(deserializer)?;
     Ok(value.and_then(|value| value.as_str()?.parse().ok()))

@@ -57,7 +57,7 @@ pub struct Profile {
 pub(crate) const ENGINE: &str = "velero";
 
 impl Profile {
-    /// Whether this is the profile of Velero's kinds, whoever works on them.
+    /// Whether this is the profile of Velero's kinds, whichever controller works on them.
     pub fn is_velero(&self) -> bool {
         self.name == ENGINE
     }
@@ -160,7 +160,7 @@ impl Profile {
     /// The scope that an object belongs to: the group (`velero.io`), or `<profile>/<namespace>/<database cluster>`.
     ///
     /// None if the object does not say which database cluster it is about. Nothing can be kept apart for such an object,
-    /// and what the operator would make of it (an error, a default) can't be known: the webhook refuses it as invalid.
+    /// and what the operator would make of it (an error, a default) cannot be known: the webhook refuses it as invalid.
     pub fn scope_of(&self, role: Role, namespace: &str, object: &Value) -> Option<String> {
         match &self.scope {
             ScopeRule::Cluster => Some(self.group.clone()),

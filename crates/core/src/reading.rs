@@ -2,7 +2,7 @@
 //!
 //! A client makes a random key and creates a DownloadRequest that names the SHA-256 of it, and the uid of the Backup or Restore
 //! that it means. Creating the request is the permission. The answer is a path of the API server's service proxy; whoever sends
-//! the key along gets the file. The key is never in an object, a path or a log: who reads DownloadRequests can't use those of others.
+//! the key along gets the file. The key is never in an object, a path or a log: who reads DownloadRequests cannot use those of others.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Everything that can be found wrong in a spec without looking at a cluster.
 //!
-//! Two steps, as an object comes in as JSON: [`raw_backup`] and [`raw_restore`] name each field that can not be decoded;
+//! Two steps, as an object comes in as JSON: [`raw_backup`] and [`raw_restore`] name each field that cannot be decoded;
 //! if there is none, [`backup`] and [`restore`] check what the decoded fields say. Rules are Velero's (v1.18:
 //! `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
 
@@ -43,7 +43,7 @@ pub fn uses_combined_filters(spec: &BackupSpec) -> bool {
     crate::resources::uses_combined_fields(spec)
 }
 
-/// A time span can not be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).
+/// A time span cannot be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).
 fn not_negative(field: &str, duration: Option<GoDuration>, findings: &mut Vec<Finding>) {
     if let Some(duration) = duration.filter(|duration| *duration < GoDuration::default()) {
         findings.push(Finding::new(field, format!("{duration} is negative; give a span such as \"720h\"")));

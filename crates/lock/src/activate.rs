@@ -154,7 +154,7 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
 }
 
 /// Whether a token is still good, by a fresh read: its uid is Active in the same ledger with the same epoch. Ask before
-/// each step that can't be undone; only the write that follows can be too late, by what a request takes.
+/// each step that cannot be undone; only the write that follows can be too late, by what a request takes.
 pub async fn holds(
     store: &LedgerStore,
     key: &ObjectKey,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How old the ledger may be by which a creation is refused for an object that was just read to be at work. That object is in
-/// the way in any case; but whoever frees its claim all the same, by hand, waits for so long before others may rely on it.
+/// the way in any case; but a person who frees its claim by hand all the same waits for so long before others may rely on it.
 pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

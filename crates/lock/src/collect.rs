@@ -63,7 +63,7 @@ pub struct Collector {
     ends: EndRules,
     /// Since when entries are in a state that only time ends: by name, uid and state.
     waiting: HashMap<(ObjectKey, String, State), Instant>,
-    /// Uids that were seen stored. They can't be stored again: gone means gone.
+    /// Uids that were seen stored. They cannot be stored again: gone means gone.
     stored: HashSet<String>,
 }
 

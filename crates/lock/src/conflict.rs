@@ -1,4 +1,4 @@
-//! When two claims can't stand side by side, and how that is told.
+//! When two claims cannot stand side by side, and how that is told.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl Rules {
         }
     }
 
-    /// Whether an object of this name and footprint can't stand beside an entry of that claim. Two claims of one name
+    /// Whether an object of this name and footprint cannot stand beside an entry of that claim. Two claims of one name
     /// never conflict: at most one of their objects can be stored.
     pub fn conflicts(self, key: &ObjectKey, footprint: &Footprint, claim: &Claim, entry: &Entry) -> bool {
         let (one, other) = (key.kind, claim.key.kind);

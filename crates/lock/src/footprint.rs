@@ -1,4 +1,4 @@
-//! What an object reads or writes, as far as it can be known from its spec. What can't be known counts as everything.
+//! What an object reads or writes, as far as it can be known from its spec. What cannot be known counts as everything.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::json_bytes;
 
-/// More names than this are replaced by everything, so that one object can't fill the ledger.
+/// More names than this are replaced by everything, so that one object cannot fill the ledger.
 pub(crate) const MAX_NAMES: usize = 100;
 /// More bytes of names than this, likewise.
 pub(crate) const MAX_BYTES: usize = 4096;
@@ -68,7 +68,7 @@ impl Footprint {
         Self { namespaces: Namespaces::Only(BTreeSet::new()), cluster: false, backup: String::new() }
     }
 
-    /// The same, read from this backup; none, and what can't be a name: from one that is not known.
+    /// The same, read from this backup; none, and what cannot be a name: from one that is not known.
     #[must_use]
     pub fn from_backup(mut self, namespace: &str, name: Option<&str>) -> Self {
         self.backup = match name {
@@ -240,7 +240,7 @@ impl Namespaces {
         }
     }
 
-    /// The same without these exact names, or all but these where that can't be told more closely. Never more than all
+    /// The same without these exact names, or all but these where that cannot be told more closely. Never more than all
     /// but these: what a backup turns out to hold is no growth.
     fn without(self, left_out: BTreeSet<String>) -> Self {
         match self {

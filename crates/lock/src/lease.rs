@@ -114,7 +114,7 @@ impl LedgerStore {
         self.lease(scope).await?.map(|lease| body::stored(self.owner(scope), lease)).transpose()
     }
 
-    /// Every ledger of this profile, by its Lease, also those that can't be read.
+    /// Every ledger of this profile, by its Lease, also those that cannot be read.
     pub async fn list(&self) -> Result<Vec<(String, Result<Stored, LedgerError>)>, LedgerError> {
         use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
         let profile = self.profile().name.clone();
@@ -235,7 +235,7 @@ impl LedgerStore {
         }
     }
 
-    /// As [`LedgerStore::update`], for a change that can't be refused.
+    /// As [`LedgerStore::update`], for a change that cannot be refused.
     pub async fn change<T>(
         &self,
         scope: &str,

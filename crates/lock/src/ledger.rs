@@ -31,7 +31,7 @@ pub enum Status {
     Opening,
     #[default]
     Open,
-    /// Made anew after a loss: nothing is granted until late creations have come or can't.
+    /// Rebuilt after a loss: nothing is granted until late creations have come or cannot.
     Rebuilding,
     /// Idle and empty, about to be removed. Never opened again.
     Closed,
@@ -46,7 +46,7 @@ pub struct Ledger {
     pub bound: u64,
     /// The claims, in the order in which their names came.
     pub claims: Vec<Claim>,
-    /// What the profile says. Not stored: whoever reads a ledger knows the profile.
+    /// What the profile says. Not stored: each reader of a ledger knows the profile.
     pub rules: Rules,
 }
 
@@ -54,7 +54,7 @@ pub struct Ledger {
 pub struct Ask {
     /// Wait for a place instead of being refused.
     pub queue: bool,
-    /// Take the place whoever is in the way, with the reason that a person gave.
+    /// Take the place whatever is in the way, with the reason that a person gave.
     pub forced: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Ledger {
             });
         }
         let own = self.entry(key, uid);
-        // Who has a place already can't go back and wait for a larger one: two who did would wait for each other.
+        // Who has a place already cannot go back and wait for a larger one: two who did would wait for each other.
         let placed = own.is_some_and(|entry| entry.state > State::Waiting);
         // The entry will cover what it had, what is asked for, and whatever a footprint of both has to name besides.
         let together = own.map_or_else(|| footprint.clone(), |entry| entry.footprint.union(footprint));

@@ -140,7 +140,7 @@ impl Objects {
     /// What an object with this spec reads or writes. Where a scope is one database cluster, all of it.
     ///
     /// For a restore of Velero its backup is read, because that bounds what can be restored; a backup that is not there,
-    /// and a spec that can't be decoded, count as everything.
+    /// and a spec that cannot be decoded, count as everything.
     pub async fn footprint(&self, key: &ObjectKey, spec: &Value) -> Result<Footprint, ObserveError> {
         if !matches!(self.profile.scope, ScopeRule::Cluster) {
             return Ok(Footprint::everything());

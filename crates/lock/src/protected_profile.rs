@@ -44,7 +44,7 @@ impl ProtectedProfile {
     }
 }
 
-/// Why the profiles of an installation can't be used.
+/// Why the profiles of an installation cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfilesError {
     /// A file or folder could not be read.

@@ -19,7 +19,7 @@ pub struct ObservedState {
 /// What the observer knows from before, on its own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PriorObservation {
-    /// The uid was seen stored. It can't be stored again.
+    /// The uid was seen stored. It cannot be stored again.
     pub stored: bool,
     /// The entry has been as it is, with its object missing where it should have one, for as long as it may be.
     pub aged: bool,

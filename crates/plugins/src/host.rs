@@ -109,7 +109,7 @@ impl Host {
         }))
     }
 
-    /// Finds the binaries and runs them until `stop`. A folder that can't be read is a problem of every backup.
+    /// Finds the binaries and runs them until `stop`. A folder that cannot be read is a problem of every backup.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(folder) = self.0.folder.clone() else { return };
         let shown = folder.display().to_string();

@@ -50,7 +50,7 @@ impl PluginLog {
         self.0.came.notify_one();
     }
 
-    /// Waits for the end of some work, and tells what plugins say in the meantime: whoever looks at the log of an item that
+    /// Waits for the end of some work, and tells what plugins say in the meantime: anyone who looks at the log of an item that
     /// takes long sees it, at its time.
     pub async fn told_during<T>(
         &self,

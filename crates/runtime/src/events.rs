@@ -1,4 +1,4 @@
-//! Events on objects, for people. Best effort: an Event that can not be written never fails or delays any work.
+//! Events on objects, for people. Best effort: an Event that cannot be written never fails or delays any work.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -16,7 +16,7 @@ const PAGE_BUDGET: Duration = Duration::from_secs(10);
 /// Lists the objects of a kind in the namespace of the installation and keeps what `keep` makes of them. The objects are
 /// read as plain JSON, so that one that does not fit the kind is seen like all others. The list is fresh: it comes from
 /// etcd, not from a cache.
-/// Errors: if a page can not be read within 10 s.
+/// Errors: if a page cannot be read within 10 s.
 pub async fn raw<K, T>(
     cluster: &Cluster,
     keep: impl Fn(DynamicObject) -> Option<T>,
@@ -28,7 +28,7 @@ where
 }
 
 /// The same for objects that a label selector chooses.
-/// Errors: if a page can not be read within 10 s.
+/// Errors: if a page cannot be read within 10 s.
 pub async fn labelled<K, T>(
     cluster: &Cluster,
     selector: &str,

@@ -18,7 +18,7 @@ pub fn segment(name: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            // Writing to a String can not fail.
+            // Writing to a String cannot fail.
             let _ = write!(out, "%{byte:02X}");
         }
     }

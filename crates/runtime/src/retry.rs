@@ -32,7 +32,7 @@ pub enum PatchOutcome<K> {
     Written(K),
     /// The object is gone, or another one has its name.
     Gone,
-    /// The object has changed so that the patch no longer applies. Read it again and decide anew.
+    /// The object has changed so that the patch no longer applies. Read it again and decide again.
     Stale,
 }
 

@@ -23,7 +23,7 @@ pub enum WatchEvent<K> {
     Applied(K),
     /// The object is gone. May be missed while the watch is down: never the only way to learn of an end.
     Deleted(Key),
-    /// The object was there or has changed, but can not be read as this kind.
+    /// The object was there or has changed, but cannot be read as this kind.
     Undecodable(Undecodable),
     /// Everything that existed when the watch (re)started has been delivered.
     Listed,
@@ -41,7 +41,7 @@ impl<K: Resource> WatchEvent<K> {
     }
 }
 
-/// An object that can not be decoded: its metadata can, so that it can be reported where people look.
+/// An object that cannot be decoded: its metadata can, so that it can be reported where people look.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
 pub struct Undecodable {

@@ -99,7 +99,7 @@ impl Location {
     ///
     /// Errors: [`StoreError::Corrupt`] for an end or a record that cannot be used.
     pub async fn find_job<J: StoredJob>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
-        // An end that a plugin was broken off in the middle of is written again by whoever has the record.
+        // An end that a plugin was broken off in the middle of is written again by the process that has the record.
         let broken = match J::stored(self, name).await {
             Ok(Some(stored)) => return Ok(FoundJob::Stored(Box::new(stored))),
             Ok(None) => None,

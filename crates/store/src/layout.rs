@@ -24,7 +24,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Keys under this prefix; slashes around it don't matter. Errors: a prefix that cannot be part of a key.
+    /// Keys under this prefix; slashes around it do not matter. Errors: a prefix that cannot be part of a key.
     pub(crate) fn new(prefix: &str) -> Result<Self, StoreError> {
         let path = Path::parse(prefix.trim_matches('/')).map_err(|error| {
             let message = format!("{prefix:?} cannot be part of a key: {error}");

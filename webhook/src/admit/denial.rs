@@ -161,7 +161,7 @@ pub fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
     format!("{key} {what}: {first}{more}")
 }
 
-/// The ledger can't take more.
+/// The ledger cannot take more.
 pub fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
     forbidden(group, key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
@@ -198,7 +198,7 @@ pub(crate) fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue:
     forbidden(group, key, &message, vec![invalid_field(&field, &format!("can be {known}"))], 0)
 }
 
-/// Someone asks to be admitted whoever is in the way, and may not.
+/// Someone asks to be admitted whatever is in the way, and may not.
 pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status {
     let message = format!(
         "{key} carries the annotation {BREAK_GLASS_ANNOTATION}, which {user:?} may not use in namespace {}: that needs \
@@ -210,7 +210,7 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
     forbidden(group, key, &message, vec![invalid_field(&field, "is not allowed for this user")], 0)
 }
 
-/// What an object is about can't be changed under way.
+/// What an object is about cannot be changed under way.
 pub fn moved(group: &str, key: &ObjectKey) -> Status {
     let message = format!(
         "what {key} is about can't be changed any more; create a new {} under another name instead",
@@ -237,7 +237,7 @@ fn invalid_field(field: &str, message: &str) -> StatusCause {
     }
 }
 
-/// What has ended can't begin again.
+/// What has ended cannot begin again.
 pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
     let kind = key.kind;
     let message = format!(

@@ -165,7 +165,7 @@ impl Task {
     }
 
     /// Refuses all for objects that are stored and at work, as they were just read: those are in the way whatever else has
-    /// become of the ledger. None if that can't be said of one, or if the ledger is to be written.
+    /// become of the ledger. None if that cannot be said of one, or if the ledger is to be written.
     async fn refuse(&mut self, known: &Stored, requests: &[ClaimRequest]) -> Option<Vec<Verdict>> {
         // A refused restore leaves word in the ledger.
         if requests.iter().any(|request| request.intent) {

@@ -1,4 +1,4 @@
-//! What became of the data of each claim: for `-volumeinfo.json.gz`, and for whoever reads the results.
+//! What became of the data of each claim: for `-volumeinfo.json.gz`, and for readers of the results.
 //!
 //! Velero: `internal/volume/volumes_information.go`, v1.18.
 

@@ -2,7 +2,7 @@
 //!
 //! All are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects that only belong
 //! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
-//! the objects have the same names whoever makes them, so a late one would spoil the work of the leader.
+//! the objects have the same names whichever replica makes them, so a late one would spoil the work of the leader.
 
 use std::{fmt, future::Future, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Taking the snapshots of a backup out of the cluster. They are found by the backup's uid, so this can be done by whoever
+//! Taking the snapshots of a backup out of the cluster. They are found by the backup's uid, so this can be done by any replica that
 //! is there, and again.
 
 use backup_core::api::Backup;

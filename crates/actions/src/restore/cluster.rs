@@ -36,7 +36,7 @@ pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
     walk::set(item, &["metadata"], "name", Value::from(name));
 }
 
-/// `preserveUnknownFields: true` can not be created any more; it becomes its successor in every schema.
+/// `preserveUnknownFields: true` cannot be created any more; it becomes its successor in every schema.
 pub(crate) fn rewrite_definition(item: &mut Object) {
     if !walk::is_true(item, &["spec"], "preserveUnknownFields") {
         return;

@@ -13,7 +13,7 @@ pub struct RestoreRules {
     pub namespaces: BTreeMap<String, String>,
     /// Whether services keep node ports that the cluster chose.
     pub preserve_node_ports: bool,
-    /// Volumes of the backup that are restored as they are; a claim on any other is provisioned anew.
+    /// Volumes of the backup that are restored as they are; a claim on any other is provisioned again.
     pub kept_volumes: BTreeSet<String>,
 }
 

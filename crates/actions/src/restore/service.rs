@@ -52,7 +52,7 @@ impl Explicit {
 
     fn read_applied(&mut self, item: &Object) {
         let Some(manifest) = json::text(item, &["metadata", "annotations"], LAST_APPLIED) else { return };
-        // A manifest that can not be read tells nothing; the API server never reads it either.
+        // A manifest that cannot be read tells nothing; the API server never reads it either.
         let Ok(manifest) = serde_json::from_str::<Object>(manifest) else { return };
         let Some(spec) = json::object(&manifest, &["spec"]) else { return };
         self.health_check |= is_set(spec.get("healthCheckNodePort"));

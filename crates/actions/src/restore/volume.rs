@@ -1,5 +1,5 @@
 //! Volumes and claims, as far as they go without snapshots: a volume that outlives its claim (`Retain`) is restored as
-//! it is; a claim on any other volume is provisioned anew, empty.
+//! it is; a claim on any other volume is provisioned empty.
 
 use serde_json::Value;
 

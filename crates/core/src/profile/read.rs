@@ -5,13 +5,13 @@ use crate::validate::Finding;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// The text is no YAML, or has fields that a profile has not, or lacks some, or has values that don't fit.
+    /// The text is no YAML, or has fields that a profile has not, or lacks some, or has values that do not fit.
     #[error("not a profile: {message}")]
     Syntax {
         /// Where and why, and what was expected.
         message: String,
     },
-    /// The text can be read, but what it says can't be.
+    /// The text can be read, but what it says cannot be.
     #[error("profile {name:?} can't be used: {}", list(.findings))]
     Invalid {
         name: String,
@@ -91,7 +91,7 @@ impl Profile {
 /// Stands for the name of a file.
 const BUILT_IN: &str = "";
 
-/// What two profiles can't both have, if they do.
+/// What two profiles cannot both have, if they do.
 fn shared(one: &Profile, other: &Profile) -> Option<String> {
     if one.group != other.group {
         return None;

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 /// Reads a selector from its text; an empty one selects everything.
-/// Errors: a sentence that names the condition that can not be read.
+/// Errors: a sentence that names the condition that cannot be read.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, String> {
     let mut expressions = Vec::new();
     for part in conditions(text) {

@@ -12,7 +12,7 @@ pub(super) struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// Checks a pair whose excludes can not be `*`: everything excluded is nothing selected.
+    /// Checks a pair whose excludes cannot be `*`: everything excluded is nothing selected.
     pub(crate) fn check(&self, findings: &mut Vec<Finding>) {
         self.check_common(findings);
         if self.excluded.1.iter().any(|item| item == "*") {

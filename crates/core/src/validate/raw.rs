@@ -1,4 +1,4 @@
-//! Finds each field that can not be decoded, where the decoder itself stops at the first.
+//! Finds each field that cannot be decoded, where the decoder itself stops at the first.
 //!
 //! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another.
 
@@ -12,7 +12,7 @@ use crate::api::{
     restore::{ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook, RestoreResourceHookSpec},
 };
 
-/// What can not be decoded in the `spec` of a whole Backup, as JSON.
+/// What cannot be decoded in the `spec` of a whole Backup, as JSON.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     spec::<BackupSpec>(object, &mut findings, |hooks, findings| {
@@ -45,7 +45,7 @@ pub fn raw_backup(object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// What can not be decoded in the `spec` of a whole Restore, as JSON.
+/// What cannot be decoded in the `spec` of a whole Restore, as JSON.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     spec::<RestoreSpec>(object, &mut findings, |hooks, findings| {

@@ -28,7 +28,7 @@ pub enum LedgerError {
     /// The ledger is there, but is not one that this version can work with. Nothing was written.
     #[error("{source} (Lease {lease}; nothing is granted until it is rebuilt)")]
     Format { lease: String, source: FormatError },
-    /// The ledger was lost, and is rebuilt. Nothing is granted before late creations have come or can't.
+    /// The ledger was lost, and is rebuilt. Nothing is granted before late creations have come or cannot.
     #[error(
         "the ledger {lease} was lost or damaged and is being rebuilt; nothing is granted until that is done, which takes \
          as long as a late creation may ({} s)", grace.as_secs()

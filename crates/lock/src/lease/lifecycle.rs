@@ -1,7 +1,7 @@
 //! The life of a ledger: made, opened, rebuilt after a loss, closed when idle.
 //!
 //! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside the ledger is made
-//! before it and names it before it opens, so whoever finds a marker that names a Lease which is not there, or is not
+//! before it and names it before it opens, so a reader that finds a marker that names a Lease which is not there, or is not
 //! readable, knows that a ledger was lost: creations that it admitted may still land, and are waited for.
 
 use std::{
@@ -133,7 +133,7 @@ pub enum RepairOutcome {
     Fine,
     /// It was lost, or is damaged: from now on nothing is granted.
     Lost,
-    /// A grace later, it was made anew from what is stored.
+    /// A grace later, it was rebuilt from what is stored.
     Rebuilt,
     Removed,
 }

@@ -15,7 +15,7 @@ use crate::{
 pub struct Observed {
     pub key: ObjectKey,
     pub uid: String,
-    /// The scope it belongs to; none if that can't be told.
+    /// The scope it belongs to; none if that cannot be told.
     pub scope: Option<String>,
     /// Its phase, in words; unset is New.
     pub phase: String,
@@ -30,7 +30,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// What an object says of itself. Works on objects that can't be decoded into their type.
+    /// What an object says of itself. Works on objects that cannot be decoded into their type.
     pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
         Self::named(profile, kind, &object.namespace().unwrap_or_default(), &object.name_any(), object)
     }

@@ -1,4 +1,4 @@
-//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have come or can't.
+//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have come or cannot.
 
 use rstest::rstest;
 
@@ -79,7 +79,7 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
 
     damage(&api);
 
-    // Nothing is granted, whoever asks.
+    // Nothing is granted to any request.
     assert!(matches!(trouble(&store).await, Some("rebuilding" | "unreadable")));
     let refused = activate(&store, &restore("works"), "3").await.unwrap_err();
     assert!(refused.is_transient(), "{refused}");

@@ -20,7 +20,7 @@ pub enum Action {
         replica: usize,
         aged: bool,
     },
-    /// It can't read that object.
+    /// It cannot read that object.
     Blind {
         replica: usize,
     },
@@ -37,7 +37,7 @@ pub enum Action {
     /// A person deletes the object of this name.
     Remove(usize),
     Read(usize),
-    /// It asks the ledger for the right to work. `lost`: it never hears the answer, and begins anew.
+    /// It asks the ledger for the right to work. `lost`: it never hears the answer, and begins again.
     Activate {
         name: usize,
         lost: bool,

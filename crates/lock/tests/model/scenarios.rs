@@ -201,7 +201,7 @@ pub fn intent() -> Scenario {
     Scenario { replicas: 1, drops: false, late: false, ..calm }
 }
 
-/// A replica decides on a backup and a restore in one write, another on a backup; blockers can't be read at times.
+/// A replica decides on a backup and a restore in one write, another on a backup; blockers cannot be read at times.
 pub fn batch() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
     let calm = Scenario::new("requests merged into one write", &[BACKUP, OTHER, RESTORE], requests);

@@ -81,7 +81,7 @@ impl Location {
         for key in self.list(keys.private().folder()).await? {
             let Some(number) = keys.private().upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
-            // A note that can't be read was cut off while it was written, on a local disk.
+            // A note that cannot be read was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
             if let Ok(Note { key: of, upload }) = serde_json::from_slice(&note)
                 && let Ok(of) = Path::parse(&of)

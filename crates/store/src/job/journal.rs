@@ -1,4 +1,4 @@
-//! What work has to remember beyond the life of a process: that something is about to be done which can't be undone or told
+//! What work has to remember beyond the life of a process: that something is about to be done which cannot be undone or told
 //! afterwards, and what came of it.
 
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Location {
 }
 
 impl Journal {
-    /// Adds an entry; once this returns, whoever comes next will find it.
+    /// Adds an entry; once this returns, the next process finds it.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has added one meanwhile: work must not go on from what was read.
     pub async fn add(&mut self, entry: &Value) -> Result<(), StoreError> {

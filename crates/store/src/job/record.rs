@@ -130,7 +130,7 @@ impl Record {
         Ok(tar.into_inner().map_err(failed)?.into())
     }
 
-    /// Reads a record; `folder` is where its files belong. Errors: why it can't be used.
+    /// Reads a record; `folder` is where its files belong. Errors: why it cannot be used.
     pub fn decode(bytes: &Bytes, folder: &Path) -> Result<Self, String> {
         let text = |error: std::io::Error| format!("it is damaged: {error}");
         let mut archive = tar::Archive::new(bytes.as_ref());

@@ -1,7 +1,7 @@
 //! `velero.io/csi-pvc-backupper`: claims of CSI volumes are snapshotted (Velero `pkg/backup/actions/csi/pvc_action.go`,
 //! v1.18).
 //!
-//! The snapshot's name is made of the uids of backup and claim: whoever does this again after a crash finds the snapshot
+//! The snapshot's name is made of the uids of backup and claim: another try after a crash finds the snapshot
 //! that was begun, and takes no second one.
 
 use std::{sync::Arc, time::Duration};
@@ -79,7 +79,7 @@ impl ClaimAction {
         Ok(executed(claim, &snapshot, &content, backup))
     }
 
-    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore can't do without.
+    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
     async fn snapshot(
         &self,
         claim: &Value,

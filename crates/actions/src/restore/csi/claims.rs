@@ -1,6 +1,6 @@
 //! `velero.io/csi-pvc-restorer`: a claim that was snapshotted is provisioned from its snapshot.
 //!
-//! Unlike Velero it waits until a volume can be made of the snapshot, so that a restore is not Completed whose data can't come.
+//! Unlike Velero it waits until a volume can be made of the snapshot, so that a restore is not Completed whose data cannot come.
 
 use std::sync::Arc;
 

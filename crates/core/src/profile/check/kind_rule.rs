@@ -1,6 +1,6 @@
 //! Rules for what a profile says about one kind.
 //!
-//! `over` is tried on objects that can't be over: one that has just been created, one in each phase that the profile
+//! `over` is tried on objects that cannot be over: one that has just been created, one in each phase that the profile
 //! calls active, and one in a phase that nobody knows.
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn phases(role: Role, kind: &KindRule, found: &mut Found) {
     }
 }
 
-/// `over` must not hold of what can't be over.
+/// `over` must not hold of what cannot be over.
 fn probe(role: Role, kind: &KindRule, found: &mut Found) {
     let field = format!("{role}.over");
     let created = json!({

@@ -1,4 +1,4 @@
-//! The repair: a ledger that was lost is made anew.
+//! The repair: a ledger that was lost is rebuilt.
 
 use std::sync::Arc;
 
