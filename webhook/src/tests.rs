@@ -159,7 +159,7 @@ async fn whom_a_claim_was_taken_from_by_hand_is_in_nobodys_way_a_moment_later() 
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_was_freed_is_in_nobodys_way_at_once() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
     let key = ObjectKey::restore("velero", "r1");
@@ -253,7 +253,7 @@ async fn the_same_race_catches_a_webhook_that_looks_and_then_allows() {
 
 #[tokio::test]
 async fn disjoint_requests_and_backups_beside_backups_pass() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     assert!(allowed(&replica.create("Backup", "b2", "2", backup_spec()).await));
     let elsewhere = json!({"backupName": "old", "includedNamespaces": ["elsewhere"]});
@@ -326,7 +326,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
 
 #[tokio::test]
 async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
     assert!(message(&refused).contains("not stored yet"), "{refused}");
@@ -347,7 +347,7 @@ async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "never-stored", "1", restore_spec()).await));
     assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
     tokio::time::sleep(GRACE / 2).await;
@@ -421,7 +421,7 @@ async fn a_replica_works_again_after_an_outage() {
 
 #[tokio::test]
 async fn what_is_no_review_gets_a_clear_answer() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     for (body, says) in [
         (b"hello".to_vec(), "no AdmissionReview"),
         (b"{}".to_vec(), "AdmissionReview"),
@@ -439,7 +439,7 @@ async fn what_is_no_review_gets_a_clear_answer() {
 
 #[tokio::test]
 async fn a_review_of_three_mebibytes_and_a_thousand_namespaces_is_read() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     let names: Vec<String> = (0..1000).map(|n| format!("{}-{n:04}", "n".repeat(58))).collect();
     let mut request = creation("Backup", "b", "1", json!({"includedNamespaces": names}));
     request["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(3 << 20)});

@@ -7,7 +7,9 @@ use backup_core::{
     phase::{Phase, Stage},
 };
 use backup_lock::{Footprint, ObjectKey, Token};
-use backup_store::{AwaitingOperations, CommittedPlan, Job, Location, PendingUpload, Results, StoreError};
+use backup_store::{
+    AwaitingOperations, CommittedPlan, Location, PendingUpload, Results, StoreError, StoredJob,
+};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
@@ -28,7 +30,7 @@ use crate::{
 
 /// A Backup or a Restore.
 pub(crate) trait JobObject:
-    Job
+    StoredJob
     + Subject
     + Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Serialize
@@ -86,8 +88,8 @@ macro_rules! job_object {
 job_object!(Backup, BackupPhase, backup);
 job_object!(Restore, RestorePhase, restore);
 
-pub(crate) type Files<L> = <<L as Lifecycle>::Object as Job>::Files;
-pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as Job>::Outcome;
+pub(crate) type Files<L> = <<L as Lifecycle>::Object as StoredJob>::Files;
+pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as StoredJob>::Outcome;
 pub(crate) type Operation<L> = <<L as Lifecycle>::Object as Subject>::Operation;
 pub(crate) type PhaseOf<L> = <<L as Lifecycle>::Object as JobObject>::Phase;
 

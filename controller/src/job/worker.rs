@@ -13,7 +13,7 @@ use backup_runtime::{
     errors::found,
     retry::{self, PatchOutcome},
 };
-use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Job, Location};
+use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Location, StoredJob};
 use kube::Resource as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -87,14 +87,14 @@ struct Looked<L: Lifecycle> {
 }
 
 /// A record of an object.
-pub(crate) enum Record<O: Job> {
+pub(crate) enum Record<O: StoredJob> {
     /// What its end will be.
     Committed(Box<CommittedPlan<O>>),
     /// What was done before its operations.
     Awaiting(Box<AwaitingOperations<O>>),
 }
 
-impl<O: Job> Record<O> {
+impl<O: StoredJob> Record<O> {
     fn number(&self) -> u64 {
         match self {
             Self::Committed(plan) => plan.number(),

@@ -31,7 +31,7 @@ const ASKED_AT_START: Duration = Duration::from_secs(30);
 const MOST: usize = 1_000;
 
 #[derive(Debug)]
-pub struct Binary {
+pub(crate) struct Binary {
     path: PathBuf,
     setup: Setup,
     state: watch::Sender<State>,
@@ -60,7 +60,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Binary {
-    pub fn new(path: PathBuf, setup: Setup) -> Self {
+    pub(crate) fn new(path: PathBuf, setup: Setup) -> Self {
         Self {
             path,
             setup,
@@ -71,7 +71,7 @@ impl Binary {
         }
     }
 
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.path.display().to_string()
     }
 
@@ -109,7 +109,7 @@ impl Binary {
         }
     }
 
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         let before = self.state.send_replace(State::Down("the controller is ending".to_owned()));
         if let State::Up(process) = before {
             process.stop().await;
@@ -150,7 +150,7 @@ impl Binary {
     }
 
     /// What it offers. Waits while it is started for the first time; the error says why nobody knows.
-    pub async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
+    pub(crate) async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
         let known = || self.offers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(offers) = known() {
             return Ok(offers);

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
 use backup_actions::{
-    ItemAction as _,
     backup::{BackupItemAction, ItemBlockAction},
     restore::RestoreItemAction,
 };

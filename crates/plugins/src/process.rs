@@ -39,7 +39,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const SHOWN: usize = 3;
 
 #[derive(Clone, Debug, Default)]
-pub struct Setup {
+pub(crate) struct Setup {
     pub args: Vec<String>,
     /// Variables added to our own.
     pub env: Vec<(String, String)>,

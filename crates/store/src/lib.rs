@@ -34,9 +34,7 @@ pub use backup_core::results::{ResultSet, Results, Scope};
 pub use backup::{AwaitingBackup, BackupFiles, BackupWriter, CommittedBackup, FoundBackup, PendingBackup};
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
-pub use job::{
-    AwaitingOperations, Claimant, CommittedPlan, FoundJob, Job, Journal, PendingUpload, StoredJob,
-};
+pub use job::{AwaitingOperations, Claimant, CommittedPlan, FoundJob, Journal, PendingUpload, StoredJob};
 pub use location::{
     BUILT_IN, BackupFolder, Body, DeletedBackup, Fault, IncompleteBackup, Location, ObjectPlugin,
     PluginFault, Remnant, RetainedVersions, SideFile, bucket_and_prefix, is_built_in, plugin_of,

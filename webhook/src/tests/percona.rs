@@ -37,7 +37,7 @@ const PS_RESTORE: &str = "PerconaServerMySQLRestore";
 
 #[tokio::test]
 async fn another_operators_backups_and_restores_of_one_database_are_kept_apart() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.review(percona("CREATE", PS_RESTORE, "r", "1", "", None)).await));
     let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
     assert!(!allowed(&refused));
@@ -54,7 +54,7 @@ async fn another_operators_backups_and_restores_of_one_database_are_kept_apart()
 
 #[tokio::test]
 async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     let revive = || percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Error"));
     assert!(allowed(&replica.review(revive()).await));
     let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
@@ -62,7 +62,7 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
     let dead = replica.review(percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Failed"))).await;
     assert!(message(&dead).contains("has ended"), "only what the operator does itself: {dead}");
 
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     assert!(allowed(&replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await));
     let refused = replica.review(revive()).await;
     assert!(message(&refused).contains("Backup db/b"), "{refused}");

@@ -73,7 +73,7 @@ async fn mode_warn_admits_warns_and_counts() {
 
 #[tokio::test]
 async fn nobody_breaks_the_glass_who_may_not() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     let mut request = creation("Backup", "b1", "1", backup_spec());
     request["object"]["metadata"]["annotations"] = json!({"backup-lock/break-glass": "I am in a hurry"});
     let refused = replica.review(request).await;
@@ -83,7 +83,7 @@ async fn nobody_breaks_the_glass_who_may_not() {
 
 #[tokio::test]
 async fn what_runs_can_not_come_to_touch_more_but_may_be_normalised() {
-    let (api, replica) = one_replica();
+    let (_, replica) = one_replica();
     let update = |old: Value, new: Value| {
         let mut request = creation("Backup", "b1", "1", new);
         request["operation"] = json!("UPDATE");

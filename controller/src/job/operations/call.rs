@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_actions::{ActionError, backup::BackupItemAction, restore::RestoreItemAction as _};
+use backup_actions::{ActionError, backup::BackupItemAction};
 use backup_core::{
     api::{Backup, Restore},
     operation::{BackupOperation, Operation, RestoreOperation},
