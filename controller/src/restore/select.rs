@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_restored_in_the_order_in_which_they_need_each_other() {
+    fn types_are_restored_in_the_order_of_their_needs() {
         let shuffled = [
             "widgets.example.com",
             "services",

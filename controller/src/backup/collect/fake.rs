@@ -14,37 +14,34 @@ use axum::{
 use kube::Client;
 use serde_json::{Value, json};
 
-/// The query of a request.
-pub type Params = HashMap<String, String>;
+pub(crate) type Params = HashMap<String, String>;
 
 /// What a request is answered with, instead of the list.
 type Fault = dyn Fn(&str, &Params) -> Option<(u16, Value)> + Send + Sync;
 
 /// Lists by path, what was asked for, and faults.
 #[derive(Default)]
-pub struct Api {
+pub(crate) struct Api {
     lists: HashMap<String, Vec<Value>>,
     objects: HashMap<String, Value>,
     fault: Option<Box<Fault>>,
     /// Every request as path and query.
-    pub asked: Mutex<Vec<(String, Params)>>,
+    pub(crate) asked: Mutex<Vec<(String, Params)>>,
 }
 
 impl Api {
-    /// Serves a list at this path.
-    pub fn list(mut self, path: &str, items: Vec<Value>) -> Self {
+    pub(crate) fn list(mut self, path: &str, items: Vec<Value>) -> Self {
         self.lists.insert(path.to_owned(), items);
         self
     }
 
-    /// Serves an object at this path.
-    pub fn object(mut self, path: &str, object: Value) -> Self {
+    pub(crate) fn object(mut self, path: &str, object: Value) -> Self {
         self.objects.insert(path.to_owned(), object);
         self
     }
 
     /// Answers with what `fault` says, where it says something.
-    pub fn fault(
+    pub(crate) fn fault(
         mut self,
         fault: impl Fn(&str, &Params) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Self {
@@ -52,21 +49,20 @@ impl Api {
         self
     }
 
-    /// A client of it.
-    pub fn client(self) -> (Client, Arc<Self>) {
+    pub(crate) fn client(self) -> (Client, Arc<Self>) {
         let api = Arc::new(self);
         let router: Router = Router::new().fallback(answer).with_state(Arc::clone(&api));
         (Client::new(router, "velero"), api)
     }
 
     /// The paths that were asked for, in order.
-    pub fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
     }
 }
 
 /// An error as the API server writes it.
-pub fn status(code: u16, message: &str) -> (u16, Value) {
+pub(crate) fn status(code: u16, message: &str) -> (u16, Value) {
     (
         code,
         json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "reason": "x" }),

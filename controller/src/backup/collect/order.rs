@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_a_type_of_any_group_and_one_that_names_none_is_told() {
+    fn an_ordered_key_names_a_type_of_any_group_or_is_reported() {
         let listed = served(&[("", "pods"), ("apps", "deployments"), ("x", "deployments")]);
         let asked = [("pods", "b/2, a/1,,"), ("deployments", "a/d"), ("po", "c/3"), ("nodes", "n")]
             .map(|(key, names)| (key.to_owned(), names.to_owned()));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn many_namespaces_are_listed_at_once_and_only_those_that_lived_at_the_start_belong() {
+    fn many_namespaces_are_one_list_of_those_that_existed() {
         let live: Vec<String> = (0..200).map(|n| format!("n{}-{n}", n % 10)).collect();
         let scope = |pattern: &str| {
             let included_namespaces = vec![pattern.to_owned()];

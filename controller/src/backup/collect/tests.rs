@@ -67,7 +67,7 @@ async fn excluded_namespaces_are_left_out_of_the_common_list() {
 }
 
 #[tokio::test]
-async fn a_type_whose_list_fails_is_an_error_that_names_it_and_the_rest_is_intact() {
+async fn a_list_that_fails_is_an_error_that_names_its_type() {
     let fault = |path: &str, _: &Params| (path == "/api/v1/pods").then(|| status(403, "pods is forbidden"));
     let outcome = collect(json!({}), cluster().fault(fault)).await;
     assert_eq!(outcome.errors.len(), 1);
@@ -174,7 +174,7 @@ async fn a_bad_object_is_reported_and_never_stops_the_others() {
 }
 
 #[tokio::test]
-async fn ordered_items_come_first_in_their_order_and_missing_ones_are_a_warning() {
+async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
     let mut labelled = item("b", "one");
     labelled["metadata"]["labels"] = json!({ "app": "web" });
     let api = cluster()
@@ -246,9 +246,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
 #[case(json!({}))]
 #[case(json!({ "snapshotVolumes": false }))]
 #[tokio::test]
-async fn a_policy_that_wants_the_files_of_a_claim_copied_is_an_error_of_that_claim(
-    #[case] spec: serde_json::Value,
-) {
+async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec: serde_json::Value) {
     let claim = |name: &str| bound_claim(name, &format!("pv-{name}"));
     let mut waiting = claim("waiting");
     waiting["status"]["phase"] = json!("Pending");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_asked_for_of_a_volume_that_is_not_of_csi_is_an_error_once() {
+    fn a_snapshot_of_a_volume_that_is_not_of_csi_is_one_error() {
         let text =
             "version: v1\nvolumePolicies:\n- conditions: {}\n  action: { type: snapshot }\n".to_owned();
         let policy = backup_core::resource_policy::read(&BTreeMap::from([("p".to_owned(), text)])).unwrap();

@@ -30,7 +30,7 @@ fn pending(pod_name: &str) -> PendingPostHooks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_takeover_runs_what_is_pending_and_reports_the_unknown_outcome() {
+async fn a_takeover_runs_pending_hooks_and_reports_unknown_outcomes() {
     let (pods, journal) = (Arc::new(FakePods::running(&["p", "q"])), MemoryJournal::default());
     let hooks = || Hooks::new(Arc::clone(&pods) as _, Arc::new(journal.clone()), Progress::default());
     // The first process dies after the command before the backup of q.

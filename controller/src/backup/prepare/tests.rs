@@ -107,7 +107,7 @@ fn preparing_again_changes_nothing() {
 }
 
 #[test]
-fn a_location_that_cannot_take_the_backup_is_named_with_the_reason() {
+fn an_unusable_location_is_named_with_the_reason() {
     for (locations, asked, expected) in [
         (vec![], None, "no location was named"),
         (vec![location("default", |_| {})], Some("gone"), "does not exist; existing ones: default"),

@@ -16,21 +16,21 @@ use backup_plugins::{
 
 /// Knows volumes with a hostPath below its folder.
 #[derive(Default)]
-pub struct Disks {
+pub(crate) struct Disks {
     /// Of the paths that it knows.
-    pub folder: &'static str,
+    pub(crate) folder: &'static str,
     /// How the next calls that change something go wrong; with `true` the outcome is unknown.
-    pub wrong: Mutex<Vec<bool>>,
+    pub(crate) wrong: Mutex<Vec<bool>>,
     /// Everything that it was asked to change.
-    pub asked: Mutex<Vec<String>>,
+    pub(crate) asked: Mutex<Vec<String>>,
 }
 
 impl Disks {
-    pub fn new(folder: &'static str) -> Self {
+    pub(crate) fn new(folder: &'static str) -> Self {
         Self { folder, ..Self::default() }
     }
 
-    pub fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         lock(&self.asked).clone()
     }
 

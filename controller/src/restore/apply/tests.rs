@@ -119,7 +119,7 @@ async fn a_creation_whose_answer_was_lost_counts_as_created() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_run_of_this_restore_made_counts_as_created_even_if_a_controller_changed_it() {
+async fn an_object_of_an_earlier_run_counts_as_created() {
     let fake = Fake::new();
     applied(&fake, false).await;
     let mut changed = fake.get(OBJECT).unwrap();

@@ -16,7 +16,7 @@ fn policy(rules: &RestoreRules) -> Policy<'_> {
 }
 
 #[tokio::test]
-async fn a_namespace_comes_from_the_backup_under_its_new_name_and_only_once() {
+async fn a_namespace_is_created_once_under_its_new_name() {
     let (fake, rules) = (Fake::new(), rules());
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
     let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
@@ -62,7 +62,7 @@ async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_does_not_go_away_in_time_is_an_error_that_is_told_once() {
+async fn a_namespace_that_stays_too_long_is_one_error() {
     let (fake, rules) = (Fake::new(), rules());
     let body = json!({"metadata": {"name": "plain", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
     fake.put("/api/v1/namespaces/plain", body);

@@ -75,7 +75,7 @@ async fn a_volume_is_made_of_its_snapshot() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets_a_name_of_its_own() {
+async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
     fake.put(&format!("{VOLUMES}/pv"), json!({ "metadata": { "name": "pv" } }));
     let same = restored(&of(&disks), &fake, &rules(false)).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_volume_that_is_there_is_left_alone_and_one_for_another_namespace_gets
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
+async fn a_volume_of_unknown_outcome_is_not_created_again() {
     let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
     *disks.wrong.lock().unwrap() = vec![true, false];
     let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
@@ -122,7 +122,7 @@ async fn what_goes_wrong_is_told_and_what_nobody_knows_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_taken_up_makes_what_was_not_begun_and_uses_what_was_made() {
+async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
     let (fake, disks, journal) = (Fake::new(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {

@@ -94,7 +94,7 @@ fn a_schedule_means_its_newest_completed_backup() {
 }
 
 #[test]
-fn the_published_spec_names_both_and_excludes_what_can_not_be_restored() {
+fn the_published_spec_excludes_what_cannot_be_restored() {
     let restore = Restore::new("r", from("b"));
     let spec = prepared(&restore, &backup("b", BackupPhase::Completed, Some("nightly"), 0));
     assert_eq!((spec.backup_name.as_deref(), spec.schedule_name.as_deref()), (Some("b"), Some("nightly")));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_wants_what_another_restores_waits_unless_that_waits_for_them() {
+    async fn an_item_waits_for_another_unless_that_waits_for_it() {
         let [a, b, c] = items().await;
         let coordinator = std::sync::Arc::new(ItemCoordinator::default());
         assert_eq!(

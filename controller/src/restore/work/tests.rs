@@ -188,7 +188,7 @@ async fn running_it_again_changes_nothing_and_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_mapped_namespace_is_written_and_the_original_is_not_touched() {
+async fn a_mapped_namespace_is_written_and_the_original_untouched() {
     let (_folder, contents) = stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c"))]).await;
     let fake = Fake::new();
     let spec = RestoreSpec {
@@ -258,7 +258,7 @@ async fn one_bad_item_never_stops_the_others() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_can_not_be_made_is_one_error_for_all_that_goes_into_it() {
+async fn a_namespace_that_cannot_be_created_is_one_error() {
     let (_folder, contents) = stored(&[
         ("configmaps", Some("a"), item("v1", "ConfigMap", "1")),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "2")),

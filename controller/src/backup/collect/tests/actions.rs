@@ -95,7 +95,7 @@ fn spec() -> Value {
 }
 
 #[tokio::test]
-async fn an_item_passes_its_actions_in_the_order_of_their_names_and_each_sees_what_the_last_one_made() {
+async fn actions_run_in_the_order_of_their_names_on_the_last_result() {
     let first = action("a/first", "pods", changes(|item| item["step"] = json!(1)));
     let second = action("b/second", "pods", |item| {
         let mut item = item.clone();
@@ -110,7 +110,7 @@ async fn an_item_passes_its_actions_in_the_order_of_their_names_and_each_sees_wh
 }
 
 #[tokio::test]
-async fn what_an_item_asks_for_is_written_before_it_and_not_again_when_its_turn_comes() {
+async fn a_related_item_is_written_before_its_item_and_only_once() {
     let api = pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
     let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
     let outcome = collect_by(spec(), api, vec![asks]).await;
@@ -152,7 +152,7 @@ async fn a_row_of_items_that_never_ends_is_cut() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_a_warning_and_what_can_not_be_read_an_error_of_the_item() {
+async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     let asks = || {
         let ids = vec![id("configmaps", "a", "gone"), id("configmaps", "a", "secret")];
         vec![action("x/asks", "pods", asks_for(ids)) as Arc<dyn BackupItemAction>]
@@ -184,7 +184,7 @@ async fn an_action_that_fails_costs_its_item_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn filters_hold_for_what_comes_along_unless_the_action_says_that_it_must() {
+async fn filters_hold_for_related_items_unless_they_are_required() {
     let ids = vec![id("configmaps", "b", "one"), id("widgets.example.com", "a", "w")];
     for (must, expected) in
         [(false, &["pods/a/p"][..]), (true, &["configmaps/b/one", "widgets.example.com/a/w", "pods/a/p"])]
@@ -234,7 +234,7 @@ async fn an_item_that_an_action_marks_is_left_out() {
 }
 
 #[tokio::test]
-async fn operations_are_announced_before_and_told_after_and_handed_back() {
+async fn operations_are_recorded_before_and_after_and_returned() {
     let starts = action("x/starts", "pods", |_| {
         let after_operation = vec![id("configmaps", "a", "one")];
         Ok(BackupActionOutput {
@@ -267,7 +267,7 @@ async fn after(prior: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripte
 }
 
 #[tokio::test]
-async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
+async fn an_operation_of_an_earlier_attempt_is_not_started_again() {
     let mut changed = item("a", "p");
     changed["metadata"]["labels"] = json!({ "was": "changed" });
     let executed = BackupActionOutput {
@@ -289,7 +289,7 @@ async fn what_an_earlier_try_has_started_goes_on_and_is_not_started_again() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_of_an_earlier_try_is_told_and_not_tried_again() {
+async fn an_action_of_unknown_outcome_is_an_error_and_not_retried() {
     let (outcome, starts) = after(PriorAttempt::Unknown).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.names().contains(&"pods/a/q"));
@@ -301,7 +301,7 @@ async fn what_nobody_knows_of_an_earlier_try_is_told_and_not_tried_again() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_nobody_knows_stays_open_and_a_refusal_does_not() {
+async fn an_unknown_outcome_stays_open_and_a_refusal_does_not() {
     for (reason, told) in [("unknown", 1), ("refused", 2)] {
         let fails = action("x/starts", "pods", move |_| Err(reason.to_owned()));
         let outcome = collect_by(spec(), pods(&["p"]), vec![fails]).await;

@@ -80,7 +80,7 @@ fn setup(api: Api, pods: &Arc<FakePods>, spec: Value) -> Setup {
 }
 
 #[tokio::test]
-async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_and_written_once() {
+async fn pods_that_share_a_claim_are_frozen_together() {
     let api = shared(&[("one", &["data"]), ("other", &[]), ("two", &["data", "log"]), ("three", &["log"])]);
     let pods = Arc::new(FakePods::running(&["one", "other", "two", "three"]));
     let spec = json!({ "includedResources": ["pods", "persistentvolumeclaims", "persistentvolumes"] });
@@ -128,7 +128,7 @@ async fn pods_that_share_a_claim_are_held_still_together_and_each_item_is_read_a
 }
 
 #[tokio::test]
-async fn a_command_that_fails_costs_its_pod_its_place_and_all_pods_of_the_block_get_what_they_are_owed() {
+async fn a_failed_command_drops_its_pod_and_all_pods_are_thawed() {
     let fails = |pod: &str, command: &str, _| match (pod, command) {
         ("two", "freeze") => Err(ExecError::Failed { reason: "exit code 1".into(), output: String::new() }),
         _ => Ok(String::new()),

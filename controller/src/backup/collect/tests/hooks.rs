@@ -25,7 +25,7 @@ fn hooked(api: Api, pods: FakePods) -> (Arc<FakePods>, Setup) {
 }
 
 #[tokio::test]
-async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
+async fn a_pod_is_written_between_its_commands_with_related_items() {
     let api = with_pods(vec![frozen("db"), item("a", "plain")])
         .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
     let (pods, mut setup) = hooked(api, FakePods::running(&["db"]));
@@ -49,7 +49,7 @@ async fn a_pod_is_written_between_its_commands_with_what_it_brings_along() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_before_costs_the_pod_its_place_and_the_one_after_is_run_all_the_same() {
+async fn a_failed_pre_hook_drops_the_pod_and_its_post_hook_is_run() {
     let fails = |_: &str, command: &str, _| match command {
         "freeze" => Err(ExecError::Failed { reason: "exit code 1".into(), output: "no disk".into() }),
         _ => Ok(String::new()),
@@ -66,7 +66,7 @@ async fn a_command_that_fails_before_costs_the_pod_its_place_and_the_one_after_i
 }
 
 #[tokio::test]
-async fn a_pod_goes_on_where_its_command_may_fail_and_the_failure_is_an_error() {
+async fn a_pod_whose_command_may_fail_is_written_with_an_error() {
     let api = with_pods(vec![pod(
         "db",
         &json!({ "pre.hook.backup.velero.io/command": "freeze", "pre.hook.backup.velero.io/on-error": "Continue" }),
@@ -95,7 +95,7 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
 }
 
 #[tokio::test]
-async fn what_is_owed_is_noted_before_the_first_command_and_stays_owed_if_work_stops() {
+async fn post_hooks_are_pending_before_the_first_command() {
     let cancellation = cancellation();
     let deleted = cancellation.clone();
     let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _, _| {

@@ -47,7 +47,7 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_volume_is_snapshotted_once_and_written_whatever_comes_of_it() {
+async fn a_volume_is_snapshotted_once_and_written_in_any_case() {
     for fails in [false, true] {
         let disks = Arc::new(Disks::new("/disks/"));
         disks.wrong.lock().unwrap().extend(fails.then_some(false));
@@ -60,7 +60,7 @@ async fn a_volume_is_snapshotted_once_and_written_whatever_comes_of_it() {
 }
 
 #[tokio::test]
-async fn a_policy_that_asks_for_snapshots_is_followed_where_a_plugin_takes_them() {
+async fn a_policy_for_snapshots_is_followed_where_a_plugin_takes_them() {
     let disks = Arc::new(Disks::new("/disks/"));
     let policy = "- conditions: {}\n  action: { type: snapshot }\n";
     let outcome = collected(&disks, Some(policy)).await;

@@ -58,7 +58,7 @@ fn the_older_spelling_is_a_command_before() {
 }
 
 #[test]
-fn annotations_take_the_place_of_the_backups_hooks_each_for_its_side() {
+fn annotations_replace_the_hooks_of_the_backup_pre_or_post() {
     let rules = rules(&json!([{ "name": "r",
         "pre": [{ "exec": { "command": ["a"] } }, { "exec": { "command": ["b"] } }],
         "post": [{ "exec": { "command": ["c"] } }] }]));

@@ -119,7 +119,7 @@ async fn items_that_ask_for_one_another_are_each_restored_once() {
 }
 
 #[tokio::test]
-async fn what_comes_along_is_there_before_its_item_whatever_its_labels_unless_filters_leave_it_out() {
+async fn a_related_item_is_restored_before_its_item_unless_filtered() {
     let mut item = map("item");
     item["metadata"]["labels"] = json!({"app": "web"});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
@@ -188,7 +188,7 @@ async fn an_item_waits_for_what_came_along_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn what_actions_make_of_an_item_is_what_it_is_then_and_never_what_we_live_on() {
+async fn an_item_that_actions_change_is_checked_again() {
     let made = |kind: &str, name: &str| {
         let item =
             json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "elsewhere"}});
