@@ -41,7 +41,7 @@ pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 pub struct Programs {
     pub webhook: PathBuf,
     pub controller: PathBuf,
-    pub plugin: PathBuf,
+    pub kubectl_backup: PathBuf,
 }
 
 impl Programs {
@@ -81,7 +81,7 @@ impl Programs {
         Self {
             webhook: folder.join("backup-webhook"),
             controller: folder.join("backup-controller"),
-            plugin: folder.join("kubectl-backup"),
+            kubectl_backup: folder.join("kubectl-backup"),
         }
     }
 }

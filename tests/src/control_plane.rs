@@ -130,7 +130,7 @@ impl ControlPlane {
     }
 
     /// Has etcd forget everything but what is there now, as it does by itself after some minutes: lists that are read in
-    /// pages can't be gone on with then.
+    /// pages cannot be gone on with then.
     pub async fn forget_the_past(&self) -> anyhow::Result<()> {
         let etcd = self.etcd_url.as_deref().context("the cluster is not ours")?;
         let ask = async |method: &str, question: Value| -> anyhow::Result<Value> {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::{install::NAMESPACE, plugin::Ran};
+use crate::{install::NAMESPACE, kubectl_backup::Ran};
 
 /// kubectl and the client-go program, with the kubeconfig that they use.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! The control: a webhook that does what everyone does. It looks for a running object that conflicts, and allows when it
-//! sees none. Between the look and the creation the other one starts; tests that can't catch this one prove
+//! sees none. Between the look and the creation the other one starts; tests that cannot catch this one prove
 //! nothing about ours.
 
 use std::{

@@ -1,7 +1,7 @@
 //! A network of its own, for what must not be on a loopback address: endpoints of Services.
 //!
 //! Programs and tests of such a world run in a network namespace that has one more address on its loopback interface.
-//! Nothing leaves it, and nothing of the machine's own network is in it. A process can't enter one by itself, so the test
+//! Nothing leaves it, and nothing of the machine's own network is in it. A process cannot enter one by itself, so the test
 //! program starts itself again inside.
 
 use std::{
@@ -52,7 +52,7 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
 /// Runs this program inside with these arguments; `seen` is given each line of its output. Whether it ended well.
 ///
 /// # Errors
-/// [`NoNetwork`] where none can be made; programs that can't be built.
+/// [`NoNetwork`] where none can be made; programs that cannot be built.
 pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
     // What has to be fetched is fetched here: inside there is no way out.
     let programs = Programs::build("dev")?;

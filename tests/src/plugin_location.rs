@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::{World, plugins::Plugins};
+use crate::{World, velero_plugins::VeleroPlugins};
 
 pub const PROVIDER: &str = "example.io/folder";
 
@@ -13,7 +13,7 @@ pub const PROVIDER: &str = "example.io/folder";
 pub struct PluginLocation {
     folder: PathBuf,
     name: String,
-    plugins: Plugins,
+    plugins: VeleroPlugins,
 }
 
 impl PluginLocation {

@@ -32,16 +32,16 @@ use crate::{
     control_plane::{ControlPlane, loopback_address},
     install::{self, NAMESPACE},
     kubectl::Kubectl,
+    kubectl_backup::KubectlBackup,
     naive::NaiveWebhook,
     network,
     object_store::S3,
     pki::Pki,
-    plugin::Plugin,
-    plugins::Plugins,
     process::{Process, Spec},
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
     skip::Skip,
+    velero_plugins::VeleroPlugins,
     wait::{Probe, eventually, until},
 };
 
@@ -69,7 +69,7 @@ pub struct World {
     /// Where each of them answers /livez, /readyz and /metrics.
     pub controller_health: Vec<SocketAddr>,
     /// Plugins of Velero's kind, where they were asked for and can be built.
-    pub plugins: Option<Plugins>,
+    pub plugins: Option<VeleroPlugins>,
     folder: TempDir,
 }
 
@@ -89,19 +89,19 @@ impl World {
     }
 
     /// Runs our kubectl plugin as the cluster's administrator.
-    pub fn plugin(&self) -> Plugin {
-        Plugin::new(&self.programs.plugin, self.plane.admin_kubeconfig())
+    pub fn kubectl_backup(&self) -> KubectlBackup {
+        KubectlBackup::new(&self.programs.kubectl_backup, self.plane.admin_kubeconfig())
     }
 
     /// The same as a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
-    pub async fn plugin_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<Plugin> {
+    pub async fn kubectl_backup_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<KubectlBackup> {
         let kubeconfig = self.person(name, role).await?;
-        Ok(Plugin::new(&self.programs.plugin, &kubeconfig))
+        Ok(KubectlBackup::new(&self.programs.kubectl_backup, &kubeconfig))
     }
 
     /// The same as somebody who may read backups and restores.
-    pub async fn reader(&self) -> anyhow::Result<Plugin> {
-        self.plugin_as("reader", Some("backup-reader")).await
+    pub async fn reader(&self) -> anyhow::Result<KubectlBackup> {
+        self.kubectl_backup_as("reader", Some("backup-reader")).await
     }
 
     /// The kubeconfig of a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use backup_core::api::BackupPhase;
 use backup_tests::{
-    Plugin, World,
+    KubectlBackup, World,
     app::App,
     listing::{Listing, differences, list},
     proxy::Fault,
@@ -42,7 +42,10 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
         let kubeconfig = world.plane.admin_kubeconfig().to_owned();
         story.say("Left running until you press Ctrl-C. In another terminal:");
         println!("  export KUBECONFIG={}", kubeconfig.display());
-        println!("  export PATH={}:$PATH", world.plugin().program().parent().context("no folder")?.display());
+        println!(
+            "  export PATH={}:$PATH",
+            world.kubectl_backup().program().parent().context("no folder")?.display()
+        );
         println!("  kubectl backup get");
         tokio::signal::ctrl_c().await?;
     }
@@ -52,7 +55,7 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
 }
 
 async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
-    let (client, plugin) = (&world.client, world.plugin());
+    let (client, plugin) = (&world.client, world.kubectl_backup());
     let app = App::new("shop", 700);
     let count = app.create(client).await?;
     let namespaces = app.namespaces();
@@ -114,7 +117,7 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
 }
 
 /// Runs the plugin and shows what a person would see.
-async fn show(plugin: &Plugin, args: &[&str], code: i32) -> anyhow::Result<String> {
+async fn show(plugin: &KubectlBackup, args: &[&str], code: i32) -> anyhow::Result<String> {
     println!("  $ kubectl backup {}", args.join(" "));
     let ran = plugin.run(args).await?.expect_code(code)?;
     let text = format!("{}{}", ran.stdout, ran.stderr);

@@ -291,7 +291,7 @@ impl Operator {
     }
 
     /// Writes the status, and sets or takes off the finalizer, over the version that etcd told of last. False: there is no
-    /// such object any more, it is over, or it is being deleted and can't be begun.
+    /// such object any more, it is over, or it is being deleted and cannot be begun.
     async fn write(&self, life: &Life, status: &Value, finalizer: bool) -> anyhow::Result<bool> {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(life.kind));

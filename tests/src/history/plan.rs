@@ -270,7 +270,7 @@ impl Create {
         }
         let mut spec = json!({ "includedNamespaces": names });
         if self.kind == Kind::Restore {
-            // Perhaps there is one of this name: then it can't be deleted meanwhile.
+            // Perhaps there is one of this name: then it cannot be deleted meanwhile.
             spec["backupName"] = json!(format!("{prefix}b{}", self.area.0 & 1));
             // A restore writes where it maps to.
             if names.len() == 2 {

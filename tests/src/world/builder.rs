@@ -6,7 +6,7 @@ use crate::{
     control_plane::ControlPlane,
     install,
     object_store::S3,
-    plugins::Plugins,
+    velero_plugins::VeleroPlugins,
 };
 
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl WorldBuilder {
             folder,
         };
         if self.plugins {
-            world.plugins = Plugins::install(world.folder(), world.plane.admin_kubeconfig())?;
+            world.plugins = VeleroPlugins::install(world.folder(), world.plane.admin_kubeconfig())?;
         }
         world.start_webhooks().await?;
         world.start_location().await?;

@@ -7,7 +7,7 @@ use super::{
     World,
     backups::{into_namespace, of_namespaces},
 };
-use crate::{api::create_all, install::ensure_namespace, plugins::Plugins, skip::Skip};
+use crate::{api::create_all, install::ensure_namespace, skip::Skip, velero_plugins::VeleroPlugins};
 
 /// A ConfigMap: its name, the plugin that it is for, and what that is to do.
 pub type Script<'a> = (&'a str, &'a str, &'a str);
@@ -28,7 +28,7 @@ pub fn into_back(backup: &str) -> RestoreSpec {
 
 impl World {
     /// The plugins; a test is skipped where there are none.
-    pub fn plugins(&self) -> anyhow::Result<Plugins> {
+    pub fn plugins(&self) -> anyhow::Result<VeleroPlugins> {
         self.plugins.clone().ok_or_else(|| Skip("the plugins are built with Go").into())
     }
 

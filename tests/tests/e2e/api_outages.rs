@@ -61,17 +61,16 @@ async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> 
     let cast = Cast::begin(world, "end").await?;
     world.plane.api_servers.first_mut().ok_or(NO_SERVER)?.kill().await?;
     cast.store_recovers();
-    tokio::time::sleep(LEASE_IS_LOST).await;
     let controller = &mut world.controllers[0];
     let ends = async || anyhow::Ok(!controller.is_running());
-    until("the controller without a lease ends", Duration::from_secs(10), ends).await?;
+    until("the controller without a lease ends", LEASE_IS_LOST + Duration::from_secs(10), ends).await?;
     world.plane.api_servers.first_mut().ok_or(NO_SERVER)?.restart().await?;
     let answers = async || world.client.apiserver_version().await.map(|_| true);
     until("the API server is back", REACHED, answers).await?;
     cast.ended(world, SOON).await
 }
 
-/// What of a cluster that was there before can't be stopped.
+/// What of a cluster that was there before cannot be stopped.
 const NO_SERVER: crate::Skip = Skip("there is no API server of our own");
 
 /// Backups in every phase, all at once; each has namespace, bucket and location of its own.
@@ -106,7 +105,7 @@ impl Cast {
             s3.create_versioned_bucket(&name).await?;
             world.s3_location(&name, &cast.front.url()).await?;
         }
-        // The metadata of two can't be written until the store recovers, and the parts of a third take their time.
+        // The metadata of two cannot be written until the store recovers, and the parts of a third take their time.
         let part = |asked: &Asked| asked.query.contains("partNumber=");
         cast.front.rule(move |asked| match asked {
             asked if metadata(asked) => Mood::Answer(503),
@@ -243,8 +242,8 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World
 /// again.
 async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("waits", 3).await?;
-    let (plugin, all) = (world.plugin(), world.backups());
-    // It can't end before the API server was stopped.
+    let (plugin, all) = (world.kubectl_backup(), world.backups());
+    // It cannot end before the API server was stopped.
     world.controllers[0].stop(REACHED).await?;
     let create =
         ["create", "waits", "--include-namespaces=waits", "--wait", "--timeout=2m", "--request-timeout=1s"];

@@ -8,7 +8,7 @@ use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration
 use backup_plugins::{Host, Options, PluginLog};
 use backup_runtime::{Cluster, events::Events, leader::Leadership};
 use backup_store::crash;
-use backup_tests::plugins::Plugins;
+use backup_tests::velero_plugins::VeleroPlugins;
 use futures::future::join_all;
 use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRoleBinding};
 
@@ -298,7 +298,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
 }
 
 /// A backup that has started an operation on one item and hangs at the next one.
-async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<()> {
+async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<()> {
     let items = [("a", "operate", "mark start=never"), ("b", "operate", "hang"), ("c", "mark", "mark")];
     world.scripted(name, &items).await?;
     world.create_backup(name, of_scripted(name)).await?;
@@ -306,7 +306,7 @@ async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result
 }
 
 /// The end of a cancelled backup: its operation was told to stop once, and of the item that hung nobody knows.
-async fn cancelled(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<String> {
+async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
     let status = &backup.status;
     let counts = (status.backup_item_operations_attempted, status.backup_item_operations_failed);
@@ -331,20 +331,20 @@ async fn a_cancelled_backup_ends_early_and_honestly_wherever_it_is(world: &mut W
     hanging(world, &plugins, name).await?;
     world.create_backup("cancel-queued", of_scripted(name)).await?;
     let cancel = ["cancel", "cancel-queued", "--wait", "--timeout=20s"];
-    world.plugin().succeeds(&cancel).await?;
+    world.kubectl_backup().succeeds(&cancel).await?;
     let queued = world.backup_ends("cancel-queued", BackupPhase::Failed).await?;
     let reason = queued.status.failure_reason.unwrap_or_default();
     ensure!(reason.contains("never started") && reason.contains("cancelled"), "{reason}");
 
     // Well before the plugin's time is over.
-    world.plugin().succeeds(&["cancel", name, "--wait", "--timeout=12s"]).await?;
+    world.kubectl_backup().succeeds(&["cancel", name, "--wait", "--timeout=12s"]).await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
     let first = world.backup_config_map(name, "a").await?;
     ensure!(first["metadata"]["annotations"]["example.io/marked-by"] == "operate", "{first}");
-    let described = world.plugin().succeeds(&["describe", name]).await?.stdout;
+    let described = world.kubectl_backup().succeeds(&["describe", name]).await?.stdout;
     ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world.plugin().fails(1, &["cancel", name]).await?;
+    let again = world.kubectl_backup().fails(1, &["cancel", name]).await?;
     ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
     Ok(())
 }
@@ -354,7 +354,7 @@ async fn a_crash_of_a_cancelled_backup_forgets_no_operation(world: &mut World) -
     let name = "cancel-killed";
     hanging(world, &plugins, name).await?;
     world.controllers[0].kill().await?;
-    world.plugin().succeeds(&["cancel", name]).await?;
+    world.kubectl_backup().succeeds(&["cancel", name]).await?;
     world.controllers[0].restart().await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains(" 0 items") && errors.contains("by an earlier try"), "{errors}");

@@ -137,9 +137,10 @@ async fn without_a_usable_cluster_the_programs_say_what_is_missing(world: &mut W
         (empty.admin_kubeconfig(), ["deploy/crds"; 2]),
     ] {
         let controller = ["--metrics-address=127.0.0.1:0"];
-        for (program, args, expected) in
-            [(&programs.controller, &controller, expected[0]), (&programs.plugin, &["get"], expected[1])]
-        {
+        for (program, args, expected) in [
+            (&programs.controller, &controller, expected[0]),
+            (&programs.kubectl_backup, &["get"], expected[1]),
+        ] {
             let said = ends_with_an_error(program, args, kubeconfig, &folder).await?;
             ensure!(said.contains(expected), "{} does not say {expected:?} but:\n{said}", program.display());
         }

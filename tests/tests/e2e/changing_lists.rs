@@ -50,7 +50,7 @@ async fn meanwhile(
     Ok(backup)
 }
 
-/// How often the API server has said that a list can't be gone on with.
+/// How often the API server has said that a list cannot be gone on with.
 async fn expired(world: &World) -> anyhow::Result<u64> {
     let metrics = world.client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let of = |line: &&str| {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use backup_tests::{
     kubectl::{ClientGo, with_kind},
-    plugin::Ran,
+    kubectl_backup::Ran,
     proxy::Fault,
     sibling::{ANNOTATION, Sibling},
 };
@@ -215,7 +215,7 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
     world.delete_unfinished().await
 }
 
-/// The webhook can't reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
+/// The webhook cannot reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
 /// when the trouble is over.
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
     let front = world.plane_front()?;

@@ -26,7 +26,7 @@ crate::tests! {
     a_location_read_only_or_gone_during_operations_is_awaited,
 }
 
-/// How long a restore waits for a snapshot that can't be used.
+/// How long a restore waits for a snapshot that cannot be used.
 pub const PATIENCE: &str = "--resource-timeout=15s";
 const SOON: Duration = Duration::from_mins(1);
 

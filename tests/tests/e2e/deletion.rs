@@ -172,10 +172,10 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
         "{request:?}"
     );
     ensure!(seen(world, name).await? == [key(".private/owner")], "{:?}", seen(world, name).await?);
-    let described = world.plugin().run(&["describe", name]).await?.stdout;
+    let described = world.kubectl_backup().run(&["describe", name]).await?.stdout;
     let sentence = format!("its deletion waits until {last} (object lock)");
     ensure!(described.contains(&sentence), "{described}");
-    let listed = world.plugin().run(&["get", name]).await?.stdout;
+    let listed = world.kubectl_backup().run(&["get", name]).await?.stdout;
     let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
     ensure!(listed.contains(&format!("Deleting (locked until {date})")), "{listed}");
 
@@ -219,10 +219,10 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World)
     ensure!(told.until.is_none() && told.held == 1 && told.kept == 1, "{told:?}");
     let pause = told.again.duration_since(Timestamp::now());
     ensure!(pause > SignedDuration::from_mins(9), "it is looked at too often: {pause}");
-    let described = world.plugin().run(&["describe", name]).await?.stdout;
+    let described = world.kubectl_backup().run(&["describe", name]).await?.stdout;
     ensure!(described.contains("until a legal hold is taken off"), "{described}");
     world.s3()?.hold(name, &key, Some(&version), false).await?;
-    world.plugin().succeeds(&["delete", name, "--confirm"]).await?;
+    world.kubectl_backup().succeeds(&["delete", name, "--confirm"]).await?;
     gone(world, name, SOON).await?;
     ensure!(versions(world, name).await?.is_empty(), "{:?}", versions(world, name).await?);
     world.remove_location(name).await

@@ -1,6 +1,6 @@
 //! What a person sees of a backup or restore who reaches the API server and nothing else: from the files in the store.
 
-use backup_tests::plugin::Plugin;
+use backup_tests::kubectl_backup::KubectlBackup;
 use jiff::Timestamp;
 
 use crate::prelude::*;
@@ -24,7 +24,7 @@ fn saying(plugin: &'static str) -> [(&'static str, &'static str, &'static str); 
 }
 
 /// Who looks sees more each time, and who follows sees everything once.
-async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Result<()> {
+async fn grows(person: &KubectlBackup, logs: &[&str], lines: [&str; 3]) -> anyhow::Result<()> {
     for pair in lines.windows(2) {
         let (there, not_yet) = (pair[0], pair[1]);
         eventually("the log comes so far", Duration::from_secs(20), async || {
@@ -47,14 +47,14 @@ async fn grows(person: &Plugin, logs: &[&str], lines: [&str; 3]) -> anyhow::Resu
     Ok(())
 }
 
-async fn document(person: &Plugin, line: &[&str]) -> anyhow::Result<Value> {
+async fn document(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<Value> {
     let ran = person.succeeds(&[line, &["-o", "json"]].concat()).await?;
     Ok(serde_json::from_str(&ran.stdout)?)
 }
 
 /// Looks some times, three seconds apart: what is seen is never older than the time between two questions to the action, and
 /// a moment.
-async fn moves(person: &Plugin, line: &[&str]) -> anyhow::Result<()> {
+async fn moves(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<()> {
     let done = async || {
         let all = document(person, line).await?;
         let operation = &all["items"][0];
@@ -120,7 +120,7 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
     let details = person.succeeds(&["describe", name, "--details"]).await?.stdout;
     ensure!(details.contains("    describe-failed/b"), "{details}");
     // Who may not ask for files sees all the rest.
-    let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
+    let viewer = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
     let screen = viewer.succeeds(&["describe", name]).await?.stdout;
     ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
     Ok(())

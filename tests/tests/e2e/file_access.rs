@@ -59,7 +59,7 @@ async fn backed_up(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.back_up(name, of_namespaces(&[name])).await
 }
 
-/// A backup of more than 20 MiB that can't be compressed; made once.
+/// A backup of more than 20 MiB that cannot be compressed; made once.
 async fn large(world: &World) -> anyhow::Result<Backup> {
     if let Some(backup) = world.backups().get_opt(LARGE).await? {
         return Ok(backup);
@@ -189,11 +189,11 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     );
     let other = "/api/v1/namespaces/velero/services/backup-controller:files/proxy/files/x";
     ensure!(fetch(&client, other, "", &[]).await?.status() == 403, "another name of the Service");
-    let stranger = world.plugin_as("stranger", None).await?;
+    let stranger = world.kubectl_backup_as("stranger", None).await?;
     let refused = stranger.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
     // Who may look, but not ask, reads nothing.
-    let viewer = world.plugin_as("viewer", Some("backup-lock-view")).await?;
+    let viewer = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
     let refused = viewer.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("downloadrequests"), "{}", refused.stderr);
     Ok(())

@@ -21,7 +21,7 @@ crate::tests! {
 
 async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cli", 10).await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     plugin.succeeds(&["create", "cli", "--include-namespaces", "cli", "--wait"]).await?;
 
     let table = plugin.succeeds(&["get"]).await?.stdout;
@@ -70,7 +70,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
 async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut World) -> anyhow::Result<()> {
     let name = "cli-urls";
     world.config_maps(name, 3).await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     plugin.succeeds(&["create", name, "--include-namespaces", name, "--wait"]).await?;
     let seen = plugin.succeeds(&["describe", name]).await?.stdout;
     ensure!(seen.contains("4 ConfigMap") && !seen.contains("unavailable"), "{seen}");
@@ -82,7 +82,7 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut 
 
 async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cli-times", 3).await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let create =
         ["schedules", "create", "yearly", "--schedule=@yearly", "--include-namespaces=cli-times", "--ttl=1h"];
     plugin.succeeds(&create).await?;
@@ -114,7 +114,8 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
         .filter(|location| location.status.phase == Some(LocationPhase::Unavailable))
         .map(|location| format!("✗ locations     {} is Unavailable", location.name_any()))
         .collect();
-    let seen = world.plugin().run(&["doctor"]).await?.expect_code(i32::from(!broken.is_empty()))?.stdout;
+    let seen =
+        world.kubectl_backup().run(&["doctor"]).await?.expect_code(i32::from(!broken.is_empty()))?.stdout;
     for check in ["API server", "definitions", "registration", "certificate", "webhook", "controller", "lock"]
     {
         let good = seen.lines().any(|line| line.starts_with(&format!("✓ {check} ")));
@@ -129,7 +130,7 @@ async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> 
 async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> anyhow::Result<()> {
     let args =
         ["create", "code-3", "--include-namespaces=default", "--storage-location=there-is-none", "--wait"];
-    let ran = world.plugin().fails(3, &args).await?;
+    let ran = world.kubectl_backup().fails(3, &args).await?;
     ensure!(ran.stderr.contains("FailedValidation") && ran.stderr.contains("there-is-none"), "{ran:?}");
     Ok(())
 }
@@ -137,7 +138,7 @@ async fn a_backup_that_does_not_complete_ends_with_code_3(world: &mut World) -> 
 async fn waiting_too_long_ends_with_code_124(world: &mut World) -> anyhow::Result<()> {
     world.controllers[0].pause()?;
     let create = ["create", "code-124", "--include-namespaces=default", "--wait", "--timeout=2s"];
-    let ran = world.plugin().run(&create).await;
+    let ran = world.kubectl_backup().run(&create).await;
     world.controllers[0].resume()?;
     ran?.expect_code(124)?;
     world.backup_ended("code-124").await?;
@@ -148,7 +149,7 @@ async fn wrong_usage_ends_with_code_2(world: &mut World) -> anyhow::Result<()> {
     for args in
         [&["create", "--no-such-flag"][..], &["no-such-command"], &["create", "x", "--ttl", "tomorrow"]]
     {
-        let ran = world.plugin().fails(2, args).await?;
+        let ran = world.kubectl_backup().fails(2, args).await?;
         ensure!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
     Ok(())
@@ -164,7 +165,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     let empty = world.folder().join("empty.kubeconfig");
     std::fs::write(&empty, "{}")?;
 
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let at = |more: &[String], words: &[&str]| {
         let place = [
             format!("--kubeconfig={}", empty.display()),
@@ -199,7 +200,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
 
 async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> anyhow::Result<()> {
     world.controllers[0].pause()?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let result = async {
         plugin.succeeds(&["create", "holds-it", "--include-namespaces", "default"]).await?;
         let restore =
@@ -217,7 +218,7 @@ async fn a_refusal_is_shown_as_it_is_and_ends_with_code_1(world: &mut World) -> 
 async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut World) -> anyhow::Result<()> {
     let name = "retried";
     world.config_maps(name, 3).await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let namespaces = format!("--include-namespaces={name}");
     plugin.succeeds(&["create", name, &namespaces, "--wait"]).await?;
     // Restores begin, and end, when the controller does.

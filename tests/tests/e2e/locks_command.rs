@@ -18,7 +18,7 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
     let paused = world.pause_controllers()?;
     let world = &*paused;
     world.create_claiming_restore("shown", "locks-a").await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let table = plugin.succeeds(&["locks"]).await?;
     let row = table.stdout.lines().find(|line| line.contains("velero/shown")).context("not listed")?;
     ensure!(
@@ -35,7 +35,7 @@ async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow:
 }
 
 async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) -> anyhow::Result<()> {
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let hold = ["locks", "hold", "disks", "--namespaces=locks-b", "--reason=moving disks"];
     let ran = plugin.succeeds(&hold).await?;
     ensure!(ran.stdout == "hold/disks holds\n", "{ran:?}");
@@ -63,7 +63,7 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
     let paused = world.pause_controllers()?;
     let world = &*paused;
     world.create_claiming_restore("locks-there", "locks-c").await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let reason = "--reason=moving disks";
     let hold = ["locks", "hold", "later", "--namespaces=locks-c", reason, "--wait=1s"];
     let ran = plugin.fails(124, &hold).await?;
@@ -93,7 +93,7 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
         anyhow::Ok(spec.lease_transitions.unwrap_or_default())
     };
     let before = epoch().await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let release = ["locks", "release", "restore/locks-stuck", "--reason=the node is gone"];
     plugin.fails(2, &release).await?;
     ensure!(epoch().await? == before, "released without a yes");
@@ -121,7 +121,7 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut Wo
     let paused = world.pause_controllers()?;
     let world = &*paused;
     world.create_claiming_restore("locks-roles", "locks-e").await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let release = ["locks", "release", "restore/locks-roles", "--reason=a test", "--yes", "--as"];
     let hold = ["locks", "hold", "roles", "--namespaces=locks-f", "--reason=a test", "--as"];
 

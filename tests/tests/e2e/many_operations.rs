@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_store::crash;
-use backup_tests::plugins::Plugins;
+use backup_tests::velero_plugins::VeleroPlugins;
 
 use crate::prelude::*;
 
@@ -44,7 +44,12 @@ async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> an
     Ok(())
 }
 
-async fn killed_at(world: &mut World, plugins: &Plugins, point: &str, crash_at: &str) -> anyhow::Result<()> {
+async fn killed_at(
+    world: &mut World,
+    plugins: &VeleroPlugins,
+    point: &str,
+    crash_at: &str,
+) -> anyhow::Result<()> {
     let earlier = plugins.calls().len();
     world.crash_at(crash_at).await?;
     for namespace in NAMESPACES {
@@ -86,7 +91,7 @@ fn completed_once(operations: &Value) -> anyhow::Result<usize> {
 
 /// Whether each item was executed once, but for those of which nobody knows.
 fn none_twice(
-    plugins: &Plugins,
+    plugins: &VeleroPlugins,
     (call, earlier): (&str, usize),
     point: &str,
     unknown: usize,
@@ -131,7 +136,7 @@ async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut Worl
 
 async fn restores_killed_at(
     world: &mut World,
-    plugins: &Plugins,
+    plugins: &VeleroPlugins,
     point: &str,
     crash_at: &str,
 ) -> anyhow::Result<()> {

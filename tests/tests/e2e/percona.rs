@@ -89,7 +89,7 @@ async fn perconas_objects_are_shown_from_their_own_fields(world: &mut World) -> 
     set_state(world, BACKUP, "shown", "Running").await?;
     create(world, BACKUP, "shown-over", "shown").await?;
     set_state(world, BACKUP, "shown-over", "Failed").await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let table = plugin.succeeds(&["get", "--kind=ps-backup"]).await?;
     let row = |name: &str| {
         let mut rows = table.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
 use backup_store::crash;
-use backup_tests::plugins::Plugins;
+use backup_tests::velero_plugins::VeleroPlugins;
 
 use crate::prelude::*;
 
@@ -315,7 +315,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(world: &mut 
 }
 
 /// A restore that has started an operation on one item and hangs at the next one.
-async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<()> {
+async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<()> {
     let items = [("a", "move", "start=never"), ("b", "move", "hang"), ("c", "alter", "mark")];
     world.scripted_backup(name, &items).await?;
     world.create_restore(name, into_back(name)).await?;
@@ -324,7 +324,7 @@ async fn hanging(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result
 
 /// The end of a cancelled restore: its operation was told to stop once, of the item that hung nobody knows, and nothing else
 /// was begun.
-async fn cancelled(world: &World, plugins: &Plugins, name: &str) -> anyhow::Result<String> {
+async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
     let status = &restore.status;
     let counts = (status.restore_item_operations_attempted, status.restore_item_operations_failed);
@@ -346,13 +346,13 @@ async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(world: &mut 
     let name = "ria-cancel";
     hanging(world, &plugins, name).await?;
     let cancel = ["restore", "cancel", name, "--wait", "--timeout=12s"];
-    world.plugin().succeeds(&cancel).await?;
+    world.kubectl_backup().succeeds(&cancel).await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
     ensure!(made(world, name).get_opt("a").await?.is_some(), "what was on its way came to its end");
-    let described = world.plugin().succeeds(&["restore", "describe", name]).await?.stdout;
+    let described = world.kubectl_backup().succeeds(&["restore", "describe", name]).await?.stdout;
     ensure!(described.contains("It was cancelled"), "{described}");
-    let again = world.plugin().fails(1, &["restore", "cancel", name]).await?;
+    let again = world.kubectl_backup().fails(1, &["restore", "cancel", name]).await?;
     ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
 
     let mut early = Restore::new("ria-cancelled-before", into_back(name));
@@ -370,7 +370,7 @@ async fn a_crash_of_a_cancelled_restore_forgets_no_operation(world: &mut World) 
     let name = "ria-cancel-killed";
     hanging(world, &plugins, name).await?;
     world.controllers[0].kill().await?;
-    world.plugin().succeeds(&["restore", "cancel", name]).await?;
+    world.kubectl_backup().succeeds(&["restore", "cancel", name]).await?;
     world.controllers[0].restart().await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("by an earlier try"), "{errors}");

@@ -189,7 +189,7 @@ async fn an_unfinished_backup_keeps_the_next_one_from_being_made(world: &mut Wor
 async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut World) -> anyhow::Result<()> {
     let name = "locked-out";
     world.config_maps(name, 1).await?;
-    let plugin = world.plugin();
+    let plugin = world.kubectl_backup();
     let hold = ["locks", "hold", name, "--namespaces=locked-out", "--reason=moving disks"];
     plugin.succeeds(&hold).await?;
     let spec = json!({ "schedule": "@every 5s", "template": { "includedNamespaces": [name] } });
@@ -284,7 +284,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     })
     .await?;
 
-    // One whose end can't be written has expired before it has ended.
+    // One whose end cannot be written has expired before it has ended.
     let name = "expired-early";
     s3.front.set(Fault::Stall);
     spec.ttl = Some("1s".parse()?);

@@ -53,7 +53,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
 
     // What one deletes, the other has no more.
     for (world, other, name) in [(there, here, "from-here"), (here, there, "from-there")] {
-        world.plugin().succeeds(&["delete", name, "--confirm"]).await?;
+        world.kubectl_backup().succeeds(&["delete", name, "--confirm"]).await?;
         world.backups().wait_gone(name, SOON).await?;
         other.backups().wait_gone(name, SOON).await?;
     }

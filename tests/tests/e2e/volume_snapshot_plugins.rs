@@ -3,7 +3,7 @@
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
-use backup_tests::{install::ensure_secret, plugins::Plugins, snapshots};
+use backup_tests::{install::ensure_secret, snapshots, velero_plugins::VeleroPlugins};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 
@@ -19,7 +19,7 @@ crate::tests! {
 }
 
 /// The plugins, and a location that `example.io/disks` serves, with credentials of its own.
-async fn ready(world: &World) -> anyhow::Result<Plugins> {
+async fn ready(world: &World) -> anyhow::Result<VeleroPlugins> {
     let plugins = world.plugins()?;
     ensure_secret(&world.client, NAMESPACE, "disks", "cloud", "open-sesame").await?;
     let spec = json!({ "provider": "example.io/disks", "config": { "region": "east" },

@@ -12,8 +12,8 @@ use backup_tests::{
     api::ApiExt as _,
     binaries::build_clients,
     install::NAMESPACE,
+    kubectl_backup::Ran,
     network,
-    plugin::Ran,
     world::{BUCKET, downloads::read_request},
 };
 use flate2::{Compression, write::GzEncoder};
@@ -58,7 +58,7 @@ pub async fn run(backups: usize) -> anyhow::Result<()> {
 }
 
 async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
-    let (person, api) = (world.plugin(), world.backups());
+    let (person, api) = (world.kubectl_backup(), world.backups());
     let help = middle(async || Ok(person.succeeds(&["--help"]).await?.elapsed)).await?;
     table.row(&Row {
         what: "--help".to_owned(),

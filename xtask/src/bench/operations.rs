@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use backup_core::api::BackupSpec;
 use backup_tests::{
-    World, api::create_all, install::ensure_namespace, plugins::Plugins, wait::until,
+    World, api::create_all, install::ensure_namespace, velero_plugins::VeleroPlugins, wait::until,
     world::backups::of_namespaces,
 };
 use clap::Args as ClapArgs;
@@ -143,7 +143,7 @@ fn name(backup: u16) -> String {
 }
 
 /// Waits until the plugin was asked so many more times how far an operation is.
-async fn asked(plugins: &Plugins, times: u32) -> anyhow::Result<()> {
+async fn asked(plugins: &VeleroPlugins, times: u32) -> anyhow::Result<()> {
     let count = || plugins.calls().iter().filter(|called| called.call == "progress").count();
     let all = count() + usize::try_from(times)?;
     until("the plugin is asked", PATIENCE, async || anyhow::Ok(count() >= all)).await

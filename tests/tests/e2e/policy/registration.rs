@@ -9,6 +9,7 @@ use backup_tests::{
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
+use tokio::net::TcpStream;
 
 use crate::prelude::*;
 
@@ -116,7 +117,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut Wor
     here.create(&post, &backup("down-new", "New")?).await?;
 
     let mut asked = Asked::register(world, "deploy/base").await?;
-    asked.stop().await;
+    asked.stop().await?;
     let refusal = async |result: kube::Result<()>| match result {
         Err(kube::Error::Api(status)) if status.message.contains("failed calling webhook") => Ok(()),
         other => bail!("not refused for the webhook: {other:?}"),
@@ -152,7 +153,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         let api = percona(world, kind);
         let new = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind, "metadata": { "name": "asked" },
             "spec": { "clusterName": "one" }, "status": { "state": "Succeeded" } });
-        // A status that comes with a creation is dropped, so it can't pretend to have ended.
+        // A status that comes with a creation is dropped, so it cannot pretend to have ended.
         asked.times(1, "is created", asked.create(&api, &new)).await?;
         let state = |state: &str| json!({ "state": state });
         asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
@@ -207,6 +208,9 @@ struct Asked {
     naive: Option<NaiveWebhook>,
     configurations: Api<ValidatingWebhookConfiguration>,
     names: Vec<String>,
+    /// Where a dry run of this object is asked about.
+    probe: Api<DynamicObject>,
+    probed: DynamicObject,
 }
 
 impl Asked {
@@ -222,17 +226,17 @@ impl Asked {
             configurations.create_object(&configuration).await?;
             names.push(configuration.name_any());
         }
-        let asked = Self { naive: Some(naive), configurations, names };
         let (version, kind) = if folder.contains("percona") {
             (PERCONA, "PerconaServerMySQLBackup")
         } else {
             ("velero.io/v1", "Backup")
         };
-        let api = objects_in(&world.client, "default", version, kind);
-        let probe = json!({ "apiVersion": version, "kind": kind,
-            "metadata": { "name": "probe" }, "spec": { "clusterName": "probe" } });
+        let probe = objects_in(&world.client, "default", version, kind);
+        let probed = serde_json::from_value(json!({ "apiVersion": version, "kind": kind,
+            "metadata": { "name": "probe" }, "spec": { "clusterName": "probe" } }))?;
+        let asked = Self { naive: Some(naive), configurations, names, probe, probed };
         until("the counting webhook is asked", SOON, async || {
-            api.create(&dry_run(), &serde_json::from_value(probe.clone())?).await?;
+            asked.probe.create(&dry_run(), &asked.probed).await?;
             anyhow::Ok(asked.calls() > 0)
         })
         .await?;
@@ -277,9 +281,12 @@ impl Asked {
     }
 
     /// Stops answering; the registration stays.
-    async fn stop(&mut self) {
-        self.naive = None;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    async fn stop(&mut self) -> anyhow::Result<()> {
+        let Some(naive) = self.naive.take() else { return Ok(()) };
+        let address = naive.address();
+        drop(naive);
+        let refused = async || anyhow::Ok(TcpStream::connect(address).await.is_err());
+        until("the counting webhook is down", SOON, refused).await
     }
 
     /// Takes the registration away, and waits until nothing is asked any more.
@@ -288,8 +295,12 @@ impl Asked {
             self.configurations.delete_object(name).await?;
         }
         // The API server goes on to ask for a moment; what comes next must not depend on who answers.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(())
+        until("nothing is asked any more", SOON, async || {
+            let before = self.calls();
+            self.probe.create(&dry_run(), &self.probed).await?;
+            anyhow::Ok(self.calls() == before)
+        })
+        .await
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 /// The plugin and the kubeconfig it is used with.
 #[derive(Clone, Debug)]
-pub struct Plugin {
+pub struct KubectlBackup {
     program: PathBuf,
     kubeconfig: PathBuf,
 }
@@ -55,7 +55,7 @@ impl Ran {
     }
 }
 
-impl Plugin {
+impl KubectlBackup {
     pub(crate) fn new(program: &Path, kubeconfig: &Path) -> Self {
         Self { program: program.to_owned(), kubeconfig: kubeconfig.to_owned() }
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The folder `plugins` of a world. What the binaries in it note is in `plugins-state` beside it (`tests/plugins`).
 #[derive(Clone, Debug)]
-pub struct Plugins {
+pub struct VeleroPlugins {
     folder: PathBuf,
     state: PathBuf,
 }
@@ -28,7 +28,7 @@ pub struct Called {
     pub process: u32,
 }
 
-impl Plugins {
+impl VeleroPlugins {
     /// Builds the binary and puts it into the folder; none without Go. `kubeconfig` is what it talks to the cluster with.
     pub fn install(world: &Path, kubeconfig: &Path) -> anyhow::Result<Option<Self>> {
         if !go_available() {
