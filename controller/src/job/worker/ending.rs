@@ -3,7 +3,6 @@
 use backup_core::phase::{Phase as _, Stage};
 use backup_store::{StoreError, crash};
 use jiff::Timestamp;
-use tokio::time::Instant;
 
 use super::{Next, Worker, WorkerError};
 use crate::{
@@ -167,14 +166,11 @@ impl<L: Lifecycle> Worker<L> {
                 },
                 Err(error) => error.into(),
             };
-            let (reason, retryable) = match &error {
+            let delay = match error {
                 WorkerError::Stopped(_) => return Err(error),
                 WorkerError::Conflict | WorkerError::Waiting => continue,
-                WorkerError::Blocked { reason, retryable } => (reason, *retryable),
+                WorkerError::Blocked { reason, retryable } => self.report_blocked(&reason, retryable).await,
             };
-            let delay = self.blocked.next(retryable);
-            let since = self.blocked.since(Instant::now());
-            tracing::warn!(name = self.name, reason, ?since, "a deleted {} cannot go yet", L::KIND.noun);
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = self.ctx.stop.cancelled() => return Err(StopReason::ShuttingDown.into()),
