@@ -33,7 +33,7 @@ const LISTS: [&str; 6] = [
     "/namespaces",
 ];
 
-/// FlushRequests at a request (method, path, body) before it is served, and may refuse it with a code.
+/// Looks at a request (method, path, body) before it is served, and may refuse it with a code.
 type Hook = dyn Fn(&Cluster, &str, &str, &Value) -> Option<u16> + Send + Sync;
 
 /// A cluster with a Backup `b`, its location in a folder, and two ConfigMaps in namespace `a`.
