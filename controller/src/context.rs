@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::Args, job::operations::flush_requests::FlushRequests, location::Locations, metrics::Metrics,
-    recent_deletions::RecentDeletions,
+    recent_deletions::RecentDeletions, snapshot_locations::SnapshotLocations,
 };
 
 /// Shared by all controllers; cheap to clone.
@@ -31,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) guards: Arc<[ProtectedProfile]>,
     /// Opens BackupStorageLocations with their credentials.
     pub(crate) locations: Locations,
+    /// Opens VolumeSnapshotLocations.
+    pub(crate) snapshot_locations: SnapshotLocations,
     /// Velero's plugins.
     pub(crate) plugins: Host,
     /// One permit for each call about an operation that is under way.
@@ -63,6 +65,7 @@ impl Context {
             ledger: LedgerStore::new(client.clone(), "velero"),
             guards: Arc::new([]),
             locations: testing::locations(&cluster),
+            snapshot_locations: SnapshotLocations { cluster: cluster.clone(), plugins: Host::none() },
             plugins: Host::none(),
             operation_permits: Arc::new(Semaphore::new(16)),
             flush_requests: FlushRequests::default(),

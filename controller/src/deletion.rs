@@ -1,62 +1,239 @@
 //! DeleteBackupRequests: a backup is deleted with its files, its restores and their files.
 //!
 //! Everything is checked before anything is destroyed, and what was begun is continued after a restart: the request stays
-//! InProgress and the Backup Deleting until the last step, and every step can be done again. What a store locks is hidden, and
-//! waited for (`locked`).
+//! InProgress and the Backup Deleting until the last step, and every step can be repeated. The order of the steps makes that a
+//! half-deleted backup never looks like a whole one: phase, what plugins and drivers hold (`external_data`), metadata, other
+//! files, versions of them, restores (`data`), the Backup, the request. What a store locks is hidden, and waited for
+//! (`object_lock`).
 
-mod act;
+mod data;
 mod decide;
-mod items;
-mod locked;
+mod external_data;
+mod object_lock;
 mod observe;
-mod snapshots;
+mod step_error;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use backup_core::api::DeleteBackupRequest;
+use backup_core::{
+    api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
+    labels,
+};
+use backup_lock::{ActivateError, ObjectKey, ObjectKind, lease::LedgerStore};
+use backup_plugins::Host;
 use backup_runtime::{
+    Cluster, delete,
+    errors::found,
+    health::Health,
     queue::{Action, Key, run_queue},
+    retry::{self, PatchOutcome},
     watch,
 };
+use kube::ResourceExt as _;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
-use decide::Plan;
+use crate::{
+    error::ReconcileError,
+    location::Locations,
+    metrics::{Metrics, Outcome},
+    recent_deletions::RecentDeletions,
+    snapshot_locations::SnapshotLocations,
+};
+use decide::{Plan, waits};
+use step_error::StepError;
 
 /// Backups that are deleted at the same time.
 const CONCURRENCY: usize = 2;
 /// Until what a deletion waits for is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Action = Action::RequeueAfter(Duration::from_secs(5));
+/// Look again at once, through the queue.
+const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    let keys = watch::keys::<DeleteBackupRequest>(&ctx.cluster, &ctx.health, "delete backup requests");
-    let stop = ctx.stop.clone();
-    run_queue("deletion", keys, CONCURRENCY, stop, move |key| reconcile(ctx.clone(), key)).await;
-    Ok(())
+/// Carries out DeleteBackupRequests.
+pub(crate) struct DeletionController {
+    pub(crate) cluster: Cluster,
+    pub(crate) locations: Locations,
+    pub(crate) snapshot_locations: SnapshotLocations,
+    pub(crate) plugins: Host,
+    /// Velero's.
+    pub(crate) ledger: LedgerStore,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) recent: RecentDeletions,
+    /// Whether snapshots of CSI drivers are deleted.
+    pub(crate) csi: bool,
 }
 
-async fn reconcile(ctx: Context, key: Key) -> Result<Action, act::Error> {
-    let Some(request) = observe::request(&ctx, &key.name).await? else { return Ok(Action::AwaitChange) };
-    let facts = observe::facts(&ctx, &request).await?;
-    match decide::decide(&request, &facts) {
-        Plan::Nothing => Ok(Action::AwaitChange),
-        Plan::Wait(reason) => {
-            tracing::info!(backup = request.spec.backup_name, reason, "the deletion waits");
-            ctx.cluster.events.normal(&request, "Waiting", &reason);
-            Ok(Action::RequeueAfter(LOOK_AGAIN))
-        }
-        Plan::Sleep(left) => {
-            // Whoever has begun to wait may have been killed before.
-            locked::rest(&ctx, &request).await?;
-            Ok(Action::RequeueAfter(left))
-        }
-        Plan::Refuse(errors) => act::end(&ctx, &request, facts.backup.as_ref(), errors).await,
-        Plan::Begin(backup) => act::begin(&ctx, &request, backup).await,
-        Plan::Continue(backup) => act::delete(&ctx, &request, backup).await,
-        Plan::Finish => act::end(&ctx, &request, None, Vec::new()).await,
-        Plan::Sweep => act::sweep(&ctx, &request).await,
+impl DeletionController {
+    /// Runs until the process is asked to end.
+    pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
+        let keys = watch::keys::<DeleteBackupRequest>(&self.cluster, &health, "delete backup requests");
+        let controller = Arc::new(self);
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        run_queue("deletion", keys, CONCURRENCY, stop, reconcile).await;
     }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
+        let request = found(self.cluster.api::<DeleteBackupRequest>().get(&key.name).await, &key.name)?;
+        let Some(request) = request else { return Ok(Action::AwaitChange) };
+        let facts = observe::facts(&self.cluster, &self.locations, &request).await?;
+        match decide::decide(&request, &facts) {
+            Plan::Nothing => Ok(Action::AwaitChange),
+            Plan::Wait(reason) => Ok(self.wait(&request, &reason)),
+            Plan::Sleep(left) => {
+                // The process that began to wait may have been killed before it released the claim.
+                self.suspend(&request).await?;
+                Ok(Action::RequeueAfter(left))
+            }
+            Plan::Refuse(errors) => self.answer(&request, facts.backup.as_ref(), errors).await,
+            Plan::Begin(backup) => self.begin(&request, backup).await,
+            Plan::Continue(backup) => self.delete(&request, backup).await,
+            Plan::Finish => self.answer(&request, None, Vec::new()).await,
+            Plan::Sweep => self.sweep(&request).await,
+        }
+    }
+
+    fn wait(&self, request: &DeleteBackupRequest, reason: &str) -> Action {
+        tracing::info!(backup = request.spec.backup_name, reason, "the deletion waits");
+        self.cluster.events.normal(request, "Waiting", reason);
+        LOOK_AGAIN
+    }
+
+    /// Publishes the deletion in the request, then deletes.
+    async fn begin(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
+        let labels = json!({
+            labels::BACKUP_NAME: labels::valid_value(&backup.name_any()),
+            labels::BACKUP_UID: backup.uid(),
+        });
+        let outcome = retry::status_patch(&self.cluster, request, |current| {
+            matches!(current.status.phase, None | Some(Phase::New)).then(|| {
+                json!({"metadata": {"labels": labels}, "status": {"phase": Phase::InProgress, "errors": null}})
+            })
+        })
+        .await?;
+        let PatchOutcome::Written(request) = outcome else { return Ok(AT_ONCE) };
+        self.metrics.deletion(Outcome::Attempt, backup.schedule().unwrap_or_default());
+        tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
+        self.delete(&request, backup).await
+    }
+
+    /// Deletes what belongs to the backup, then the backup, then answers.
+    async fn delete(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
+        let Some(request) = &self.resume(request).await? else { return Ok(AT_ONCE) };
+        if let Some(wait) = self.claim(request).await? {
+            return Ok(wait);
+        }
+        if backup.phase() != BackupPhase::Deleting {
+            // From here on no restore begins from it.
+            let outcome = retry::status_patch(&self.cluster, backup, |current| {
+                let ended = current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
+                ended.then(|| json!({"status": {"phase": BackupPhase::Deleting}}))
+            })
+            .await?;
+            if !matches!(outcome, PatchOutcome::Written(_)) {
+                return Ok(AT_ONCE);
+            }
+        }
+        // Read again after the phase is published: a restore that saw the old phase is in this list, a later one sees the new phase.
+        let users = observe::users(&self.cluster, backup).await?;
+        if !users.is_empty() {
+            tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
+            return Ok(LOOK_AGAIN);
+        }
+        self.recent.record(&backup.name_any());
+        let waits = waits(backup);
+        let deleted = match self.delete_data(backup, waits.as_ref()).await {
+            Ok(deleted) => deleted,
+            Err(StepError::Final(errors)) => return self.answer(request, Some(backup), errors).await,
+            Err(StepError::Retry(error)) => return Err(error),
+        };
+        if deleted.retained.is_locked() {
+            let Some(left) = self.publish_wait(request, backup, waits, deleted).await? else {
+                return Ok(AT_ONCE);
+            };
+            self.suspend(request).await?;
+            return Ok(Action::RequeueAfter(left));
+        }
+        if let (Some(location), Some(why)) = (&deleted.location, &deleted.retained.refused) {
+            self.emit_retained(backup, location, deleted.retained.kept, why);
+        }
+        self.cluster.leadership.check()?;
+        self.recent.record(&backup.name_any());
+        delete::delete(&self.cluster, backup).await?;
+        self.answer(request, Some(backup), Vec::new()).await
+    }
+
+    /// Claims the right to delete, before anything is destroyed: no restore from the backup has a claim then, nor gets one.
+    /// Returns when to try again if something is in the way.
+    async fn claim(&self, request: &DeleteBackupRequest) -> Result<Option<Action>, ReconcileError> {
+        self.cluster.leadership.check()?;
+        let uid = request.uid().unwrap_or_default();
+        match backup_lock::activate(&self.ledger, &key_of(request), &uid).await {
+            Ok(_) => Ok(None),
+            Err(
+                error @ (ActivateError::Conflict(_) | ActivateError::Waiting(_) | ActivateError::Full(_)),
+            ) => Ok(Some(self.wait(request, &error.to_string()))),
+            Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(AT_ONCE)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Releases the claim. A failure is only logged: claims of what has ended are collected anyway.
+    async fn release(&self, request: &DeleteBackupRequest) {
+        let key = key_of(request);
+        if let Err(error) = backup_lock::release(&self.ledger, &key, &request.uid().unwrap_or_default()).await
+        {
+            tracing::debug!(%key, %error, "the claim of the deletion is left to be collected");
+        }
+    }
+
+    /// Answers the request. With errors it stays, for a person to read; without, all requests for the backup are deleted.
+    async fn answer(
+        &self,
+        request: &DeleteBackupRequest,
+        backup: Option<&Backup>,
+        errors: Vec<String>,
+    ) -> Result<Action, ReconcileError> {
+        // An answer is never changed.
+        let outcome = retry::status_patch(&self.cluster, request, |current| {
+            (current.status.phase != Some(Phase::Processed))
+                .then(|| json!({"status": {"phase": Phase::Processed, "errors": errors}}))
+        })
+        .await?;
+        let PatchOutcome::Written(request) = outcome else { return Ok(Action::AwaitChange) };
+        self.release(&request).await;
+        let schedule = backup.and_then(Backup::schedule).unwrap_or_default();
+        if errors.is_empty() {
+            self.metrics.deletion(Outcome::Success, schedule);
+            tracing::info!(backup = request.spec.backup_name, "backup deleted");
+            return self.sweep(&request).await;
+        }
+        self.metrics.deletion(Outcome::Failure, schedule);
+        let text = errors.join("; ");
+        tracing::warn!(backup = request.spec.backup_name, error = text, "backup not deleted");
+        self.cluster.events.warning(&request, "NotDeleted", &text);
+        if let Some(backup) = backup {
+            self.cluster.events.warning(backup, "NotDeleted", &text);
+        }
+        Ok(Action::AwaitChange)
+    }
+
+    /// Deletes all requests for a backup that is gone, this one last.
+    async fn sweep(&self, request: &DeleteBackupRequest) -> Result<Action, ReconcileError> {
+        let uid = request.labels().get(labels::BACKUP_UID).map(String::as_str);
+        for other in observe::requests_for(&self.cluster, &request.spec.backup_name, uid).await? {
+            if other.uid() != request.uid() {
+                self.cluster.leadership.check()?;
+                delete::delete(&self.cluster, &other).await?;
+            }
+        }
+        self.cluster.leadership.check()?;
+        delete::delete(&self.cluster, request).await?;
+        Ok(Action::AwaitChange)
+    }
+}
+
+fn key_of(request: &DeleteBackupRequest) -> ObjectKey {
+    let namespace = request.namespace().unwrap_or_default();
+    ObjectKey::new(ObjectKind::DeleteBackupRequest, &namespace, &request.name_any())
 }

@@ -43,4 +43,13 @@ impl ReconcileError {
             Self::Postponed(_) => "postponed",
         }
     }
+
+    /// Whether it may work later without anything being changed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Location(error) => error.is_transient(),
+            Self::Store(error) => error.is_transient(),
+            _ => true,
+        }
+    }
 }

@@ -19,7 +19,7 @@ mod restore;
 mod retention;
 mod schedule;
 mod server_status;
-mod snapshots;
+mod snapshot_locations;
 mod startup;
 mod sync;
 #[cfg(test)]
@@ -55,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 pub use args::Args;
 use claims::ClaimsController;
 use context::Context;
+use deletion::DeletionController;
 use job::operations::flush_requests::FlushRequests;
 use location::Locations;
 use location_validation::{LocationController, SecretVersions};
@@ -63,6 +64,7 @@ use recent_deletions::RecentDeletions;
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
+use snapshot_locations::SnapshotLocations;
 use sync::{SkipCache, SyncController};
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
@@ -108,15 +110,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         kubeconfig: args.kubeconfig.clone(),
         limit: args.plugin_timeout.as_std(),
     });
+    let cluster = Cluster {
+        client: client.clone(),
+        namespace: args.namespace.clone(),
+        leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
+        events: Events::new(client.clone(), &host),
+        patch_budget: args.resource_timeout.as_std(),
+        page_size: args.client_page_size,
+    };
     let ctx = Context {
-        cluster: Cluster {
-            client: client.clone(),
-            namespace: args.namespace.clone(),
-            leadership: elector.as_ref().map_or_else(Leadership::always, Elector::leadership),
-            events: Events::new(client.clone(), &host),
-            patch_budget: args.resource_timeout.as_std(),
-            page_size: args.client_page_size,
-        },
+        snapshot_locations: SnapshotLocations { cluster: cluster.clone(), plugins: plugins.clone() },
+        cluster,
         ledger,
         guards,
         locations: Locations::new(
@@ -235,6 +239,16 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
             csi: args.csi(),
             object_store_plugins: args.object_store_plugins.clone(),
         };
+        let deletion = DeletionController {
+            cluster: cluster.clone(),
+            locations: locations.clone(),
+            snapshot_locations: ctx.snapshot_locations.clone(),
+            plugins: plugins.clone(),
+            ledger: ctx.ledger.clone(),
+            metrics: Arc::clone(&metrics),
+            recent: ctx.deletions.clone(),
+            csi: args.csi(),
+        };
         let sync = SyncController {
             cluster: cluster.clone(),
             locations: locations.clone(),
@@ -250,7 +264,7 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         all.push(("backup", backup::run(ctx.clone()).boxed()));
         all.push(("restore", restore::run(ctx.clone()).boxed()));
         all.push(("location", location.run(health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("deletion", deletion::run(ctx.clone()).boxed()));
+        all.push(("deletion", deletion.run(health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
         all.push(("retention", retention.run(health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("schedule", schedule.run(health.clone(), stop.clone()).map(Ok).boxed()));

@@ -73,7 +73,7 @@ impl Worker<Backups> {
         let prior = journal.ok().and_then(|journal| volume_snapshots::prior_snapshots(&journal.entries).ok());
         let (taken, open): (Vec<_>, Vec<_>) =
             prior.unwrap_or_default().into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = volume_snapshots::delete(&self.ctx, &taken).await.map_err(StopReason::from)?;
+        let mut problems = self.ctx.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",

@@ -17,7 +17,7 @@ use super::{
     collect::{CollectPlan, NamespaceScope},
     prepare::{self, ClusterVersion, Facts},
 };
-use crate::{context::Context, discovery::ServedTypes, snapshots};
+use crate::{context::Context, discovery::ServedTypes};
 
 /// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Erro
         excluded_namespaces: excluded_namespaces(&ctx.cluster.client).await?,
         version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
         policy: policy(ctx, spec).await?,
-        snapshots: snapshots::location::facts(ctx).await?,
+        snapshots: ctx.snapshot_locations.candidates().await?,
     })
 }
 

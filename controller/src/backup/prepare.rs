@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use crate::{
     args::Args,
     location::{choose_default, is_read_only},
-    snapshots::choose::{self, Chosen},
+    snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
 };
 
 /// How long a CSI snapshot may take to be made, where the backup does not say (Velero `pkg/cmd/server/config`, v1.18).
@@ -67,7 +67,7 @@ pub(crate) struct Facts {
     /// The data of the ConfigMap with the resource policy that the Backup names, if there is one.
     pub(crate) policy: Option<BTreeMap<String, String>>,
     /// Where plugins can take snapshots of volumes.
-    pub(crate) snapshots: choose::Facts,
+    pub(crate) snapshots: SnapshotCandidates,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Prepared {
     let mut backup = backup.clone();
     let name = location_name(&backup.spec, &facts.locations, &settings.location);
-    let mut snapshots = choose::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
+    let mut snapshots = choice::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
     let mut findings = validate::backup(&backup.spec);
     findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
@@ -213,7 +213,7 @@ fn names(locations: &[BackupStorageLocation]) -> String {
 
 /// What can be asked for and is not done yet. It is refused, and never left out silently. `csi`: volumes of CSI drivers are
 /// snapshotted here; `snapshots`: where plugins take some.
-fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &Chosen) -> Vec<Finding> {
+fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &ChosenLocations) -> Vec<Finding> {
     let impossible = !csi && snapshots.names.is_empty();
     let fs_backup = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true);
     [
@@ -240,7 +240,7 @@ fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &Chosen) -> Vec<Finding>
 }
 
 /// Snapshots are asked for, and nothing takes them.
-fn no_snapshots(snapshots: &Chosen) -> Finding {
+fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
     let mut message =
         "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
                        VolumeSnapshotLocations; unset it, or set it to false, to back up resources only"

@@ -12,7 +12,7 @@ use backup_core::{
     snapshot::{SnapshotPhase, VolumeSnapshot, VolumeSnapshotSpec},
 };
 use backup_plugins::{PluginLog, error::PluginError, snapshotter::VolumeSnapshotter};
-use backup_runtime::{errors::is_transient, leader::NotLeader};
+use backup_runtime::errors::is_transient;
 use backup_store::{Scope, StoreError, crash};
 use kube::ResourceExt as _;
 use serde::Deserialize as _;
@@ -22,7 +22,7 @@ use super::report::Report;
 use crate::{
     context::Context,
     job::journal::{JournalWriter, undecodable},
-    snapshots::{self, LocationError, zone},
+    snapshot_locations::{SnapshotLocationError, zone},
 };
 
 #[cfg(test)]
@@ -75,9 +75,11 @@ impl VolumeSnapshots {
     ) -> Result<Self, kube::Error> {
         let mut locations = Vec::new();
         for name in &backup.spec.volume_snapshot_locations {
-            match snapshots::open(ctx, name, Some(log)).await {
+            match ctx.snapshot_locations.open(name, Some(log)).await {
                 Ok(snapshotter) => locations.push(SnapshotLocation { name: name.clone(), snapshotter }),
-                Err(LocationError::Api { source, .. }) if is_transient(&source) => return Err(source),
+                Err(SnapshotLocationError::Api { source, .. }) if is_transient(&source) => {
+                    return Err(source);
+                }
                 Err(error) => report.error(Scope::Velero, format!("no snapshots are taken there: {error}")),
             }
         }
@@ -314,47 +316,6 @@ pub(crate) fn prior_snapshots(
         }
     }
     Ok(all)
-}
-
-/// Deletes snapshots in the storage system; each is tried once. May be done again. What is left, as sentences.
-///
-/// # Errors
-/// This replica may not work any more.
-pub(crate) async fn delete(ctx: &Context, all: &[VolumeSnapshot]) -> Result<Vec<String>, NotLeader> {
-    let mut by_location: BTreeMap<&str, Vec<&VolumeSnapshot>> = BTreeMap::new();
-    for snapshot in all.iter().filter(|one| !one.status.provider_snapshot_id.is_empty()) {
-        by_location.entry(&snapshot.spec.location).or_default().push(snapshot);
-    }
-    let mut problems = Vec::new();
-    for (location, snapshots) in by_location {
-        let snapshotter = match snapshots::open(ctx, location, None).await {
-            Ok(snapshotter) => snapshotter,
-            Err(error) => {
-                problems.push(not_deleted(&snapshots, &error));
-                continue;
-            }
-        };
-        for snapshot in snapshots {
-            ctx.cluster.leadership.check()?;
-            let id = &snapshot.status.provider_snapshot_id;
-            if let Err(error) = snapshotter.delete(id).await {
-                problems.push(format!(
-                    "snapshot {id} of PersistentVolume {} stays in VolumeSnapshotLocation {location}: {error}",
-                    snapshot.spec.persistent_volume_name
-                ));
-            }
-        }
-    }
-    Ok(problems)
-}
-
-fn not_deleted(snapshots: &[&VolumeSnapshot], error: &LocationError) -> String {
-    const SHOWN: usize = 5;
-    let ids = snapshots.iter().take(SHOWN).map(|one| one.status.provider_snapshot_id.as_str());
-    let shown = ids.collect::<Vec<_>>().join(", ");
-    let more = snapshots.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("snapshots {shown}{more} stay in the storage system: {error}")
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use backup_core::{
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-/// What is known when a decision is made; all of it freshly read.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     /// The backup of the name in the request.
@@ -19,7 +18,6 @@ pub(super) struct Facts {
     pub(super) users: Vec<String>,
     /// Whether its files can be deleted.
     pub(super) store: Store,
-    /// When that was.
     pub(super) now: Timestamp,
 }
 
@@ -32,18 +30,17 @@ pub(super) enum Store {
     Never(String),
     /// Not now: the location is unavailable.
     NotNow(String),
-    /// It can not be told yet.
+    /// It is not known yet.
     Unknown(String),
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan<'a> {
     /// The request is answered.
     Nothing,
     /// Look again in a while.
     Wait(String),
-    /// Look again then: the store keeps versions of the files until a date, and has said so.
+    /// Look again then: the store locks versions of the files until a date.
     Sleep(Duration),
     /// Answer with these errors; nothing has been destroyed by this decision.
     Refuse(Vec<String>),
@@ -75,7 +72,7 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
             refuse(format!("backup {name} not found: check the name with kubectl get backups.velero.io"))
         };
     };
-    // An object is not its name: a backup that was created anew is not the one this request is about.
+    // An object is not its name: a backup that was created again is not the one this request is about.
     let uid = request.labels().get(labels::BACKUP_UID);
     if uid.is_some() && *uid.unwrap_or(&String::new()) != backup.uid().unwrap_or_default() {
         return if begun {
@@ -121,7 +118,7 @@ pub(super) fn waits(backup: &Backup) -> Option<Waits> {
     Waits::read(annotation.map(String::as_str)).filter(|_| backup.phase() == BackupPhase::Deleting)
 }
 
-/// How long it waits still; none: no longer. At most a day, as clocks may be set.
+/// How much longer it waits; `None` if that is over. At most a day, as clocks may be set.
 pub(super) fn left(waits: &Waits, now: Timestamp) -> Option<Duration> {
     const DAY: Duration = Duration::from_hours(24);
     let left = Duration::try_from(waits.again.duration_since(now)).ok()?;

@@ -1,4 +1,4 @@
-//! What is known about a request: the backup, who uses it, and its store. All freshly read.
+//! What is known about a request: the backup, the restores that use it, and its store. All of it is read when it is asked for.
 
 use backup_core::{
     api::{
@@ -7,36 +7,32 @@ use backup_core::{
     },
     labels,
 };
-use backup_runtime::{errors::found, list};
+use backup_runtime::{Cluster, errors::found, list};
 use jiff::Timestamp;
-use kube::{Api, Resource, ResourceExt, api::DynamicObject};
-use serde::de::DeserializeOwned;
+use kube::{ResourceExt, api::DynamicObject};
 
 use super::decide::{Facts, Store, has_files};
-use crate::{
-    context::Context,
-    location::{is_available, is_read_only},
-};
+use crate::location::{Locations, is_available, is_read_only};
 
-pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DeleteBackupRequest>, kube::Error> {
-    get(ctx.cluster.api(), name).await
-}
-
-pub(super) async fn facts(ctx: &Context, request: &DeleteBackupRequest) -> Result<Facts, kube::Error> {
+pub(super) async fn facts(
+    cluster: &Cluster,
+    locations: &Locations,
+    request: &DeleteBackupRequest,
+) -> Result<Facts, kube::Error> {
     let name = &request.spec.backup_name;
-    let backup = if name.is_empty() { None } else { get::<Backup>(ctx.cluster.api(), name).await? };
+    let backup = if name.is_empty() { None } else { found(cluster.api::<Backup>().get(name).await, name)? };
     let (users, store) = match &backup {
-        Some(backup) => (users(ctx, backup).await?, store(ctx, backup).await),
+        Some(backup) => (users(cluster, backup).await?, store(locations, backup).await),
         None => (Vec::new(), Store::Ready),
     };
     Ok(Facts { backup, users, store, now: Timestamp::now() })
 }
 
 /// Restores from the backup that have not ended. One that names only the backup's schedule may still choose it.
-pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>, kube::Error> {
+pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
     let schedule = backup.schedule();
-    list::raw::<Restore, _>(&ctx.cluster, |restore| {
+    list::raw::<Restore, _>(cluster, |restore| {
         let from = restore.data["spec"]["backupName"].as_str().filter(|name| !name.is_empty());
         let follows = restore.data["spec"]["scheduleName"].as_str().map(labels::valid_value);
         let uses =
@@ -48,9 +44,9 @@ pub(super) async fn users(ctx: &Context, backup: &Backup) -> Result<Vec<String>,
 }
 
 /// Restores from the backup that have ended.
-pub(super) async fn ended_restores(ctx: &Context, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
+pub(super) async fn ended_restores(cluster: &Cluster, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
     let name = backup.name_any();
-    list::raw::<Restore, _>(&ctx.cluster, |restore| {
+    list::raw::<Restore, _>(cluster, |restore| {
         let uses = restore.data["spec"]["backupName"].as_str() == Some(&name);
         (uses && phase_of(&restore).is_terminal()).then(|| {
             // Enough to delete it: name and uid.
@@ -65,11 +61,11 @@ pub(super) async fn ended_restores(ctx: &Context, backup: &Backup) -> Result<Vec
 /// Requests to delete the backup of this name and uid. One that names no uid may mean a backup that was created since, so
 /// it only counts once it was answered.
 pub(super) async fn requests_for(
-    ctx: &Context,
+    cluster: &Cluster,
     backup: &str,
     uid: Option<&str>,
 ) -> Result<Vec<DeleteBackupRequest>, kube::Error> {
-    list::raw::<DeleteBackupRequest, _>(&ctx.cluster, |request| {
+    list::raw::<DeleteBackupRequest, _>(cluster, |request| {
         let label = request.labels().get(labels::BACKUP_UID).map(String::as_str);
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
@@ -84,26 +80,11 @@ pub(super) async fn requests_for(
     .await
 }
 
-/// The name of the location that the backup is stored in.
-pub(super) async fn location_of(
-    ctx: &Context,
-    backup: &Backup,
-) -> Result<String, crate::location::LocationError> {
-    match backup.spec.storage_location.as_ref().filter(|name| !name.is_empty()) {
-        Some(name) => Ok(name.clone()),
-        None => ctx.locations.default_location().await,
-    }
-}
-
-async fn store(ctx: &Context, backup: &Backup) -> Store {
+async fn store(locations: &Locations, backup: &Backup) -> Store {
     if !has_files(backup) {
         return Store::Ready;
     }
-    let location = match location_of(ctx, backup).await {
-        Ok(name) => ctx.locations.get(&name).await,
-        Err(error) => Err(error),
-    };
-    match location {
+    match locations.of_backup(backup).await {
         Err(error) if error.is_transient() => Store::Unknown(error.to_string()),
         Err(error) => Store::Never(error.to_string()),
         Ok(location) => {
@@ -132,11 +113,4 @@ fn phase_of(restore: &DynamicObject) -> RestorePhase {
         None | Some("") => RestorePhase::New,
         Some(phase) => phase.into(),
     }
-}
-
-async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
-where
-    K: Resource + DeserializeOwned + Clone + std::fmt::Debug,
-{
-    found(api.get(name).await, name)
 }

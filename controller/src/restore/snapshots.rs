@@ -34,7 +34,7 @@ use crate::{
         cancellation::StopReason,
         journal::{JournalWriter, undecodable},
     },
-    snapshots::{self, LocationError},
+    snapshot_locations::SnapshotLocationError,
 };
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ pub(super) enum LoadError {
     Malformed(#[from] serde_json::Error),
     /// The API server could not be asked.
     #[error(transparent)]
-    Location(LocationError),
+    Location(SnapshotLocationError),
 }
 
 impl LoadError {
@@ -117,8 +117,8 @@ impl Snapshots {
         let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
         let mut snapshotters = Snapshotters::new();
         for location in locations {
-            let snapshotter = match snapshots::open(ctx, location, Some(log)).await {
-                Err(error @ LocationError::Api { .. }) if error.is_transient() => {
+            let snapshotter = match ctx.snapshot_locations.open(location, Some(log)).await {
+                Err(error @ SnapshotLocationError::Api { .. }) if error.is_transient() => {
                     return Err(LoadError::Location(error));
                 }
                 other => other.map_err(|error| error.to_string()),

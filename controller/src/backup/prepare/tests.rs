@@ -31,7 +31,7 @@ fn facts() -> Facts {
         excluded_namespaces: vec![],
         version: ClusterVersion { git: "v1.34.4".into(), major: "1".into(), minor: "34".into() },
         policy: None,
-        snapshots: choose::Facts::default(),
+        snapshots: SnapshotCandidates::default(),
     }
 }
 

@@ -7,55 +7,54 @@ use backup_core::{
     api::{BackupSpec, VolumeSnapshotLocation},
     validate::Finding,
 };
+use backup_store::plugin_of;
 use kube::ResourceExt as _;
 
 const FIELD: &str = "spec.volumeSnapshotLocations";
 
-/// What there is to choose from.
+/// What a backup can choose from.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub(crate) struct SnapshotCandidates {
     /// The locations of the installation.
-    pub locations: Vec<VolumeSnapshotLocation>,
+    pub(crate) locations: Vec<VolumeSnapshotLocation>,
     /// Names of the plugins that can take snapshots.
-    pub plugins: BTreeSet<String>,
+    pub(crate) plugins: BTreeSet<String>,
     /// Why others are not run.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
-/// What was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub(crate) struct ChosenLocations {
     /// Names of locations: those that were asked for in their order, then the others by name. At most one for each provider.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// What keeps the backup from running.
-    pub findings: Vec<Finding>,
-    /// Locations that nobody has asked for and that can't be used, and why.
-    pub unusable: Vec<String>,
+    pub(crate) findings: Vec<Finding>,
+    /// Why locations that were not asked for cannot be used.
+    pub(crate) unusable: Vec<String>,
 }
 
-/// The name of the plugin of a provider: what has no domain is one of Velero's own (Velero `pkg/plugin/clientmgmt`, v1.18).
-pub fn plugin_of(provider: &str) -> String {
-    if provider.contains('/') { provider.to_owned() } else { format!("velero.io/{provider}") }
-}
-
-/// Chooses. `defaults` is from providers to names. A location that nobody names and no plugin serves is as if it were not
-/// there; so are all that nobody names where no snapshots are wanted.
-pub fn choose(spec: &BackupSpec, facts: &Facts, defaults: &BTreeMap<String, String>) -> Chosen {
-    let mut chosen = Chosen::default();
+/// `defaults` is from providers to names. A location that is not asked for and has no plugin is left out; so are all that are not
+/// asked for if no snapshots are wanted.
+pub(crate) fn choose(
+    spec: &BackupSpec,
+    candidates: &SnapshotCandidates,
+    defaults: &BTreeMap<String, String>,
+) -> ChosenLocations {
+    let mut chosen = ChosenLocations::default();
     let mut by_provider: BTreeMap<&str, &str> = BTreeMap::new();
     let mut asked: Vec<&str> = spec.volume_snapshot_locations.iter().map(String::as_str).collect();
     let mut seen = BTreeSet::new();
     asked.retain(|name| seen.insert(*name));
     for name in asked {
-        let Some(location) = facts.locations.iter().find(|location| location.name_any() == name) else {
+        let Some(location) = candidates.locations.iter().find(|location| location.name_any() == name) else {
             chosen.refuse(format!(
                 "VolumeSnapshotLocation {name:?} does not exist; existing ones: {}",
-                names(facts.locations.iter())
+                names(candidates.locations.iter())
             ));
             continue;
         };
         let provider = location.spec.provider.as_str();
-        if let Some(reason) = unserved(location, facts) {
+        if let Some(reason) = unserved(location, candidates) {
             chosen.refuse(reason);
         } else if let Some(other) = by_provider.get(provider) {
             chosen.refuse(format!("{other} and {name} are both of provider {provider}; name one of them"));
@@ -68,11 +67,11 @@ pub fn choose(spec: &BackupSpec, facts: &Facts, defaults: &BTreeMap<String, Stri
         return chosen;
     }
     let mut others: BTreeMap<&str, Vec<&VolumeSnapshotLocation>> = BTreeMap::new();
-    for location in &facts.locations {
+    for location in &candidates.locations {
         if by_provider.contains_key(location.spec.provider.as_str()) {
             continue;
         }
-        match unserved(location, facts) {
+        match unserved(location, candidates) {
             Some(reason) => chosen.unusable.push(reason),
             None => others.entry(&location.spec.provider).or_default().push(location),
         }
@@ -103,20 +102,20 @@ pub fn choose(spec: &BackupSpec, facts: &Facts, defaults: &BTreeMap<String, Stri
     chosen
 }
 
-impl Chosen {
+impl ChosenLocations {
     fn refuse(&mut self, message: String) {
         self.findings.push(Finding::new(FIELD, message));
     }
 }
 
-/// Why no plugin serves a location; none if one does.
-pub fn unserved(location: &VolumeSnapshotLocation, facts: &Facts) -> Option<String> {
+/// Why no plugin serves a location; `None` if one does.
+fn unserved(location: &VolumeSnapshotLocation, candidates: &SnapshotCandidates) -> Option<String> {
     let plugin = plugin_of(&location.spec.provider);
-    (!facts.plugins.contains(&plugin)).then(|| missing(&location.name_any(), &plugin, &facts.problems))
+    (!candidates.plugins.contains(&plugin))
+        .then(|| missing_plugin(&location.name_any(), &plugin, &candidates.problems))
 }
 
-/// That a plugin is missing.
-pub(super) fn missing(location: &str, plugin: &str, problems: &[String]) -> String {
+pub(super) fn missing_plugin(location: &str, plugin: &str, problems: &[String]) -> String {
     let mut sentence = format!(
         "VolumeSnapshotLocation {location} needs the plugin {plugin} (a VolumeSnapshotter), which no binary in --plugin-dir \
          offers"
@@ -139,19 +138,24 @@ mod tests {
 
     use super::*;
 
-    fn facts(locations: &[(&str, &str)], plugins: &[&str]) -> Facts {
+    fn facts(locations: &[(&str, &str)], plugins: &[&str]) -> SnapshotCandidates {
         let location = |(name, provider): &(&str, &str)| {
             let spec = VolumeSnapshotLocationSpec { provider: (*provider).to_owned(), ..Default::default() };
             VolumeSnapshotLocation::new(name, spec)
         };
-        Facts {
+        SnapshotCandidates {
             locations: locations.iter().map(location).collect(),
             plugins: plugins.iter().map(ToString::to_string).collect(),
             problems: vec![],
         }
     }
 
-    fn chosen(facts: &Facts, asked: &[&str], snapshots: Option<bool>, default: &[(&str, &str)]) -> Chosen {
+    fn chosen(
+        facts: &SnapshotCandidates,
+        asked: &[&str],
+        snapshots: Option<bool>,
+        default: &[(&str, &str)],
+    ) -> ChosenLocations {
         let spec = BackupSpec {
             volume_snapshot_locations: asked.iter().map(ToString::to_string).collect(),
             snapshot_volumes: snapshots,

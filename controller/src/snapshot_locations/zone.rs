@@ -17,8 +17,8 @@ const KEYS: [&str; 6] = [
 ];
 
 /// The zone that the labels of a PersistentVolume name, or the nodes that it can be used on; several with `__` between them.
-/// Empty if nobody says.
-pub fn of(volume: &Value) -> String {
+/// Empty if it is not known.
+pub(crate) fn of(volume: &Value) -> String {
     let labels = &volume["metadata"]["labels"];
     if let Some(zone) = LABELS.iter().find_map(|label| labels.get(label).and_then(Value::as_str)) {
         return zone.to_owned();

@@ -1,0 +1,176 @@
+//! Deletes the data of a backup: what is outside of cluster and bucket, its files, and its restores with their files.
+
+use backup_core::{
+    api::{Backup, BackupStorageLocation},
+    deletion::Waits,
+};
+use backup_runtime::delete;
+use backup_store::{DeletedBackup, Location, RetainedVersions, StoreError};
+use kube::ResourceExt as _;
+
+use super::{
+    DeletionController,
+    decide::{has_files, owns_files},
+    observe,
+    step_error::StepError,
+};
+
+/// What is known after the data was deleted.
+#[derive(Default)]
+pub(super) struct DeletedData {
+    /// `None` if the backup has no files.
+    pub(super) location: Option<BackupStorageLocation>,
+    /// The uid that has claimed the folder; empty if nothing outlasts the deletion.
+    pub(super) owner: String,
+    /// What the store keeps.
+    pub(super) retained: RetainedVersions,
+}
+
+/// The store of a backup.
+struct BackupStore {
+    store: Location,
+    /// Whether what is deleted there may only be hidden.
+    keeps_versions: bool,
+}
+
+impl DeletionController {
+    /// `waits`: all files were hidden before.
+    pub(super) async fn delete_data(
+        &self,
+        backup: &Backup,
+        waits: Option<&Waits>,
+    ) -> Result<DeletedData, StepError> {
+        let mut deleted = DeletedData::default();
+        if !has_files(backup) {
+            self.delete_restores(backup, None, waits.is_some(), &mut deleted.retained).await?;
+            return Ok(deleted);
+        }
+        let location = self.locations.of_backup(backup).await?;
+        let store = self.locations.store(&location).await?;
+        let of = BackupStore { keeps_versions: store.may_keep_versions(&location), store };
+        deleted.location = Some(location);
+        if waits.is_none() {
+            self.delete_external_data(backup, &of.store).await?;
+        }
+        deleted.owner = match waits {
+            Some(waits) => waits.owner.clone(),
+            None if of.keeps_versions => of.store.owner_of(&backup.name_any()).await?,
+            None => String::new(),
+        };
+        deleted.retained = self.delete_files(backup, &of, waits).await?;
+        self.delete_restores(backup, Some(&of), waits.is_some(), &mut deleted.retained).await?;
+        Ok(deleted)
+    }
+
+    /// Deletes the files of the backup. Returns what the store keeps of them.
+    async fn delete_files(
+        &self,
+        backup: &Backup,
+        BackupStore { store, keeps_versions }: &BackupStore,
+        waits: Option<&Waits>,
+    ) -> Result<RetainedVersions, StepError> {
+        let name = backup.name_any();
+        if let Some(waits) = waits {
+            self.cluster.leadership.check()?;
+            return Ok(store.delete_backup_and_versions(&name, Some(&waits.owner)).await?.retained);
+        }
+        let failed = backup.status.failure_reason.is_some();
+        // Metadata that cannot be read is no one else's, unless the backup failed because the name was taken: what is under
+        // the name is still deleted.
+        let stored = match store.read_metadata(&name).await {
+            Err(StoreError::Corrupt { .. }) if !failed => None,
+            stored => stored?,
+        };
+        self.cluster.leadership.check()?;
+        let taken = if failed && stored.is_none() {
+            is_taken(store, backup).await?
+        } else {
+            !owns_files(backup, stored.as_ref())
+        };
+        if taken {
+            tracing::info!(backup = name, "the files under this name belong to another backup and stay");
+            return Ok(RetainedVersions::default());
+        }
+        self.cluster.leadership.check()?;
+        // Metadata first, then what is left.
+        let deleted = if *keeps_versions {
+            store.delete_backup_and_versions(&name, None).await?
+        } else {
+            DeletedBackup { keys: store.delete_backup(&name).await?, ..DeletedBackup::default() }
+        };
+        tracing::info!(backup = name, keys = deleted.keys, "files deleted");
+        Ok(deleted.retained)
+    }
+
+    /// Deletes the restores from the backup that have ended, with their files, and adds what the store keeps of these to
+    /// `retained`: a restore of which something is locked stays until that is over. `hidden`: its files were hidden before.
+    async fn delete_restores(
+        &self,
+        backup: &Backup,
+        of: Option<&BackupStore>,
+        hidden: bool,
+        retained: &mut RetainedVersions,
+    ) -> Result<(), StepError> {
+        let mut errors = Vec::new();
+        for restore in observe::ended_restores(&self.cluster, backup).await? {
+            self.cluster.leadership.check()?;
+            let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
+            if let Some(BackupStore { store, keeps_versions }) = of {
+                let deleted = if *keeps_versions {
+                    store.delete_restore_and_versions(&name, &uid, hidden).await
+                } else {
+                    store.delete_restore(&name, &uid).await.map(|_| RetainedVersions::default())
+                };
+                let kept = match deleted {
+                    Ok(kept) => kept,
+                    Err(error) if error.is_transient() => return Err(error.into()),
+                    Err(error) => {
+                        errors.push(error.to_string());
+                        continue;
+                    }
+                };
+                let is_locked = kept.is_locked();
+                *retained = std::mem::take(retained).and(kept);
+                if is_locked {
+                    continue;
+                }
+            }
+            delete::delete(&self.cluster, &restore).await?;
+        }
+        StepError::unless_empty(errors)
+    }
+}
+
+/// Whether the unfinished files under the name of a failed backup are another's, perhaps one that another cluster is storing.
+async fn is_taken(store: &Location, backup: &Backup) -> Result<bool, StoreError> {
+    store.is_anothers(&backup.name_any(), &backup.uid().unwrap_or_default()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn unfinished_files_of_another_backup_of_the_name_are_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spec = BackupStorageLocationSpec {
+            provider: "local".to_owned(),
+            ..BackupStorageLocationSpec::default()
+        };
+        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
+        let store = Location::open(&BackupStorageLocation::new("default", spec), None, None).unwrap();
+        let of = |uid: &str| {
+            let mut backup = Backup::new("b", BackupSpec::default());
+            backup.metadata.uid = Some(uid.to_owned());
+            backup
+        };
+        let writer = store.open_backup("b", "theirs").await.unwrap();
+        assert!(is_taken(&store, &of("ours")).await.unwrap());
+        assert!(!is_taken(&store, &of("theirs")).await.unwrap());
+        writer.abort().await;
+        store.delete_backup("b").await.unwrap();
+        assert!(!is_taken(&store, &of("ours")).await.unwrap(), "nothing is there");
+    }
+}

@@ -1,0 +1,144 @@
+//! Deletes what a backup has outside of cluster and bucket, of which only its files know: what plugins have made for its items
+//! (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use backup_actions::{ActionSet, ItemAction as _, csi};
+use backup_core::{api::Backup, snapshot::VolumeSnapshot};
+use backup_plugins::delete_item::DeleteAction;
+use backup_store::{Contents, Location, StoreError};
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use super::{DeletionController, decide::owns_files, step_error::StepError};
+use crate::discovery::ServedTypes;
+
+/// How long the drivers of volumes get to delete the snapshots of one backup, before the request says that they have not.
+const DRIVER_TIMEOUT: Duration = Duration::from_mins(1);
+
+impl DeletionController {
+    /// Contents that are gone, or cannot be read, do not stop the deletion: people delete a broken backup because of them.
+    pub(super) async fn delete_external_data(
+        &self,
+        backup: &Backup,
+        store: &Location,
+    ) -> Result<(), StepError> {
+        let name = backup.name_any();
+        let snapshots = csi::SnapshotApi::new(&self.cluster.client, &self.cluster.leadership);
+        let has_csi = backup.status.csi_volume_snapshots_attempted > 0 && self.csi;
+        let actions = self.delete_actions().await?;
+        if has_csi || !actions.is_empty() {
+            self.cluster.leadership.check()?;
+            match store.read_contents(&name).await {
+                Ok(contents) => {
+                    self.run_actions(backup, &contents, &actions).await?;
+                    if has_csi {
+                        let problems =
+                            csi::delete::snapshots(&snapshots, backup, &contents, DRIVER_TIMEOUT).await;
+                        StepError::unless_empty(problems)?;
+                    }
+                }
+                Err(error) if error.is_transient() => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(backup = name, %error, "its snapshots are not known, and may stay in the storage system");
+                }
+            }
+        }
+        // Contents that came with a backup of Velero up to 1.16.
+        self.cluster.leadership.check()?;
+        StepError::unless_empty(csi::delete::synced(&snapshots, backup, DRIVER_TIMEOUT).await?)?;
+        self.delete_native_snapshots(backup, store).await
+    }
+
+    /// The plugins that see the items of a deleted backup. If one cannot be run, nothing is deleted: what it has made would stay.
+    async fn delete_actions(&self) -> Result<ActionSet<DeleteAction>, StepError> {
+        let found = self.plugins.delete_item_actions().await;
+        let mut problems = found.problems;
+        let mut actions = ActionSet::default();
+        if !found.usable.is_empty() {
+            let served = ServedTypes::load(&self.cluster.client).await?;
+            let usable = found.usable.into_iter().map(Arc::new);
+            actions = ActionSet::new("action", usable, &|name| served.resolve(name));
+            problems.extend(actions.unusable.iter().cloned());
+        }
+        StepError::unless_empty(problems)?;
+        Ok(actions)
+    }
+
+    /// Runs the actions on every item that they apply to. Ends with the first that fails; a repetition begins with the first
+    /// item again.
+    async fn run_actions(
+        &self,
+        backup: &Backup,
+        contents: &Contents,
+        actions: &ActionSet<DeleteAction>,
+    ) -> Result<(), StepError> {
+        for group_resource in contents.types() {
+            let of_type: Vec<_> = actions.for_type(&group_resource).collect();
+            if of_type.is_empty() {
+                continue;
+            }
+            for item in contents.items(&group_resource) {
+                let json = contents.read(item).map_err(|error| StepError::Retry(error.into()))?;
+                let object: Value = serde_json::from_slice(&json).map_err(|error| {
+                    let problem =
+                        format!("an item of {group_resource} in the backup cannot be read: {error}");
+                    StepError::Final(vec![problem])
+                })?;
+                let namespace = contents.namespace_of(item);
+                for one in of_type.iter().filter(|one| one.applies_to(namespace, || labels(&object))) {
+                    self.cluster.leadership.check()?;
+                    if let Err(error) = one.action.execute(&object, backup).await {
+                        let name =
+                            object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                        let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+                        let action = one.action.name();
+                        let problem = format!("{action} on {group_resource} {place}{name}: {error}");
+                        return Err(StepError::Final(vec![problem]));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the snapshots that plugins have taken, which a file beside the contents names. If one stays, the backup stays,
+    /// too: nothing else knows of it.
+    async fn delete_native_snapshots(&self, backup: &Backup, store: &Location) -> Result<(), StepError> {
+        let name = backup.name_any();
+        let values = match store.read_volume_snapshots(&name).await {
+            Ok(Some(values)) if !values.is_empty() => values,
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_transient() => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(backup = name, %error, "its snapshots by plugins are not known, and may stay in the storage system");
+                return Ok(());
+            }
+        };
+        // Files under this name may be those of another backup.
+        let stored = match store.read_metadata(&name).await {
+            Err(StoreError::Corrupt { .. }) => None,
+            stored => stored?,
+        };
+        if !owns_files(backup, stored.as_ref()) {
+            return Ok(());
+        }
+        let (mut snapshots, mut problems) = (Vec::with_capacity(values.len()), Vec::new());
+        for value in values {
+            match serde_json::from_value::<VolumeSnapshot>(value) {
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(error) => {
+                    problems
+                        .push(format!("a snapshot that is recorded for the backup cannot be read: {error}"));
+                }
+            }
+        }
+        problems.extend(self.snapshot_locations.delete(&snapshots).await?);
+        StepError::unless_empty(problems)
+    }
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

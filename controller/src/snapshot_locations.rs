@@ -1,0 +1,176 @@
+//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: which of them a backup uses (`choice`), and opening one
+//! with its Secret and its plugin.
+
+pub(crate) mod choice;
+pub(crate) mod zone;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use backup_core::{api::VolumeSnapshotLocation, snapshot::VolumeSnapshot};
+use backup_plugins::{
+    Host, PluginLog,
+    configured::{Credentials, Settings},
+    snapshotter::VolumeSnapshotter,
+};
+use backup_runtime::{
+    Cluster,
+    errors::{found, is_transient, plain},
+    leader::NotLeader,
+    list, retry,
+};
+use backup_store::plugin_of;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt as _};
+
+use choice::SnapshotCandidates;
+
+/// How long one read is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+/// The Secret of locations without a credential of their own, if it exists, and its key (Velero `velero install`).
+const DEFAULT_SECRET: (&str, &str) = ("cloud-credentials", "cloud");
+/// The setting that plugins find their credentials by (Velero `internal/volume/snapshotlocation.go`, v1.18).
+const CREDENTIALS_FILE: &str = "credentialsFile";
+
+/// Why a location cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SnapshotLocationError {
+    #[error("VolumeSnapshotLocation {0} does not exist: create it again, with the settings that it had")]
+    NotFound(String),
+    #[error("VolumeSnapshotLocation {location} could not be read: {}", plain(.source))]
+    Api { location: String, source: kube::Error },
+    #[error(
+        "VolumeSnapshotLocation {location}: Secret {secret} has no key {key}, or does not exist: correct spec.credential"
+    )]
+    NoSecret { location: String, secret: String, key: String },
+    #[error("{reason}")]
+    NoPlugin {
+        /// A sentence that names location and plugin.
+        reason: String,
+        /// Whether a binary that cannot be asked now may have it.
+        may_come: bool,
+    },
+}
+
+impl SnapshotLocationError {
+    /// Whether it may work later without anything being changed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => is_transient(source),
+            Self::NoPlugin { may_come, .. } => *may_come,
+            Self::NotFound(_) | Self::NoSecret { .. } => false,
+        }
+    }
+}
+
+/// Opens VolumeSnapshotLocations. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SnapshotLocations {
+    pub(crate) cluster: Cluster,
+    pub(crate) plugins: Host,
+}
+
+impl SnapshotLocations {
+    /// What a backup can choose from. Plugins are only asked if there are locations.
+    pub(crate) async fn candidates(&self) -> Result<SnapshotCandidates, kube::Error> {
+        // A location that cannot be decoded counts as missing.
+        let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
+        let locations =
+            list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, decode).await;
+        let locations = match locations {
+            Ok(locations) => locations,
+            // Its definition is not installed.
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        if locations.is_empty() {
+            return Ok(SnapshotCandidates::default());
+        }
+        let (plugins, problems) = self.plugins.volume_snapshotters().await;
+        Ok(SnapshotCandidates { locations, plugins, problems })
+    }
+
+    /// What takes and deletes snapshots in a location, with the credentials that are in its Secret now. Nothing is asked of the
+    /// plugin. It logs into `log`; without one into the log of this process.
+    pub(crate) async fn open(
+        &self,
+        name: &str,
+        log: Option<&PluginLog>,
+    ) -> Result<Arc<dyn VolumeSnapshotter>, SnapshotLocationError> {
+        let api = self.cluster.api::<VolumeSnapshotLocation>();
+        let location = match found(retry::read(BUDGET, || api.get(name)).await, name) {
+            Ok(Some(location)) => location,
+            Ok(None) => return Err(SnapshotLocationError::NotFound(name.to_owned())),
+            Err(source) => return Err(SnapshotLocationError::Api { location: name.to_owned(), source }),
+        };
+        let mut config = location.spec.config.clone();
+        // A location must not choose the file that is read.
+        config.remove(CREDENTIALS_FILE);
+        let settings = Settings { config, credentials: self.credentials(&location).await? };
+        let plugin = plugin_of(&location.spec.provider);
+        let snapshotter = self.plugins.volume_snapshotter(&plugin, settings, log).await;
+        snapshotter.map_err(|problems| SnapshotLocationError::NoPlugin {
+            reason: choice::missing_plugin(name, &plugin, &problems),
+            may_come: !problems.is_empty(),
+        })
+    }
+
+    async fn credentials(
+        &self,
+        location: &VolumeSnapshotLocation,
+    ) -> Result<Option<Credentials>, SnapshotLocationError> {
+        let own = location.spec.credential.as_ref();
+        let (name, key) =
+            own.map_or(DEFAULT_SECRET, |reference| (reference.name.as_str(), reference.key.as_str()));
+        let api: Api<Secret> = self.cluster.api();
+        let secret = found(retry::read(BUDGET, || api.get(name)).await, name)
+            .map_err(|source| SnapshotLocationError::Api { location: location.name_any(), source })?;
+        let text = secret.and_then(|secret| secret.data?.remove(key));
+        match (text, own) {
+            (Some(text), Some(_)) => Ok(Some(Credentials::Own(text.0))),
+            (Some(text), None) => Ok(Some(Credentials::Default(text.0))),
+            (None, Some(reference)) if reference.optional != Some(true) => {
+                let (secret, key) = (name.to_owned(), key.to_owned());
+                Err(SnapshotLocationError::NoSecret { location: location.name_any(), secret, key })
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// Deletes snapshots in the storage system; each is tried once. May be repeated. Returns what is left, as sentences.
+    pub(crate) async fn delete(&self, snapshots: &[VolumeSnapshot]) -> Result<Vec<String>, NotLeader> {
+        let mut by_location: BTreeMap<&str, Vec<&VolumeSnapshot>> = BTreeMap::new();
+        for snapshot in snapshots.iter().filter(|one| !one.status.provider_snapshot_id.is_empty()) {
+            by_location.entry(&snapshot.spec.location).or_default().push(snapshot);
+        }
+        let mut problems = Vec::new();
+        for (location, snapshots) in by_location {
+            let snapshotter = match self.open(location, None).await {
+                Ok(snapshotter) => snapshotter,
+                Err(error) => {
+                    problems.push(not_deleted(&snapshots, &error));
+                    continue;
+                }
+            };
+            for snapshot in snapshots {
+                self.cluster.leadership.check()?;
+                let id = &snapshot.status.provider_snapshot_id;
+                if let Err(error) = snapshotter.delete(id).await {
+                    problems.push(format!(
+                        "snapshot {id} of PersistentVolume {} stays in VolumeSnapshotLocation {location}: {error}",
+                        snapshot.spec.persistent_volume_name
+                    ));
+                }
+            }
+        }
+        Ok(problems)
+    }
+}
+
+fn not_deleted(snapshots: &[&VolumeSnapshot], error: &SnapshotLocationError) -> String {
+    const SHOWN: usize = 5;
+    let ids = snapshots.iter().take(SHOWN).map(|one| one.status.provider_snapshot_id.as_str());
+    let shown = ids.collect::<Vec<_>>().join(", ");
+    let more = snapshots.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("snapshots {shown}{more} stay in the storage system: {error}")
+}
