@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_actions::{ActionSet, ItemAction as _, csi};
 use backup_core::{api::Backup, snapshot::VolumeSnapshot};
-use backup_plugins::delete_item::DeleteAction;
+use backup_plugins::PluginAction;
 use backup_store::{Contents, Location, StoreError};
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -51,7 +51,7 @@ impl DeletionController {
     }
 
     /// The plugins that see the items of a deleted backup. If one cannot be run, nothing is deleted: what it has made would stay.
-    async fn delete_actions(&self) -> Result<ActionSet<DeleteAction>, StepError> {
+    async fn delete_actions(&self) -> Result<ActionSet<PluginAction>, StepError> {
         let found = self.plugins.delete_item_actions().await;
         let mut problems = found.problems;
         let mut actions = ActionSet::default();
@@ -71,7 +71,7 @@ impl DeletionController {
         &self,
         backup: &Backup,
         contents: &Contents,
-        actions: &ActionSet<DeleteAction>,
+        actions: &ActionSet<PluginAction>,
     ) -> Result<(), StepError> {
         for group_resource in contents.types() {
             let of_type: Vec<_> = actions.for_type(&group_resource).collect();
