@@ -88,7 +88,7 @@ impl DeletionController {
                 let namespace = contents.namespace_of(item);
                 for one in of_type.iter().filter(|one| one.applies_to(namespace, || labels(&object))) {
                     self.cluster.leadership.check()?;
-                    if let Err(error) = one.action.execute(&object, backup).await {
+                    if let Err(error) = one.action.delete_item(&object, backup).await {
                         let name =
                             object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                         let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
