@@ -1,8 +1,8 @@
 //! Histories: clients that create, apply, finish, delete and recreate Backups and Restores side by side against real API
 //! servers and webhook replicas, while things go wrong at named points; and a checker that judges what was recorded.
 //!
-//! [`plan`] and [`check`] are pure. [`faults`] knows who is to be hit where; [`tap`] is where single requests are hit.
-//! [`operator`] plays the engine, [`clients`] the people, [`etcd`] sees what is really stored. [`run`](mod@run) puts it
+//! `plan` and `check` are pure. `faults` knows who is to be hit where; `tap` is where single requests are hit.
+//! `operator` plays the engine, `clients` the people, `etcd` sees what is really stored. `run` puts it
 //! together.
 
 mod check;

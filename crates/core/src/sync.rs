@@ -36,7 +36,7 @@ pub struct Summary {
     /// Why the pass did not come to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Names with what was the matter, at most [`NOTES`].
+    /// Names with what was the matter, at most `NOTES`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     pub more: u64,

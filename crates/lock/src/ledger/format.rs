@@ -103,7 +103,7 @@ impl Ledger {
         serde_json::to_string(&wire).unwrap_or_default()
     }
 
-    /// Reads what [`Ledger::to_json`] wrote.
+    /// Reads what `Ledger::to_json` wrote.
     pub fn from_json(text: &str) -> Result<Self, FormatError> {
         let unreadable = |e: &dyn std::fmt::Display| FormatError::Unreadable(e.to_string());
         let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
