@@ -90,7 +90,8 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
 }
 
 async fn an_orphan_is_freed_when_the_name_exists(world: &mut World) -> anyhow::Result<()> {
-    world.back_up("exists", of_namespaces(&["orphan-exists"])).await?;
+    world.create_backup("exists", of_namespaces(&["orphan-exists"])).await?;
+    world.backup_ended("exists").await?;
     unclaimed(world, "exists").await?;
     let refused = create(world, &plain("exists")).await;
     is_an_orphan(world, "exists", refused, "already exists").await?;
