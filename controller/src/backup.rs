@@ -24,17 +24,5 @@ mod queue;
 mod renewal;
 pub(crate) mod volume_snapshots;
 
-use crate::{
-    context::Context,
-    job::{dispatcher, report},
-};
+use crate::job::report;
 pub(crate) use lifecycle::Backups;
-
-/// Runs Backups until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    dispatcher::run::<Backups>(ctx, "backups").await;
-    Ok(())
-}

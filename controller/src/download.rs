@@ -19,16 +19,21 @@ mod recent;
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use backup_core::api::DownloadRequest;
 use backup_runtime::{
+    Cluster,
+    health::Health,
     queue::{Action, Key, run_queue},
     watch,
 };
 
-use crate::context::Context;
+use tokio_util::sync::CancellationToken;
+
+use crate::{job::operations::flush_requests::FlushRequests, location::Locations};
 use decide::Plan;
 
 /// Requests that are answered at the same time.
@@ -37,11 +42,20 @@ const CONCURRENCY: usize = 16;
 /// Requests as the watch has delivered them, until they are looked at.
 type Delivered = Arc<Mutex<HashMap<Key, DownloadRequest>>>;
 
+/// What answers need.
+#[derive(Clone)]
+pub(crate) struct DownloadContext {
+    pub(crate) cluster: Cluster,
+    pub(crate) locations: Locations,
+    pub(crate) flush_requests: FlushRequests,
+    /// Where this controller serves files itself; `None` if it does not.
+    pub(crate) files_address: Option<SocketAddr>,
+    /// The Service that leads there.
+    pub(crate) files_service: String,
+}
+
 /// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: DownloadContext, health: Health, stop: CancellationToken) {
     let delivered = Delivered::default();
     let noted = Arc::clone(&delivered);
     let note = move |key: &Key, request: Option<DownloadRequest>| {
@@ -51,13 +65,12 @@ pub async fn run(ctx: Context) -> anyhow::Result<()> {
             None => drop(noted.remove(key)),
         }
     };
-    let keys = watch::keys_with::<DownloadRequest>(&ctx.cluster, &ctx.health, "download requests", note);
-    let (stop, desk) = (ctx.stop.clone(), Arc::new(observe::Desk::new(ctx)));
+    let keys = watch::keys_with::<DownloadRequest>(&ctx.cluster, &health, "download requests", note);
+    let desk = Arc::new(observe::Desk::new(ctx));
     run_queue("download", keys, CONCURRENCY, stop, move |key| {
         reconcile(Arc::clone(&desk), Arc::clone(&delivered), key)
     })
     .await;
-    Ok(())
 }
 
 async fn reconcile(desk: Arc<observe::Desk>, delivered: Delivered, key: Key) -> Result<Action, act::Error> {

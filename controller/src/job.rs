@@ -28,3 +28,45 @@ pub(crate) mod pending_end;
 pub(crate) mod report;
 pub(crate) mod undecodable;
 pub(crate) mod worker;
+
+use std::{sync::Arc, time::Duration};
+
+use backup_lock::lease::LedgerStore;
+use backup_runtime::Cluster;
+use tokio_util::sync::CancellationToken;
+
+use crate::{location::Locations, metrics::Metrics};
+use operations::poller::PollConfig;
+
+/// What the life of every kind needs; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct JobContext {
+    pub cluster: Cluster,
+    pub ledger: LedgerStore,
+    pub locations: Locations,
+    pub metrics: Arc<Metrics>,
+    pub polling: PollConfig,
+    /// How long single resources, writes and a store before the start are waited for: `--resource-timeout`.
+    pub resource_timeout: Duration,
+    /// Cancelled when the process is asked to end: work stops where it can be resumed.
+    pub stop: CancellationToken,
+}
+
+#[cfg(test)]
+impl JobContext {
+    /// For a made-up API server: leads always, and gives up a patch after two seconds.
+    pub fn fake(client: kube::Client) -> Self {
+        let cluster = crate::testing::cluster(client.clone());
+        let built_in = backup_actions::backup::built_in(&cluster, false, &Arc::default());
+        let registry = operations::call::Registry::new(built_in, backup_plugins::Host::none());
+        Self {
+            ledger: LedgerStore::new(client, "velero"),
+            locations: crate::testing::locations(&cluster),
+            metrics: Arc::new(Metrics::default()),
+            polling: PollConfig::new(registry, 16, Duration::from_secs(10)),
+            resource_timeout: cluster.patch_budget,
+            stop: CancellationToken::new(),
+            cluster,
+        }
+    }
+}

@@ -5,7 +5,6 @@ mod args;
 mod backup;
 mod claims;
 mod connect;
-mod context;
 mod deletion;
 mod discovery;
 mod download;
@@ -33,6 +32,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use backup_actions::backup::built_in;
 use backup_core::profile::Profile;
 use backup_lock::ProtectedProfile;
 use backup_plugins::{Host, Options};
@@ -49,18 +49,23 @@ use futures::{
     future::{BoxFuture, try_join_all},
 };
 use jiff::tz::TimeZone;
-use tokio::sync::Semaphore;
+use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 pub use args::Args;
+use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
-use context::Context;
 use deletion::DeletionController;
-use job::operations::flush_requests::FlushRequests;
+use download::DownloadContext;
+use job::{
+    JobContext, dispatcher,
+    operations::{call::Registry, poller::PollConfig},
+};
 use location::Locations;
 use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
 use recent_deletions::RecentDeletions;
+use restore::Restores;
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
@@ -118,34 +123,38 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
-    let ctx = Context {
-        snapshot_locations: SnapshotLocations { cluster: cluster.clone(), plugins: plugins.clone() },
-        cluster,
+    let locations = Locations::new(
+        client,
+        &args.namespace,
+        &args.default_backup_storage_location,
+        plugins.clone(),
+        &args.object_store_plugins,
+    );
+    let registry = Registry::new(built_in(&cluster, args.csi(), &Arc::default()), plugins.clone());
+    let concurrency = usize::from(args.item_operation_concurrency);
+    let job = JobContext {
+        cluster: cluster.clone(),
         ledger,
-        guards,
-        locations: Locations::new(
-            client,
-            &args.namespace,
-            &args.default_backup_storage_location,
-            plugins.clone(),
-            &args.object_store_plugins,
-        ),
-        installation: installation.into(),
-        deletions: RecentDeletions::default(),
-        plugins,
-        operation_permits: Arc::new(Semaphore::new(usize::from(args.item_operation_concurrency))),
-        flush_requests: FlushRequests::default(),
-        args: Arc::new(args),
-        silent_client,
+        locations: locations.clone(),
         metrics,
-        health,
+        polling: PollConfig::new(registry, concurrency, args.operation_pace().as_std()),
+        resource_timeout: args.resource_timeout.as_std(),
         stop: stop.clone(),
     };
-    tracing::info!(namespace = ctx.cluster.namespace, version = env!("CARGO_PKG_VERSION"), "started");
+    let download = DownloadContext {
+        cluster,
+        locations,
+        flush_requests: job.polling.flush_requests.clone(),
+        files_address: args.files_address.filter(|_| job.ledger.profile().engine),
+        files_service: args.files_service.clone(),
+    };
+    tracing::info!(namespace = args.namespace, version = env!("CARGO_PKG_VERSION"), "started");
 
-    let files = download::files::serve(ctx.clone());
+    let files = download::files::serve(download.clone());
+    let controllers =
+        controllers(Parts { args, silent_client, guards, installation, plugins, health, job, download });
     tokio::select! {
-        result = work(ctx, elector) => result,
+        result = work(controllers, elector, stop) => result,
         result = async { server.await } => result.context("the health server ended"),
         result = files => result.context("the server of files ended"),
     }
@@ -157,11 +166,14 @@ fn engine(profiles: &[Profile]) -> bool {
 }
 
 /// Leads, works, and stops in order when asked to.
-async fn work(ctx: Context, elector: Option<Elector>) -> anyhow::Result<()> {
-    let stop = ctx.stop.clone();
+async fn work(
+    controllers: impl Future<Output = anyhow::Result<()>>,
+    elector: Option<Elector>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut controllers = std::pin::pin!(controllers);
     let mut asked = tokio::spawn(signal::asked_to_end());
     let Some(mut elector) = elector else {
-        let mut controllers = std::pin::pin!(controllers(ctx));
         tokio::select! {
             result = &mut controllers => return result,
             signal = &mut asked => tracing::info!(signal = signal??, "ending"),
@@ -177,7 +189,6 @@ async fn work(ctx: Context, elector: Option<Elector>) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    let mut controllers = std::pin::pin!(controllers(ctx));
     tokio::select! {
         result = &mut controllers => return result,
         // No draining: another replica may work already.
@@ -200,18 +211,49 @@ async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) 
     })
 }
 
-/// All controllers, until they are asked to end or one fails.
-async fn controllers(ctx: Context) -> anyhow::Result<()> {
-    let Context { cluster, locations, plugins, metrics, args, health, stop, .. } = ctx.clone();
+/// What the controllers are made of.
+struct Parts {
+    args: Args,
+    /// A client for connections that may be silent for hours.
+    silent_client: Client,
+    /// All profiles that are guarded, with their ledgers.
+    guards: Arc<[ProtectedProfile]>,
+    installation: String,
+    plugins: Host,
+    health: Health,
+    job: JobContext,
+    download: DownloadContext,
+}
+
+/// All controllers, until they are asked to end or one fails. They begin when this is first polled.
+async fn controllers(parts: Parts) -> anyhow::Result<()> {
+    let Parts { args, silent_client, guards, installation, plugins, health, job, download } = parts;
+    let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
     let claims = ClaimsController {
         cluster: cluster.clone(),
         metrics: Arc::clone(&metrics),
         orphan_grace: args.orphan_grace.as_std(),
-        protected: Arc::clone(&ctx.guards),
+        protected: guards,
     };
     let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
         vec![("claims", claims.run(stop.clone()).map(Ok).boxed())];
-    if ctx.ledger.profile().engine {
+    if ledger.profile().engine {
+        let snapshot_locations = SnapshotLocations { cluster: cluster.clone(), plugins: plugins.clone() };
+        let deletions = RecentDeletions::default();
+        let backups = Backups {
+            silent_client,
+            plugins: plugins.clone(),
+            snapshot_locations: snapshot_locations.clone(),
+            settings: Settings::of(&args),
+            slots: usize::from(args.concurrent_backups).max(1),
+            only_related_cluster_resources: args.only_related_cluster_resources,
+        };
+        let restores = Restores {
+            plugins: plugins.clone(),
+            snapshot_locations: snapshot_locations.clone(),
+            installation,
+            default_item_operation_timeout: args.default_item_operation_timeout,
+        };
         let location = LocationController {
             cluster: cluster.clone(),
             locations: locations.clone(),
@@ -242,18 +284,18 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
         let deletion = DeletionController {
             cluster: cluster.clone(),
             locations: locations.clone(),
-            snapshot_locations: ctx.snapshot_locations.clone(),
+            snapshot_locations,
             plugins: plugins.clone(),
-            ledger: ctx.ledger.clone(),
+            ledger,
             metrics: Arc::clone(&metrics),
-            recent: ctx.deletions.clone(),
+            recent: deletions.clone(),
             csi: args.csi(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),
             locations: locations.clone(),
             metrics: Arc::clone(&metrics),
-            deletions: ctx.deletions.clone(),
+            deletions,
             period: args.backup_sync_period,
             default_location: args.default_backup_storage_location.clone(),
             incomplete_ttl: args.stray_folder_ttl.as_std(),
@@ -261,14 +303,16 @@ async fn controllers(ctx: Context) -> anyhow::Result<()> {
             skip_cache: SkipCache::default(),
             stop: stop.clone(),
         };
-        all.push(("backup", backup::run(ctx.clone()).boxed()));
-        all.push(("restore", restore::run(ctx.clone()).boxed()));
+        let backups = dispatcher::run(job.clone(), backups, health.clone(), "backups");
+        let restores = dispatcher::run(job, restores, health.clone(), "restores");
+        all.push(("backup", backups.map(Ok).boxed()));
+        all.push(("restore", restores.map(Ok).boxed()));
         all.push(("location", location.run(health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("deletion", deletion.run(health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("sync", sync.run(health.clone()).map(Ok).boxed()));
         all.push(("retention", retention.run(health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("schedule", schedule.run(health.clone(), stop.clone()).map(Ok).boxed()));
-        all.push(("download", download::run(ctx.clone()).boxed()));
+        all.push(("download", download::run(download, health.clone(), stop.clone()).map(Ok).boxed()));
         all.push(("server status", server_status.run(health, stop.clone()).map(Ok).boxed()));
         all.push(("plugins", async move { plugins.run(stop).await }.map(Ok).boxed()));
     } else {

@@ -24,14 +24,4 @@ mod work;
 #[cfg(test)]
 mod fake;
 
-use crate::{context::Context, job::dispatcher};
 pub(crate) use lifecycle::Restores;
-
-/// Runs until the process is asked to end.
-///
-/// # Errors
-/// None at present; the signature is that of all controllers.
-pub async fn run(ctx: Context) -> anyhow::Result<()> {
-    dispatcher::run::<Restores>(ctx, "restores").await;
-    Ok(())
-}

@@ -12,14 +12,15 @@ use backup_core::{
     time::whole_seconds,
 };
 use backup_plugins::PluginLog;
+use backup_runtime::Cluster;
 use backup_store::StoreError;
 use futures::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use super::Backups;
 use crate::{
-    context::Context,
     discovery::ServedTypes,
     job::{
         action_journal::{self, ActionRecords, Execution, PriorAttempt},
@@ -41,14 +42,19 @@ pub(crate) struct BackupActions {
 
 impl BackupActions {
     /// Those that are built in, and those of plugins. Those on CSI volumes record in `volumes` what they do.
-    pub(crate) async fn load(ctx: &Context, served: &ServedTypes, volumes: &Arc<BackupVolumes>) -> Self {
-        let (built_in, log) = (backup::built_in(&ctx.cluster, ctx.args.csi(), volumes), PluginLog::default());
+    pub(crate) async fn load(
+        cluster: &Cluster,
+        kind: &Backups,
+        served: &ServedTypes,
+        volumes: &Arc<BackupVolumes>,
+    ) -> Self {
+        let (built_in, log) = (backup::built_in(cluster, kind.settings.csi, volumes), PluginLog::default());
         let names = built_in.iter().map(|action| action.name().to_owned()).collect();
-        let plugins = ctx.plugins.backup_item_actions(&names, &log).await;
+        let plugins = kind.plugins.backup_item_actions(&names, &log).await;
         let resolve = |name: &str| served.resolve(name);
-        let built_in_blocks = backup::built_in_blocks(&ctx.cluster.client);
+        let built_in_blocks = backup::built_in_blocks(&cluster.client);
         let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
-        let block_plugins = ctx.plugins.item_block_actions(&names, &log).await;
+        let block_plugins = kind.plugins.item_block_actions(&names, &log).await;
         // A binary that does not run is a problem of every kind that is asked for.
         let mut problems = plugins.problems;
         for problem in block_plugins.problems {

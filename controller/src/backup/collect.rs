@@ -19,8 +19,10 @@ use super::{
     report::{Report, scope_of},
     volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };
+use backup_runtime::Cluster;
+
 use crate::{
-    context::Context,
+    backup::Backups,
     job::cancellation::{Cancellation, StopReason},
 };
 
@@ -48,26 +50,27 @@ pub(crate) struct CollectedBackup {
 
 /// Collects a backup from the start: selects, loads the actions, and collects. What could not be had is an error in the report.
 pub(crate) async fn collect_backup<S: Sink>(
-    ctx: &Context,
+    cluster: &Cluster,
+    kind: &Backups,
     backup: &Backup,
     hooks: &Hooks,
     snapshot_journal: SnapshotJournal,
     output: CollectOutput<'_, S>,
     cancellation: &Cancellation,
 ) -> Result<CollectedBackup, CollectError> {
-    let selection = observe::selection(ctx, &backup.spec).await?;
+    let selection = observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources).await?;
     report_missing(output.report, &selection);
     let plan = &selection.plan;
     let volumes =
         Arc::new(BackupVolumes::with_policy(volume_policy(backup.spec.clone(), plan.policy.clone())));
-    let actions = BackupActions::load(ctx, &plan.served, &volumes).await;
+    let actions = BackupActions::load(cluster, kind, &plan.served, &volumes).await;
     // Whatever its phase is: it is collected from the start.
     let mut shown = backup.clone();
     shown.status.phase = Some(BackupPhase::InProgress);
     let volume_snapshots =
-        VolumeSnapshots::open(ctx, &shown, snapshot_journal, &volumes, output.report, &actions.log).await?;
+        VolumeSnapshots::open(kind, &shown, snapshot_journal, &volumes, output.report, &actions.log).await?;
     let request = CollectRequest {
-        client: &ctx.cluster.client,
+        client: &cluster.client,
         backup: &shown,
         plan,
         actions: &actions,

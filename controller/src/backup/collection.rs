@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use backup_actions::backup::BackupVolumes;
 use backup_core::api::{Backup, BackupPhase};
-use backup_runtime::retry::{self, PatchOutcome};
+use backup_runtime::{
+    Cluster,
+    retry::{self, PatchOutcome},
+};
 use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope};
 
 use super::{
@@ -18,16 +21,13 @@ use super::{
     progress::Progress,
     volume_snapshots::SnapshotJournal,
 };
-use crate::{
-    context::Context,
-    job::{
-        cancellation::StopReason,
-        lifecycle::{Work, WorkError, Worked},
-        log_upload::{Subject, upload_log},
-        operations::records,
-        report::Report,
-        worker::{Record, Worker, WorkerError},
-    },
+use crate::job::{
+    cancellation::StopReason,
+    lifecycle::{Work, WorkError, Worked},
+    log_upload::{Subject, upload_log},
+    operations::records,
+    report::Report,
+    worker::{Record, Worker, WorkerError},
 };
 
 /// Between two reports of how far a collection has come.
@@ -45,11 +45,12 @@ impl Worker<Backups> {
         let mut writer = opened.map_err(WorkError::Store)?;
         let progress = Progress::default();
         let taken_up = async {
-            let journal = BackupJournal::open(&self.ctx, location, &self.name, &self.uid).await?;
+            let journal =
+                BackupJournal::open(&self.ctx.cluster.leadership, location, &self.name, &self.uid).await?;
             let BackupJournal { writer, entries } = journal;
             let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
             let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
-            let hooks = Hooks::in_cluster(&self.ctx, writer, progress.clone());
+            let hooks = self.hooks(writer, progress.clone());
             let taken_over = hooks.take_over(&entries).await?;
             Ok((hooks, (actions, snapshots), taken_over))
         };
@@ -66,7 +67,7 @@ impl Worker<Backups> {
         };
         let collected = tokio::select! {
             collected = self.fill(backup, location, (&mut writer, &journal, snapshots), &progress, &hooks, taken_over) => collected,
-            () = publish_progress(&self.ctx, backup, &progress) => Err(WorkerError::Conflict.into()),
+            () = publish_progress(&self.ctx.cluster, backup, &progress) => Err(WorkerError::Conflict.into()),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
@@ -115,7 +116,7 @@ impl Worker<Backups> {
         let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let collected = tokio::select! {
-            collected = collect_backup(&self.ctx, backup, hooks, snapshots, output, &self.cancellation) => collected,
+            collected = collect_backup(&self.ctx.cluster, &self.kind, backup, hooks, snapshots, output, &self.cancellation) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
         let CollectedBackup { items: mut collected, volumes } = match collected {
@@ -135,19 +136,9 @@ impl Worker<Backups> {
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
-        tell_missing_data(&mut report, backup, &volumes, self.ctx.args.csi(), &collected);
-        let unencoded = |error: serde_json::Error| WorkerError::Blocked {
-            reason: format!("operations or snapshots cannot be encoded: {error}"),
-            retryable: false,
-        };
-        let operations =
-            records::encode(&actions::begun(backup, &collected.operations)).map_err(unencoded)?;
-        let volume_snapshots = collected
-            .snapshots
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>()
-            .map_err(unencoded)?;
+        tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
+        let operations = records::encode(&actions::begun(backup, &collected.operations))?;
+        let volume_snapshots = records::encode(&collected.snapshots)?;
         remember_failure(&mut report, backup);
         report.info(&format!(
             "collected {} items, {} warnings, {} errors",
@@ -212,12 +203,12 @@ fn tell_missing_data(
 
 /// Writes the progress of a collection once a second, when it has changed. Best effort; each patch carries the
 /// resourceVersion and is only made in InProgress, so that it can't touch what comes after. Ends if the Backup is gone.
-async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
+async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progress) {
     let (mut backup, mut told) = (backup.clone(), 0);
     if backup.phase() != BackupPhase::InProgress {
         return std::future::pending().await;
     }
-    let api = ctx.cluster.api::<Backup>();
+    let api = cluster.api::<Backup>();
     loop {
         tokio::time::sleep(PROGRESS_PERIOD).await;
         let written = progress.written();
@@ -225,7 +216,7 @@ async fn publish_progress(ctx: &Context, backup: &Backup, progress: &Progress) {
             continue;
         }
         let patch = |now: &Backup| patches::progress(now, progress);
-        match retry::status_patch_in(&api, &ctx.cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
+        match retry::status_patch_in(&api, &cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
             Ok(PatchOutcome::Written(now)) => (backup, told) = (now, written),
             Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
             Err(error) => tracing::debug!(%error, "progress could not be written"),

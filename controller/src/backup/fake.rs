@@ -15,7 +15,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::job::JobContext;
 
 pub const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 pub const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
@@ -126,13 +126,13 @@ impl Cluster {
     }
 
     /// What a controller of this cluster is given.
-    pub fn context(&self) -> Context {
+    pub fn context(&self) -> JobContext {
         let cluster = self.clone();
         let router = Router::new().fallback(move |method: Method, uri: Uri, body: Bytes| {
             let cluster = cluster.clone();
             async move { cluster.answer(&method, &uri, &body) }
         });
-        Context::fake(kube::Client::new(router, "velero"))
+        JobContext::fake(kube::Client::new(router, "velero"))
     }
 
     fn answer(&self, method: &Method, uri: &Uri, body: &[u8]) -> Response {

@@ -20,16 +20,14 @@ use serde_json::Value;
 
 #[cfg(test)]
 pub(crate) use exec::ExecError;
-use exec::{Executor, InCluster};
+use exec::Executor;
+pub(crate) use exec::InCluster;
 pub(crate) use pending::PendingPostHooks;
 use pending::run_pending;
 pub(crate) use rules::{Hook, HookRules, Pod, PodHooks};
 
 use super::progress::Progress;
-use crate::{
-    context::Context,
-    job::journal::{JournalWriter, undecodable},
-};
+use crate::job::journal::{JournalWriter, undecodable};
 
 /// What is known of the commands of an earlier attempt at a backup.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,11 +48,6 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn in_cluster(ctx: &Context, journal: Arc<dyn JournalWriter>, progress: Progress) -> Self {
-        let executor = InCluster::new(ctx.silent_client.clone(), ctx.cluster.leadership.clone());
-        Self::new(Arc::new(executor), journal, progress)
-    }
-
     pub(crate) fn new(
         executor: Arc<dyn Executor>,
         journal: Arc<dyn JournalWriter>,

@@ -19,7 +19,7 @@ impl Worker<Backups> {
     /// Before the end is published: the snapshots are stored, so they leave the cluster. Idempotent.
     pub(super) async fn remove_stored_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
         let ended = matches!(stored.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
-        if !ended || stored.status.csi_volume_snapshots_attempted == 0 || !self.ctx.args.csi() {
+        if !ended || stored.status.csi_volume_snapshots_attempted == 0 || !self.kind.settings.csi {
             return Ok(());
         }
         self.cancellation.check()?;
@@ -30,9 +30,9 @@ impl Worker<Backups> {
     pub(super) async fn remove_leftovers(&self, backup: &Backup) -> Result<(), WorkerError> {
         self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
         let operations = self.known_operations(backup).await;
-        call::cancel_all(&self.config.registry, &operations, backup).await;
+        call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
         self.remove_snapshots(backup).await?;
-        if !self.ctx.args.csi() || backup.status.start_timestamp.is_none() {
+        if !self.kind.settings.csi || backup.status.start_timestamp.is_none() {
             return Ok(());
         }
         self.told(backup, tidy::abandoned(&self.snapshots(), backup).await)
@@ -69,11 +69,12 @@ impl Worker<Backups> {
         }
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Ok(()) };
-        let journal = BackupJournal::open(&self.ctx, &location, &self.name, &self.uid).await;
+        let journal =
+            BackupJournal::open(&self.ctx.cluster.leadership, &location, &self.name, &self.uid).await;
         let prior = journal.ok().and_then(|journal| volume_snapshots::prior_snapshots(&journal.entries).ok());
         let (taken, open): (Vec<_>, Vec<_>) =
             prior.unwrap_or_default().into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = self.ctx.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
+        let mut problems = self.kind.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
@@ -105,7 +106,8 @@ impl Worker<Backups> {
                 records::decode(&waiting.files().item_operations).unwrap_or_default()
             }
             Ok(_) if collecting => {
-                let journal = BackupJournal::open(&self.ctx, &location, &self.name, &self.uid).await;
+                let journal =
+                    BackupJournal::open(&self.ctx.cluster.leadership, &location, &self.name, &self.uid).await;
                 journal
                     .ok()
                     .and_then(|journal| actions::started_operations(backup, &journal.entries).ok())

@@ -7,8 +7,10 @@ use backup_core::{
     validate,
 };
 use backup_lock::Footprint;
+use backup_plugins::Host;
 use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Location, PendingBackup, Results, StoreError};
 use jiff::Timestamp;
+use kube::Client;
 use serde_json::Value;
 
 use super::{
@@ -17,8 +19,8 @@ use super::{
     queue::{self, Turn},
 };
 use crate::{
-    context::Context,
     job::{
+        JobContext,
         decide::Kind,
         dispatcher::Ticket,
         lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
@@ -27,11 +29,20 @@ use crate::{
     },
     location::{LocationError, is_read_only},
     metrics::{Metrics, Outcome, stored::StoredBackups},
+    snapshot_locations::SnapshotLocations,
 };
 
 /// The life of Backups.
-#[derive(Debug)]
-pub(crate) struct Backups;
+pub(crate) struct Backups {
+    /// For connections that may be silent for hours: commands in pods.
+    pub(crate) silent_client: Client,
+    pub(crate) plugins: Host,
+    pub(crate) snapshot_locations: SnapshotLocations,
+    pub(crate) settings: Settings,
+    /// How many run at once.
+    pub(crate) slots: usize,
+    pub(crate) only_related_cluster_resources: bool,
+}
 
 /// What was read before a Backup starts; one that has begun needs nothing.
 #[derive(Debug, Default)]
@@ -46,6 +57,23 @@ pub(crate) struct Collection {
     pub progress: BackupProgress,
     /// What the status says of it.
     pub status: Value,
+}
+
+#[cfg(test)]
+impl Backups {
+    pub(crate) fn fake(ctx: &JobContext) -> Self {
+        use clap::Parser as _;
+        let mut args = crate::Args::parse_from(["backup-controller"]);
+        args.resource_timeout = backup_core::api::GoDuration::from_secs(2);
+        Self {
+            silent_client: ctx.cluster.client.clone(),
+            plugins: Host::none(),
+            snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
+            settings: Settings::of(&args),
+            slots: 1,
+            only_related_cluster_resources: false,
+        }
+    }
 }
 
 impl Lifecycle for Backups {
@@ -64,8 +92,8 @@ impl Lifecycle for Backups {
     };
     const FINALIZERS: &'static [&'static str] = &["backup-controller.velero.io/work"];
 
-    fn slots(ctx: &Context) -> usize {
-        usize::from(ctx.args.concurrent_backups).max(1)
+    fn slots(&self) -> usize {
+        self.slots
     }
 
     fn footprint(backup: &Backup) -> Footprint {
@@ -84,13 +112,14 @@ impl Lifecycle for Backups {
         patches::turn(now, turn)
     }
 
-    async fn prepare(ctx: &Context, backup: &Backup) -> Result<Prepared<StartFacts>, WorkerError> {
+    async fn prepare(&self, ctx: &JobContext, backup: &Backup) -> Result<Prepared<StartFacts>, WorkerError> {
         if backup.phase() != BackupPhase::ReadyToStart {
             let location = backup.spec.storage_location.clone().unwrap_or_default();
             return Ok(Prepared { facts: StartFacts::default(), location, findings: Vec::new() });
         }
-        let start = StartFacts { facts: observe::facts(ctx, &backup.spec).await?, at: Timestamp::now() };
-        let prepared = prepare(backup, &start.facts, &Settings::of(&ctx.args), start.at);
+        let facts = observe::facts(&ctx.cluster, &self.snapshot_locations, &backup.spec).await?;
+        let start = StartFacts { facts, at: Timestamp::now() };
+        let prepared = prepare(backup, &start.facts, &self.settings, start.at);
         Ok(Prepared {
             facts: start,
             location: prepared.backup.spec.storage_location.unwrap_or_default(),
@@ -98,12 +127,12 @@ impl Lifecycle for Backups {
         })
     }
 
-    fn begin_patch(ctx: &Context, now: &Backup, start: &StartFacts) -> Option<Value> {
-        patches::begin(now, &start.facts, &Settings::of(&ctx.args), start.at)
+    fn begin_patch(&self, now: &Backup, start: &StartFacts) -> Option<Value> {
+        patches::begin(now, &start.facts, &self.settings, start.at)
     }
 
-    fn refused_patch(ctx: &Context, now: &Backup, start: &StartFacts, findings: &[String]) -> Option<Value> {
-        patches::refuse(now, findings, &start.facts, &Settings::of(&ctx.args), start.at)
+    fn refused_patch(&self, now: &Backup, start: &StartFacts, findings: &[String]) -> Option<Value> {
+        patches::refuse(now, findings, &start.facts, &self.settings, start.at)
     }
 
     fn announce_patch(

@@ -21,10 +21,7 @@ pub(super) fn metadata(
     progress: &BackupProgress,
     now: Timestamp,
 ) -> Result<Backup, StoreError> {
-    let operations = records::decode(&files.item_operations).map_err(|error| StoreError::Io {
-        action: "count operations".to_owned(),
-        detail: error.to_string(),
-    })?;
+    let operations = records::decode(&files.item_operations)?;
     let mut stored = backup.clone();
     let status = &mut stored.status;
     (status.warnings, status.errors) = (files.results.warnings(), files.results.errors());

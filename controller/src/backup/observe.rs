@@ -9,7 +9,7 @@ use backup_core::{
     resources::{ResourceFilter, ResourceType},
     selection::is_glob,
 };
-use backup_runtime::{list, retry};
+use backup_runtime::{Cluster, list, retry};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::ListParams};
 
@@ -17,28 +17,35 @@ use super::{
     collect::{CollectPlan, NamespaceScope},
     prepare::{self, ClusterVersion, Facts},
 };
-use crate::{context::Context, discovery::ServedTypes};
+use crate::{discovery::ServedTypes, snapshot_locations::SnapshotLocations};
 
 /// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// What preparation of a Backup with this spec needs to know.
-pub async fn facts(ctx: &Context, spec: &BackupSpec) -> Result<Facts, kube::Error> {
+pub async fn facts(
+    cluster: &Cluster,
+    snapshot_locations: &SnapshotLocations,
+    spec: &BackupSpec,
+) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
     let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
-    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(&ctx.cluster, decode).await?;
-    let version = retry::read(BUDGET, || ctx.cluster.client.apiserver_version()).await?;
+    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, decode).await?;
+    let version = retry::read(BUDGET, || cluster.client.apiserver_version()).await?;
     Ok(Facts {
         locations,
-        excluded_namespaces: excluded_namespaces(&ctx.cluster.client).await?,
+        excluded_namespaces: excluded_namespaces(&cluster.client).await?,
         version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
-        policy: policy(ctx, spec).await?,
-        snapshots: ctx.snapshot_locations.candidates().await?,
+        policy: policy(cluster, spec).await?,
+        snapshots: snapshot_locations.candidates().await?,
     })
 }
 
 /// The data of the ConfigMap that a spec names as its resource policy.
-async fn policy(ctx: &Context, spec: &BackupSpec) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
+async fn policy(
+    cluster: &Cluster,
+    spec: &BackupSpec,
+) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
     let Some(name) = spec.resource_policy.as_ref().map(|reference| reference.name.as_str()) else {
         return Ok(None);
     };
@@ -46,7 +53,7 @@ async fn policy(ctx: &Context, spec: &BackupSpec) -> Result<Option<BTreeMap<Stri
     if !is_object_name(name) {
         return Ok(None);
     }
-    let api: Api<ConfigMap> = Api::namespaced(ctx.cluster.client.clone(), &ctx.cluster.namespace);
+    let api: Api<ConfigMap> = cluster.api();
     let map = retry::read(BUDGET, || api.get_opt(name)).await?;
     Ok(map.map(|map| map.data.unwrap_or_default()))
 }
@@ -85,14 +92,19 @@ pub struct Selection {
     pub policy_problems: Vec<String>,
 }
 
-/// Resolves a spec against what the cluster serves now.
-pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, kube::Error> {
-    let client = &ctx.cluster.client;
+/// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources come only with what is
+/// related to them.
+pub async fn selection(
+    cluster: &Cluster,
+    spec: &BackupSpec,
+    only_related: bool,
+) -> Result<Selection, kube::Error> {
+    let client = &cluster.client;
     let served = ServedTypes::load(client).await?;
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
-    let (policy, policy_problems) = match prepare::read_policy(spec, policy(ctx, spec).await?.as_ref()) {
+    let (policy, policy_problems) = match prepare::read_policy(spec, policy(cluster, spec).await?.as_ref()) {
         Ok(policy) => (policy, Vec::new()),
         // It was sound when the backup began.
         Err(findings) => (None, findings.iter().map(ToString::to_string).collect()),
@@ -101,7 +113,7 @@ pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, ku
         asked = policy.types.added_to(&asked, &|name| served.resolve(name));
     }
     let mut filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
-    if ctx.args.only_related_cluster_resources {
+    if only_related {
         filter = filter.only_related();
     }
     let unknown = unknown(spec, &served);
@@ -115,7 +127,7 @@ pub async fn selection(ctx: &Context, spec: &BackupSpec) -> Result<Selection, ku
         unavailable,
         unknown,
         policy_problems,
-        plan: CollectPlan::new(spec, served, filter, &live, policy, ctx.args.client_page_size),
+        plan: CollectPlan::new(spec, served, filter, &live, policy, cluster.page_size),
     })
 }
 

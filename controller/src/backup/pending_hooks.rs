@@ -1,14 +1,20 @@
 //! Commands that are still to be run in pods when their backup does not go on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_runtime::backoff::Backoff;
 use tokio::time::Instant;
 
-use super::{Backups, hooks::Hooks, journal::BackupJournal, progress::Progress};
+use super::{
+    Backups,
+    hooks::{Hooks, InCluster},
+    journal::BackupJournal,
+    progress::Progress,
+};
 use crate::job::{
     cancellation::StopReason,
+    journal::JournalWriter,
     worker::{Worker, WorkerError},
 };
 
@@ -16,6 +22,11 @@ use crate::job::{
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 impl Worker<Backups> {
+    pub(super) fn hooks(&self, journal: Arc<dyn JournalWriter>, progress: Progress) -> Hooks {
+        let executor = InCluster::new(self.kind.silent_client.clone(), self.ctx.cluster.leadership.clone());
+        Hooks::new(Arc::new(executor), journal, progress)
+    }
+
     /// Before a Backup that has begun to collect is let go, or fails. Tried for `--resource-timeout`: after that it is reported,
     /// and not waited for any more, as the store may be gone for good.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
@@ -32,7 +43,7 @@ impl Worker<Backups> {
                 Ok(problems) => break problems,
                 Err(reason) => reason,
             };
-            if started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+            if started.elapsed() >= self.ctx.resource_timeout {
                 break vec![format!(
                     "whether pods are owed commands after their backup is not known: {reason}"
                 )];
@@ -54,9 +65,9 @@ impl Worker<Backups> {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let opened = self.ctx.locations.open(location).await;
         let (_, store) = opened.map_err(|error| error.to_string())?;
-        let journal = BackupJournal::open(&self.ctx, &store, &self.name, &self.uid).await;
+        let journal = BackupJournal::open(&self.ctx.cluster.leadership, &store, &self.name, &self.uid).await;
         let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
-        let hooks = Hooks::in_cluster(&self.ctx, writer, Progress::default());
+        let hooks = self.hooks(writer, Progress::default());
         Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)
     }
 }

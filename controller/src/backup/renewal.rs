@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backup_actions::backup::complete_info;
 use backup_core::{api::Backup, operation::BackupOperation};
-use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope, StoreError};
+use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope};
 
 use super::{
     Backups,
@@ -53,9 +53,12 @@ impl Worker<Backups> {
         }
         let items = records::read_again(operations);
         if !items.is_empty() {
-            let selection = observe::selection(&self.ctx, &backup.spec).await?;
+            let selection =
+                observe::selection(&self.ctx.cluster, &backup.spec, self.kind.only_related_cluster_resources)
+                    .await?;
             let plan = &selection.plan;
-            let actions = BackupActions::load(&self.ctx, &plan.served, &Arc::default()).await;
+            let actions =
+                BackupActions::load(&self.ctx.cluster, &self.kind, &plan.served, &Arc::default()).await;
             let request = CollectRequest {
                 client: &self.ctx.cluster.client,
                 backup,
@@ -81,12 +84,7 @@ impl Worker<Backups> {
         // Another controller may have told of errors while this one collected without any.
         remember_failure(&mut report, backup);
         complete_info(&mut files.volume_info, operations);
-        files.item_operations = records::encode(operations).map_err(|error| {
-            WorkError::Store(StoreError::Io {
-                action: "encode operations".to_owned(),
-                detail: error.to_string(),
-            })
-        })?;
+        files.item_operations = records::encode(operations)?;
         (files.results, files.log) = report.into_parts();
         Ok(files)
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::report::Report;
 use crate::{
-    context::Context,
+    backup::Backups,
     job::journal::{JournalWriter, undecodable},
     snapshot_locations::{SnapshotLocationError, zone},
 };
@@ -66,7 +66,7 @@ impl VolumeSnapshots {
     /// # Errors
     /// The API server could not be asked.
     pub(crate) async fn open(
-        ctx: &Context,
+        kind: &Backups,
         backup: &Backup,
         journal: SnapshotJournal,
         volumes: &Arc<BackupVolumes>,
@@ -75,7 +75,7 @@ impl VolumeSnapshots {
     ) -> Result<Self, kube::Error> {
         let mut locations = Vec::new();
         for name in &backup.spec.volume_snapshot_locations {
-            match ctx.snapshot_locations.open(name, Some(log)).await {
+            match kind.snapshot_locations.open(name, Some(log)).await {
                 Ok(snapshotter) => locations.push(SnapshotLocation { name: name.clone(), snapshotter }),
                 Err(SnapshotLocationError::Api { source, .. }) if is_transient(&source) => {
                     return Err(source);
@@ -83,7 +83,7 @@ impl VolumeSnapshots {
                 Err(error) => report.error(Scope::Velero, format!("no snapshots are taken there: {error}")),
             }
         }
-        Ok(Self::new(locations, journal, ctx.args.csi(), Arc::clone(volumes)))
+        Ok(Self::new(locations, journal, kind.settings.csi, Arc::clone(volumes)))
     }
 
     pub(crate) fn new(

@@ -21,10 +21,10 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{
+    DownloadContext,
     decide::{self, Plan, TTL},
     observe::{self, Desk, Subject, Unanswered},
 };
-use crate::context::Context;
 
 /// Why a request was not dealt with. It is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ fn patch(status: &Value) -> Value {
 /// The URL; the outer error is this replica's.
 async fn url(desk: &Desk, request: &DownloadRequest) -> Result<Result<String, Unanswered>, NotLeader> {
     let target = &request.spec.target;
-    let gives_files = desk.ctx.args.files_address.is_some();
+    let gives_files = desk.ctx.files_address.is_some();
     let wanted = match reading::asked(request) {
         None => desk.wanted_by_name(target).await,
         Some(Err(why)) => Err(Unanswered::Nothing(why)),
@@ -115,11 +115,11 @@ async fn path(desk: &Desk, request: &DownloadRequest, asked: &Asked) -> Result<S
     let target = &request.spec.target;
     let wanted = desk.wanted_of(&asked.uid, target).await?;
     look(desk, target, &wanted.of).await;
-    Ok(reading::path(&desk.ctx.cluster.namespace, &desk.ctx.args.files_service, &request.name_any()))
+    Ok(reading::path(&desk.ctx.cluster.namespace, &desk.ctx.files_service, &request.name_any()))
 }
 
 /// Removes a request whose time is over, if that is so now.
-pub(super) async fn remove(ctx: &Context, name: &str) -> Result<Action, Error> {
+pub(super) async fn remove(ctx: &DownloadContext, name: &str) -> Result<Action, Error> {
     let Some(request) = observe::request(ctx, name).await? else { return Ok(Action::AwaitChange) };
     match decide::decide(&request, Timestamp::now()) {
         Plan::Remove => {

@@ -41,8 +41,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::observe::{self, Desk, Subject, Unanswered, Wanted};
-use crate::context::Context;
+use super::{
+    DownloadContext,
+    observe::{self, Desk, Subject, Unanswered, Wanted},
+};
 use decide::{Part, Refusal};
 use seats::{READERS, Seats};
 
@@ -67,8 +69,8 @@ struct Server {
 ///
 /// # Errors
 /// The address can't be listened on.
-pub async fn serve(ctx: Context) -> anyhow::Result<()> {
-    let Some(address) = ctx.args.files_address.filter(|_| ctx.ledger.profile().engine) else {
+pub(crate) async fn serve(ctx: DownloadContext) -> anyhow::Result<()> {
+    let Some(address) = ctx.files_address else {
         return std::future::pending().await;
     };
     let server = Server {

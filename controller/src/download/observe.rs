@@ -10,11 +10,8 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::recent::Recent;
-use crate::{
-    context::Context,
-    location::{LocationError, is_read_only},
-};
+use super::{DownloadContext, recent::Recent};
+use crate::location::{LocationError, is_read_only};
 
 /// How old what is known of a backup, a restore or a location may be.
 const RECENT: Duration = Duration::from_secs(1);
@@ -23,7 +20,7 @@ const SO_FAR: usize = 2;
 
 /// What all requests share.
 pub(super) struct Desk {
-    pub(super) ctx: Context,
+    pub(super) ctx: DownloadContext,
     backups: Recent<Option<Subject>>,
     restores: Recent<Option<(Subject, String)>>,
     stores: Recent<Opened>,
@@ -92,12 +89,15 @@ impl Unanswered {
     }
 }
 
-pub(super) async fn request(ctx: &Context, name: &str) -> Result<Option<DownloadRequest>, kube::Error> {
+pub(super) async fn request(
+    ctx: &DownloadContext,
+    name: &str,
+) -> Result<Option<DownloadRequest>, kube::Error> {
     get(ctx.cluster.api(), name).await
 }
 
 impl Desk {
-    pub(super) fn new(ctx: Context) -> Self {
+    pub(super) fn new(ctx: DownloadContext) -> Self {
         Self {
             ctx,
             backups: Recent::new(RECENT),

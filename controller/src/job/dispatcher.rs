@@ -7,6 +7,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use backup_core::phase::{Phase as _, Stage};
 use backup_runtime::{
     backoff::Backoff,
+    health::Health,
     retry::{self, PatchOutcome},
     watch::{self, Undecodable, WatchEvent},
 };
@@ -20,14 +21,14 @@ use tokio::{
 use tracing::Instrument as _;
 
 use super::{
+    JobContext,
     cancellation::Cancellation,
     finalizers,
     lifecycle::{JobObject as _, Lifecycle},
-    operations::{self, poller::PollConfig},
     undecodable,
     worker::Worker,
 };
-use crate::{context::Context, metrics::stored::Stored as _};
+use crate::metrics::stored::Stored as _;
 
 mod entry;
 
@@ -41,7 +42,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// Gives jobs.
 pub(crate) struct Dispatcher<L: Lifecycle> {
-    ctx: Context,
+    ctx: JobContext,
+    kind: Arc<L>,
     /// Objects that have not ended, by name.
     entries: HashMap<String, Entry<L>>,
     /// Objects that cannot be decoded, by name, while a worker that has read them before still runs.
@@ -49,7 +51,6 @@ pub(crate) struct Dispatcher<L: Lifecycle> {
     jobs: JoinSet<End<L::Object>>,
     running: HashMap<Id, Job>,
     permits: Arc<Semaphore>,
-    config: PollConfig,
     /// For the gauges about all objects, those that have ended among them.
     gauges: L::Gauges,
     /// Whether all objects are known: before that, whose turn it is is not.
@@ -80,9 +81,9 @@ enum End<O> {
 }
 
 /// Runs the objects of a kind until the process is asked to end. `part` is what the health of the process calls this.
-pub(crate) async fn run<L: Lifecycle>(ctx: Context, part: &'static str) {
-    ctx.health.expect(part);
-    let mut dispatcher = Dispatcher::<L>::new(ctx.clone());
+pub(crate) async fn run<L: Lifecycle>(ctx: JobContext, kind: L, health: Health, part: &'static str) {
+    health.expect(part);
+    let mut dispatcher = Dispatcher::new(ctx.clone(), kind);
     let mut events = std::pin::pin!(watch::objects::<L::Object>(&ctx.cluster));
     loop {
         let wake = dispatcher.wake();
@@ -92,7 +93,7 @@ pub(crate) async fn run<L: Lifecycle>(ctx: Context, part: &'static str) {
                 let listed = matches!(event, WatchEvent::Listed);
                 dispatcher.touched(event);
                 if listed {
-                    ctx.health.ready(part);
+                    health.ready(part);
                 }
             }
             Some(()) = dispatcher.job_ended() => {}
@@ -106,17 +107,16 @@ pub(crate) async fn run<L: Lifecycle>(ctx: Context, part: &'static str) {
 }
 
 impl<L: Lifecycle> Dispatcher<L> {
-    pub fn new(ctx: Context) -> Self {
-        let permits = Arc::new(Semaphore::new(L::slots(&ctx)));
-        let config = operations::poll_config(&ctx);
+    pub fn new(ctx: JobContext, kind: L) -> Self {
+        let permits = Arc::new(Semaphore::new(kind.slots()));
         Self {
             ctx,
+            kind: Arc::new(kind),
             entries: HashMap::new(),
             undecodable: HashMap::new(),
             jobs: JoinSet::new(),
             running: HashMap::new(),
             permits,
-            config,
             gauges: L::Gauges::default(),
             listed: false,
         }
@@ -283,13 +283,13 @@ impl<L: Lifecycle> Dispatcher<L> {
 
     fn turns(&self) -> Vec<(String, L::Turn)> {
         let tickets: Vec<Ticket<'_>> = self.entries.iter().map(|(name, entry)| entry.ticket(name)).collect();
-        L::turns(&tickets, L::slots(&self.ctx))
+        L::turns(&tickets, self.kind.slots())
     }
 
     fn work(&mut self, name: &str, uid: &str) {
         let cancellation = Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
-        let (ctx, permits) = (self.ctx.clone(), Arc::clone(&self.permits));
-        let worker = Worker::<L>::new(ctx, name, uid, cancellation.clone(), permits, self.config.clone());
+        let (ctx, kind, permits) = (self.ctx.clone(), Arc::clone(&self.kind), Arc::clone(&self.permits));
+        let worker = Worker::new(ctx, kind, name, uid, cancellation.clone(), permits);
         let span = tracing::info_span!("job", kind = L::KIND.noun, name);
         let job = async move {
             // Boxed: the future of a whole backup is large.

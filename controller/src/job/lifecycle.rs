@@ -17,16 +17,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
+    JobContext,
     decide::Kind,
     dispatcher::Ticket,
     operations::call::Subject,
     pending_end::PendingEnd,
     worker::{Record, Worker, WorkerError},
 };
-use crate::{
-    context::Context,
-    metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges},
-};
+use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
 
 /// A Backup or a Restore.
 pub(crate) trait JobObject:
@@ -148,8 +146,7 @@ pub(crate) enum Failure<O> {
 }
 
 /// A kind of object with a life: what is written to it, what its work is, and what its end leaves behind. The order of steps,
-/// the lock, the store and all retries are [`Worker`]'s.
-#[allow(clippy::missing_docs_in_private_items)]
+/// the lock, the store and all retries are [`Worker`]'s. An instance holds what only this kind needs.
 pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     type Object: JobObject;
     type Facts: Debug + Default + Send + Sync;
@@ -166,7 +163,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     const FINALIZERS: &'static [&'static str];
 
     /// How many are worked on at once.
-    fn slots(ctx: &Context) -> usize;
+    fn slots(&self) -> usize;
     fn footprint(_object: &Self::Object) -> Footprint {
         Footprint::namespaces([""; 0])
     }
@@ -183,18 +180,14 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
 
     /// Reads what validation and work need.
     fn prepare(
-        ctx: &Context,
+        &self,
+        ctx: &JobContext,
         object: &Self::Object,
     ) -> impl Future<Output = Result<Prepared<Self::Facts>, WorkerError>> + Send;
 
     // Merge patches; `None` where the object cannot go there from where it is.
-    fn begin_patch(ctx: &Context, now: &Self::Object, facts: &Self::Facts) -> Option<Value>;
-    fn refused_patch(
-        ctx: &Context,
-        now: &Self::Object,
-        facts: &Self::Facts,
-        findings: &[String],
-    ) -> Option<Value>;
+    fn begin_patch(&self, now: &Self::Object, facts: &Self::Facts) -> Option<Value>;
+    fn refused_patch(&self, now: &Self::Object, facts: &Self::Facts, findings: &[String]) -> Option<Value>;
     fn announce_patch(
         now: &Self::Object,
         next: &PhaseOf<Self>,

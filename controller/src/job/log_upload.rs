@@ -7,7 +7,7 @@ use backup_store::{FileOwner, Location, LogFile};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use crate::{context::Context, job::operations::flush_requests::FlushReceiver};
+use super::{JobContext, operations::flush_requests::FlushReceiver};
 
 /// What was kept within this time is good enough.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -25,10 +25,10 @@ pub struct Subject<'a> {
     pub uid: &'a str,
 }
 
-/// Keeps a log in this location whenever somebody looks, at most once a second, for as long as it is polled. What can't be
-/// kept is told to whoever runs the controller only: the work does not depend on it.
-pub async fn upload_log(ctx: &Context, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
-    let requests = ctx.flush_requests.receiver(of.uid);
+/// Stores a log in this location on each flush request, at most once a second, for as long as it is polled. A failure is only
+/// logged: the work does not depend on it.
+pub async fn upload_log(ctx: &JobContext, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
+    let requests = ctx.polling.flush_requests.receiver(of.uid);
     let log = &log;
     on_request(requests, &ctx.cluster.leadership, || async move {
         let kept = location.keep_log_snapshot(of.owner, of.name, of.uid, log, Timestamp::now());

@@ -52,20 +52,18 @@ impl<L: Lifecycle> PendingEnd<L> {
 
     /// Records the end, then writes what is missing. Returns it as it stands in the store.
     pub async fn store(&mut self, object: &L::Object, now: Timestamp) -> Result<Outcome<L>, StoreError> {
-        if let Self::Collected { upload, files, summary, outcome } = self {
-            let outcome = match outcome {
-                Some(outcome) => &*outcome,
-                None => &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?)),
-            };
-            let plan = upload.commit(files, outcome).await?;
-            *self = Self::Committed(Box::new(plan));
-        }
-        match self {
-            Self::Committed(plan) => plan.publish().await,
-            Self::Collected { .. } => Err(StoreError::Io {
-                action: "publish an end".to_owned(),
-                detail: "it is not recorded".to_owned(),
-            }),
+        loop {
+            match self {
+                Self::Collected { upload, files, summary, outcome } => {
+                    let outcome = match outcome {
+                        Some(outcome) => &*outcome,
+                        None => &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?)),
+                    };
+                    let plan = upload.commit(files, outcome).await?;
+                    *self = Self::Committed(Box::new(plan));
+                }
+                Self::Committed(plan) => return plan.publish().await,
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    finalizers,
+    JobContext, finalizers,
     lifecycle::{JobObject, Lifecycle, PhaseOf},
 };
-use crate::{context::Context, metrics};
+use crate::metrics;
 
 /// Why a refusal did not get through.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub(crate) enum RefuseError {
 }
 
 /// Ends an object that cannot be decoded. Whether something was written.
-pub(crate) async fn refuse<L: Lifecycle>(ctx: &Context, bad: &Undecodable) -> Result<bool, RefuseError> {
+pub(crate) async fn refuse<L: Lifecycle>(ctx: &JobContext, bad: &Undecodable) -> Result<bool, RefuseError> {
     let resource = ApiResource::erase::<L::Object>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &resource);
@@ -39,10 +39,9 @@ pub(crate) async fn refuse<L: Lifecycle>(ctx: &Context, bad: &Undecodable) -> Re
         Err(error) if is_gone(&error, &bad.name) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
-    let budget = ctx.args.resource_timeout.as_std();
     let patch = |now: &DynamicObject| patch::<L>(now, &bad.error);
     // Carries the resourceVersion.
-    match retry::status_patch_in(&api, &ctx.cluster.leadership, budget, &object, patch).await? {
+    match retry::status_patch_in(&api, &ctx.cluster.leadership, ctx.resource_timeout, &object, patch).await? {
         PatchOutcome::Written(ended) => {
             let (noun, phase) = (L::KIND.noun, phase::<L>(&ended).to_string());
             tracing::warn!(name = bad.name, error = bad.error, "a {noun} that cannot be read was refused");

@@ -22,14 +22,14 @@ use tokio::{
 };
 
 use super::{
+    JobContext,
     cancellation::{Cancellation, StopReason},
     decide::{self, Plan, Seen, Stored},
     finalizers,
     lifecycle::{JobObject, Lifecycle, Outcome, Prepared, Work},
-    operations::poller::PollConfig,
     pending_end::PendingEnd,
 };
-use crate::{context::Context, metrics};
+use crate::metrics;
 
 mod blocked;
 mod ending;
@@ -47,15 +47,15 @@ const READ_BUDGET: Duration = Duration::from_secs(30);
 
 /// Works on one object.
 pub(crate) struct Worker<L: Lifecycle> {
-    pub ctx: Context,
+    pub ctx: JobContext,
+    /// What only the kind needs.
+    pub kind: Arc<L>,
     pub name: String,
     pub uid: String,
     key: ObjectKey,
     pub cancellation: Cancellation,
     /// Bounds the work at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
-    /// What operations are polled with.
-    pub config: PollConfig,
     pub pending: Option<PendingEnd<L>>,
     /// Number of the record that was found to be gone from the store.
     pub lost: Option<u64>,
@@ -105,22 +105,22 @@ impl<O: StoredJob> Record<O> {
 
 impl<L: Lifecycle> Worker<L> {
     pub fn new(
-        ctx: Context,
+        ctx: JobContext,
+        kind: Arc<L>,
         name: &str,
         uid: &str,
         cancellation: Cancellation,
         permits: Arc<Semaphore>,
-        config: PollConfig,
     ) -> Self {
         let key = L::Object::ledger_key(&ctx.cluster.namespace, name);
         Self {
             ctx,
+            kind,
             name: name.to_owned(),
             uid: uid.to_owned(),
             key,
             cancellation,
             permits,
-            config,
             pending: None,
             lost: None,
             blocked: Blocked::default(),
@@ -203,42 +203,37 @@ impl<L: Lifecycle> Worker<L> {
                     looked.record.as_ref().is_some_and(|record| self.lost == Some(record.number()))
                 }),
             });
-            let Some(ready) = &prepared else {
-                if !matches!(plan, Plan::Look | Plan::Begin) {
-                    return self.without_preparation(&object, plan).await;
-                }
-                // The deletion of a backup that begins once the claim stands finds this Restore, and waits for it.
-                if !L::KIND.queued {
-                    match self.claim(&object).await? {
-                        ControlFlow::Continue(granted) => claim = Some(granted),
-                        ControlFlow::Break(next) => return Ok(next),
+            match (plan, &prepared) {
+                (Plan::Look | Plan::Begin, None) => {
+                    // The deletion of a backup that begins once the claim stands finds this Restore, and waits for it.
+                    if !L::KIND.queued {
+                        match self.claim(&object).await? {
+                            ControlFlow::Continue(granted) => claim = Some(granted),
+                            ControlFlow::Break(next) => return Ok(next),
+                        }
+                        if resumed {
+                            object = self.with_finalizers(object).await?;
+                        }
                     }
-                    if resumed {
-                        object = self.with_finalizers(object).await?;
-                    }
+                    prepared = Some(self.kind.prepare(&self.ctx, &object).await?);
                 }
-                prepared = Some(L::prepare(&self.ctx, &object).await?);
-                continue;
-            };
-            let facts = &ready.facts;
-            match plan {
-                Plan::Look => match self.look(&ready.location).await {
+                (Plan::Look, Some(prepared)) => match self.look(&prepared.location).await {
                     Ok(found) => looked = Some(found),
                     Err(error) => return self.store_error(&object, error).await,
                 },
-                Plan::Refuse { validation_errors } => {
-                    return self.refuse(&object, &validation_errors, facts).await;
+                (Plan::Refuse { validation_errors }, Some(prepared)) => {
+                    return self.refuse(&object, &validation_errors, &prepared.facts).await;
                 }
-                Plan::Begin => {
+                (Plan::Begin, Some(prepared)) => {
                     if claim.is_none() {
                         match self.claim(&object).await? {
                             ControlFlow::Continue(granted) => claim = Some(granted),
                             ControlFlow::Break(next) => return Ok(next),
                         }
                     }
-                    object = self.begin(&object, facts).await?;
+                    object = self.begin(&object, &prepared.facts).await?;
                 }
-                Plan::Work => {
+                (Plan::Work, Some(Prepared { facts, .. })) => {
                     // Decided only after a look.
                     let Some(found) = looked else { return Err(WorkerError::Conflict) };
                     if resumed && let Err(error) = L::may_write(self, &object).await {
@@ -260,7 +255,7 @@ impl<L: Lifecycle> Worker<L> {
                     let work = Work { object: &object, facts, location: &location, lost, token, resumed };
                     return Box::pin(self.work(work)).await;
                 }
-                Plan::Finish => {
+                (Plan::Finish, _) => {
                     if let Some(Looked { record: Some(Record::Committed(plan)), .. }) = looked
                         && self.pending.is_none()
                     {
@@ -268,7 +263,7 @@ impl<L: Lifecycle> Worker<L> {
                     }
                     return self.finish(&object).await;
                 }
-                Plan::Operations => {
+                (Plan::Operations, _) => {
                     let Some(Looked { location, record: Some(Record::Awaiting(awaiting)), .. }) = looked
                     else {
                         return Err(WorkerError::Conflict);
@@ -276,7 +271,7 @@ impl<L: Lifecycle> Worker<L> {
                     drop(claim);
                     return Box::pin(self.operations(&object, &location, *awaiting)).await;
                 }
-                Plan::Adopt => {
+                (Plan::Adopt, _) => {
                     let Some(Looked { location, end: Some(end), .. }) = looked else {
                         return Err(WorkerError::Conflict);
                     };
@@ -284,25 +279,12 @@ impl<L: Lifecycle> Worker<L> {
                     L::after_adoption(self, &object, &location).await;
                     return Ok(next);
                 }
-                Plan::Fail { reason } => return self.fail(&object, &reason, None).await,
-                Plan::Block { reason } => return Err(WorkerError::Blocked { reason, retryable: false }),
-                Plan::Wait => return Ok(Next::Done),
-                Plan::LetGo | Plan::Free => return self.let_go(&object).await,
+                (Plan::Fail { reason }, _) => return self.fail(&object, &reason, None).await,
+                (Plan::Block { reason }, _) => return Err(WorkerError::Blocked { reason, retryable: false }),
+                (Plan::LetGo | Plan::Free, _) => return self.let_go(&object).await,
+                // The others are decided only with what was prepared.
+                (Plan::Wait | Plan::Refuse { .. } | Plan::Work, _) => return Ok(Next::Done),
             }
-        }
-    }
-
-    /// What needs no more than the object.
-    async fn without_preparation(
-        &mut self,
-        object: &L::Object,
-        plan: Plan,
-    ) -> Result<Next<L::Object>, WorkerError> {
-        match plan {
-            Plan::Finish => self.finish(object).await,
-            Plan::Fail { reason } => self.fail(object, &reason, None).await,
-            Plan::LetGo | Plan::Free => self.let_go(object).await,
-            _ => Ok(Next::Done),
         }
     }
 
@@ -340,9 +322,8 @@ impl<L: Lifecycle> Worker<L> {
     /// To InProgress.
     async fn begin(&self, object: &L::Object, facts: &L::Facts) -> Result<L::Object, WorkerError> {
         // Only what was claimed: a spec that was edited since is read, and claimed, again.
-        let patch = |now: &L::Object| {
-            now.has_spec_of(object).then(|| L::begin_patch(&self.ctx, now, facts)).flatten()
-        };
+        let patch =
+            |now: &L::Object| now.has_spec_of(object).then(|| self.kind.begin_patch(now, facts)).flatten();
         let begun = self.publish(object, patch).await?;
         L::count(&self.ctx.metrics, Some(&begun), metrics::Outcome::Attempt);
         L::started(self, &begun, facts);
@@ -415,7 +396,7 @@ impl<L: Lifecycle> Worker<L> {
                 }
                 Err(error) => error,
             };
-            if !error.is_transient() || started.elapsed() >= self.ctx.args.resource_timeout.as_std() {
+            if !error.is_transient() || started.elapsed() >= self.ctx.resource_timeout {
                 return Err(WorkerError::Blocked {
                     reason: error.to_string(),
                     retryable: error.is_transient(),
@@ -449,7 +430,7 @@ impl<L: Lifecycle> Worker<L> {
         let WorkerError::Blocked { reason, retryable } = error else { return Err(error) };
         let stage = object.stage();
         if stage == L::KIND.start() {
-            let budget = self.ctx.args.resource_timeout.as_std();
+            let budget = self.ctx.resource_timeout;
             if !retryable || self.blocked.since(Instant::now()) >= budget {
                 return self.fail(object, &format!("{}: {reason}", L::KIND.refused), None).await;
             }

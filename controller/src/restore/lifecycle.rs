@@ -1,13 +1,15 @@
 //! The life of a Restore, as `job` asks for it.
 
 use backup_core::{
-    api::{Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
+    api::{GoDuration, Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
     validate as fields,
 };
+use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, CommittedRestore, Location, PendingRestore, RestoreFiles, Results, Scope, StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, Location, PendingRestore, RestoreFiles, Results, Scope,
+    StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -15,13 +17,12 @@ use serde_json::Value;
 use super::{
     files, observe, operations,
     report::Report,
-    runner::claimant,
     status,
     validate::{self, Facts},
 };
 use crate::{
-    context::Context,
     job::{
+        JobContext,
         decide::Kind,
         lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
         operations::records,
@@ -29,14 +30,28 @@ use crate::{
         worker::{Worker, WorkerError},
     },
     metrics::{Metrics, Outcome, stored::StoredRestores},
+    snapshot_locations::SnapshotLocations,
 };
 
 /// Restores that are worked on at the same time. The lock keeps those apart that overlap.
 const SLOTS: usize = 2;
 
 /// The life of Restores.
-#[derive(Debug)]
-pub(crate) struct Restores;
+pub(crate) struct Restores {
+    pub(crate) plugins: Host,
+    pub(crate) snapshot_locations: SnapshotLocations,
+    /// The cluster and the namespace of this installation, in a form that names no other one.
+    pub(crate) installation: String,
+    pub(crate) default_item_operation_timeout: GoDuration,
+}
+
+impl Restores {
+    /// Who claims the folder of a Restore.
+    pub(super) fn claimant(&self, restore: &Restore) -> Claimant {
+        let uid = restore.metadata.uid.clone().unwrap_or_default();
+        Claimant { uid, installation: self.installation.clone() }
+    }
+}
 
 impl Lifecycle for Restores {
     type Object = Restore;
@@ -56,11 +71,11 @@ impl Lifecycle for Restores {
     const FINALIZERS: &'static [&'static str] =
         &["backup-controller/work", "restores.velero.io/external-resources-finalizer"];
 
-    fn slots(_: &Context) -> usize {
+    fn slots(&self) -> usize {
         SLOTS
     }
 
-    async fn prepare(ctx: &Context, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {
+    async fn prepare(&self, ctx: &JobContext, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {
         let facts = observe::facts(ctx, restore).await?;
         let mut findings: Vec<String> = Vec::new();
         match (&facts.backup, restore.phase().stage()) {
@@ -86,17 +101,17 @@ impl Lifecycle for Restores {
         Ok(Prepared { facts, location: location.unwrap_or_default(), findings })
     }
 
-    fn begin_patch(ctx: &Context, now: &Restore, facts: &Facts) -> Option<Value> {
+    fn begin_patch(&self, now: &Restore, facts: &Facts) -> Option<Value> {
         let mut spec = validate::prepared(now, facts.backup.as_ref()?);
         // Velero's command sends 0s where a person gives none.
         spec.item_operation_timeout = spec
             .item_operation_timeout
             .filter(|timeout| !timeout.is_zero())
-            .or(Some(ctx.args.default_item_operation_timeout));
+            .or(Some(self.default_item_operation_timeout));
         status::start(now, &spec, Timestamp::now())
     }
 
-    fn refused_patch(_: &Context, now: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
+    fn refused_patch(&self, now: &Restore, _: &Facts, findings: &[String]) -> Option<Value> {
         status::refused(now, findings)
     }
 
@@ -134,9 +149,7 @@ impl Lifecycle for Restores {
         progress: &RestoreProgress,
         at: Timestamp,
     ) -> Result<RestoreStatus, StoreError> {
-        let operations: Vec<RestoreOperation> = records::decode(&files.item_operations).map_err(|error| {
-            StoreError::Io { action: "count operations".to_owned(), detail: error.to_string() }
-        })?;
+        let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
         let (warnings, errors) = (files.results.warnings(), files.results.errors());
         let operations = Counts::of_all(&operations);
         let counts = status::Counts { warnings, errors, progress: progress.clone(), operations };
@@ -199,7 +212,7 @@ impl Lifecycle for Restores {
         awaiting: AwaitingRestore,
         operations: &[RestoreOperation],
     ) -> Result<Completed<Self>, WorkError> {
-        let opened = location.open_restore(&worker.name, &claimant(&worker.ctx, restore)).await;
+        let opened = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
         let (files, summary) =
             operations::completed(restore, awaiting, operations).map_err(WorkError::Store)?;
@@ -242,7 +255,7 @@ impl Lifecycle for Restores {
             })?;
             report.error(Scope::Velero, reason.to_owned());
             let stored = async {
-                let upload = location.open_restore(&worker.name, &claimant(&worker.ctx, restore)).await?;
+                let upload = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await?;
                 let done = Completed { upload, files: report.into_files(), summary: counts.progress.clone() };
                 if !may_fail {
                     return Ok(PendingEnd::new(done));

@@ -10,7 +10,10 @@ use backup_runtime::{
 use kube::api::{Api, ApiResource, DynamicObject};
 
 use super::validate::{self, Facts};
-use crate::{context::Context, job::worker::WorkerError, location::LocationError};
+use crate::{
+    job::{JobContext, worker::WorkerError},
+    location::LocationError,
+};
 
 /// How long one read is tried for.
 const BUDGET: Duration = Duration::from_secs(10);
@@ -41,7 +44,7 @@ impl From<ObserveError> for WorkerError {
     }
 }
 
-async fn read_raw<K>(ctx: &Context, name: &str) -> Result<Option<DynamicObject>, ObserveError>
+async fn read_raw<K>(ctx: &JobContext, name: &str) -> Result<Option<DynamicObject>, ObserveError>
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
 {
@@ -58,7 +61,7 @@ fn decode(object: DynamicObject) -> Option<Backup> {
 }
 
 /// What validation has to know.
-pub async fn facts(ctx: &Context, restore: &Restore) -> Result<Facts, ObserveError> {
+pub async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, ObserveError> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
         (Some(name), _) => read_raw::<Backup>(ctx, &name).await?.and_then(decode),

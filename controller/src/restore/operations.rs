@@ -71,10 +71,7 @@ pub(super) fn completed(
     operations: &[RestoreOperation],
 ) -> Result<(RestoreFiles, RestoreProgress), StoreError> {
     let mut files = awaiting.into_files();
-    files.item_operations = records::encode(operations).map_err(|error| StoreError::Io {
-        action: "encode operations".to_owned(),
-        detail: error.to_string(),
-    })?;
+    files.item_operations = records::encode(operations)?;
     let at = Timestamp::now();
     for (namespace, sentence) in records::errors(operations) {
         files.log.line("error", &sentence, &[], at);
@@ -104,7 +101,7 @@ pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
     };
     let cancelled = async {
         let operations = known(restore, &store).await;
-        call::cancel_all(&worker.config.registry, &operations, restore).await;
+        call::cancel_all(&worker.ctx.polling.registry, &operations, restore).await;
     };
     if tokio::time::timeout(CANCEL_BUDGET, cancelled).await.is_err() {
         tracing::warn!(restore = worker.name, "not all operations could be cancelled");

@@ -16,8 +16,8 @@ use backup_core::{
     resources::ResourceType,
 };
 use backup_lock::Footprint;
-use backup_runtime::retry;
-use backup_store::{Claimant, Contents, FileOwner, Location, Scope, StoreError};
+use backup_runtime::{Cluster, leader::Leadership, retry};
+use backup_store::{Contents, FileOwner, Location, Scope, StoreError};
 use kube::{Client, ResourceExt as _};
 
 use super::{
@@ -31,9 +31,9 @@ use super::{
     work::{self, ActionContext, Discover, Started, Work},
 };
 use crate::{
-    context::Context,
     discovery::ServedTypes,
     job::{
+        JobContext,
         action_journal::ActionJournal,
         cancellation::{Cancellation, StopReason},
         journal::JobJournal,
@@ -43,7 +43,7 @@ use crate::{
         worker::{Worker, WorkerError},
     },
 };
-use backup_plugins::PluginLog;
+use backup_plugins::{Host, PluginLog};
 
 /// How often progress is shown at most.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -77,7 +77,8 @@ impl Worker<Restores> {
         &mut self,
         job: lifecycle::Work<'_, Restores>,
     ) -> Result<Worked<Restores>, WorkError> {
-        let (ctx, restore, store, resumed) = (self.ctx.clone(), job.object, job.location, job.resumed);
+        let (ctx, kind) = (self.ctx.clone(), Arc::clone(&self.kind));
+        let (restore, store, resumed) = (job.object, job.location, job.resumed);
         let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
         let (name, uid) = (backup.name_any(), self.uid.clone());
         let claimed = &job.token.footprint;
@@ -111,11 +112,12 @@ impl Worker<Restores> {
             report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
         }
         // Before any item: what is found out only at the end could not be mended any more.
-        let opened = store.open_restore(&self.name, &claimant(&ctx, restore)).await;
+        let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
-        let (actions, volumes) = open_journals(&ctx, store, (&self.name, &uid), resumed).await?;
+        let (actions, volumes) =
+            open_journals(&ctx.cluster.leadership, store, (&self.name, &uid), resumed).await?;
         let log = PluginLog::default();
-        let loaded = Snapshots::load(&ctx, store, &name, restore, volumes, &log).await;
+        let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
         let snapshots = loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
         for volume in &snapshots.failed {
             let message =
@@ -125,7 +127,7 @@ impl Worker<Restores> {
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
         let run = Run { restore, backup, claimed, resumed };
         let done = tokio::select! {
-            done = work(&ctx, &run, (&contents, &report), self.cancellation.clone(), (&actions, log), snapshots) => done,
+            done = work(&ctx, &kind.plugins, &run, (&contents, &report), self.cancellation.clone(), (&actions, log), snapshots) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         let started = done.map_err(|error| match error {
@@ -151,10 +153,7 @@ impl Worker<Restores> {
         let operations = operations::begun(restore, started.into_iter().chain(left));
         let summary = report.progress();
         let mut files = report.into_files();
-        files.item_operations = records::encode(&operations).map_err(|error| WorkerError::Blocked {
-            reason: format!("operations cannot be encoded: {error}"),
-            retryable: false,
-        })?;
+        files.item_operations = records::encode(&operations)?;
         Ok(Worked { contents: upload, files, summary })
     }
 }
@@ -169,14 +168,9 @@ struct Run<'a> {
     resumed: bool,
 }
 
-/// Who claims the folder of a Restore.
-pub(super) fn claimant(ctx: &Context, restore: &Restore) -> Claimant {
-    Claimant { uid: restore.uid().unwrap_or_default(), installation: ctx.installation.to_string() }
-}
-
 /// The journals of this restore, with what earlier attempts have written.
 async fn open_journals(
-    ctx: &Context,
+    leadership: &Leadership,
     store: &Location,
     (restore, uid): (&str, &str),
     resumed: bool,
@@ -186,13 +180,14 @@ async fn open_journals(
     } else {
         (store.new_journal::<Restore>(restore, uid)?, Vec::new())
     };
-    let writer = Arc::new(JobJournal::new(journal, ctx.cluster.leadership.clone()));
+    let writer = Arc::new(JobJournal::new(journal, leadership.clone()));
     Ok((ActionJournal::take_over(writer.clone(), &entries)?, VolumeJournal::take_over(writer, &entries)?))
 }
 
 /// The actions of plugins; what can't be used of them is told.
 async fn plugins<'a>(
-    ctx: &Context,
+    cluster: &Cluster,
+    plugins: &Host,
     report: &Report,
     journal: &'a ActionJournal<RestoreActionOutput>,
     log: PluginLog,
@@ -200,16 +195,17 @@ async fn plugins<'a>(
     let built_in =
         restore::built_in(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
     let built_in = built_in.into_iter().chain(restore::CSI_NAMES.map(str::to_owned)).collect();
-    let found = ctx.plugins.restore_item_actions(&built_in, &log).await;
+    let found = plugins.restore_item_actions(&built_in, &log).await;
     for problem in found.problems {
         report.error(Scope::Velero, problem);
     }
-    let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
+    let csi = SnapshotApi::new(&cluster.client, &cluster.leadership);
     ActionContext { plugins: found.usable, log, turn: tokio::sync::Mutex::default(), journal, csi }
 }
 
 async fn work(
-    ctx: &Context,
+    ctx: &JobContext,
+    host: &Host,
     run: &Run<'_>,
     (contents, report): (&Contents, &Report),
     cancellation: Cancellation,
@@ -217,9 +213,9 @@ async fn work(
     snapshots: Snapshots,
 ) -> Result<Vec<Started>, work::WorkError> {
     let Run { restore, backup, claimed, resumed } = run;
-    let patience = ctx.args.resource_timeout.as_std();
+    let patience = ctx.resource_timeout;
     let actions = tokio::select! {
-        actions = plugins(ctx, report, journal, log) => actions,
+        actions = plugins(&ctx.cluster, host, report, journal, log) => actions,
         reason = cancellation.stopped() => return Err(reason.into()),
     };
     let calls = Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(patience));
@@ -247,13 +243,13 @@ async fn work(
     };
     tokio::select! {
         done = work.run() => done,
-        halt = show_progress(ctx, restore, report) => Err(halt.into()),
+        halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
     }
 }
 
 /// Writes the progress when it has changed, at most once a second. A write that fails is left out. Returns when there is
 /// nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
-pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Report) -> StopReason {
+pub(super) async fn show_progress(cluster: &Cluster, restore: &Restore, report: &Report) -> StopReason {
     let mut restore = restore.clone();
     let mut shown = None;
     loop {
@@ -262,10 +258,10 @@ pub(super) async fn show_progress(ctx: &Context, restore: &Restore, report: &Rep
         if shown.as_ref() == Some(&now) {
             continue;
         }
-        let api = ctx.cluster.api::<Restore>();
+        let api = cluster.api::<Restore>();
         let ended = AtomicBool::new(false);
         let written =
-            retry::status_patch_in(&api, &ctx.cluster.leadership, PROGRESS_BUDGET, &restore, |current| {
+            retry::status_patch_in(&api, &cluster.leadership, PROGRESS_BUDGET, &restore, |current| {
                 ended.store(current.phase().is_terminal(), Ordering::Relaxed);
                 status::progress(current, &now)
             });

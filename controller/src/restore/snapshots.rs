@@ -29,12 +29,11 @@ use super::{
     calls::{CallError, Calls},
 };
 use crate::{
-    context::Context,
     job::{
         cancellation::StopReason,
         journal::{JournalWriter, undecodable},
     },
-    snapshot_locations::SnapshotLocationError,
+    snapshot_locations::{SnapshotLocationError, SnapshotLocations},
 };
 
 #[cfg(test)]
@@ -102,7 +101,7 @@ pub(super) enum VolumeError {
 impl Snapshots {
     /// Reads what volumes of a backup can be created from, and opens their locations. What plugins log goes into `log`.
     pub(super) async fn load(
-        ctx: &Context,
+        snapshot_locations: &SnapshotLocations,
         store: &Location,
         backup: &str,
         restore: &Restore,
@@ -117,7 +116,7 @@ impl Snapshots {
         let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
         let mut snapshotters = Snapshotters::new();
         for location in locations {
-            let snapshotter = match ctx.snapshot_locations.open(location, Some(log)).await {
+            let snapshotter = match snapshot_locations.open(location, Some(log)).await {
                 Err(error @ SnapshotLocationError::Api { .. }) if error.is_transient() => {
                     return Err(LoadError::Location(error));
                 }

@@ -154,7 +154,7 @@ impl Process {
         &self.connection
     }
 
-    /// FlushRequests what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
+    /// Looks at what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
     pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Late if healthy(&self.connection).await.is_err() => {

@@ -19,14 +19,12 @@ mod operating;
 
 const ITEMS: &str = "/api/v1/configmaps";
 
-fn worker(ctx: &Context) -> (Worker<Backups>, Cancellation) {
+fn worker(ctx: &JobContext) -> (Worker<Backups>, Cancellation) {
     let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
-    let mut config = crate::job::operations::poll_config(ctx);
-    config.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
-    (
-        Worker::new(ctx.clone(), "b", "uid-b", cancellation.clone(), Arc::new(Semaphore::new(1)), config),
-        cancellation,
-    )
+    let mut ctx = ctx.clone();
+    ctx.polling.clock = backup_runtime::clock::Clock::Tokio(Instant::now());
+    let (kind, permits) = (Arc::new(Backups::fake(&ctx)), Arc::new(Semaphore::new(1)));
+    (Worker::new(ctx, kind, "b", "uid-b", cancellation.clone(), permits), cancellation)
 }
 
 fn ready(cluster: &Cluster) {
@@ -43,7 +41,7 @@ async fn end(cluster: &Cluster, worker: Worker<Backups>) {
     assert!(ended.is_ok(), "still at work on {}", cluster.get(BACKUP));
 }
 
-async fn claims(ctx: &Context) -> usize {
+async fn claims(ctx: &JobContext) -> usize {
     ctx.ledger.read(VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
 }
 
@@ -80,7 +78,7 @@ fn metadata_comes_first(cluster: &Cluster, method: &str, path: &str, body: &Valu
 async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     let cluster = Cluster::with(metadata_comes_first);
     let ctx = cluster.context();
-    let mut dispatcher = Dispatcher::<Backups>::new(ctx.clone());
+    let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(&ctx));
     dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
     dispatcher.touched(WatchEvent::Listed);
     let mut phases = Vec::new();
@@ -343,7 +341,8 @@ async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refuse
         (path == BACKUP && cluster.asked(&format!("GET {BACKUP}")) < 3).then_some(503)
     });
     ready(&cluster);
-    let mut dispatcher = Dispatcher::<Backups>::new(cluster.context());
+    let ctx = cluster.context();
+    let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(&ctx));
     dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
     dispatcher.touched(WatchEvent::Listed);
     cluster.change_backup(&json!({"spec": {"ttl": "tomorrow"}}));

@@ -35,6 +35,19 @@ pub struct PollConfig {
     pub clock: Clock,
 }
 
+impl PollConfig {
+    /// `concurrency` is how many calls are under way at once, `period` how often an operation is asked.
+    pub fn new(registry: Registry, concurrency: usize, period: Duration) -> Self {
+        Self {
+            registry: Arc::new(registry),
+            permits: Arc::new(Semaphore::new(concurrency)),
+            flush_requests: FlushRequests::default(),
+            pace: Pace::of(period),
+            clock: Clock::default(),
+        }
+    }
+}
+
 /// What an answer has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {

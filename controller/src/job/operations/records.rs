@@ -8,6 +8,7 @@ use backup_core::{
     operation::{BackupOperation, Counts, Operation, OperationPhase, ResourceIdentifier},
     phase::{Phase, Stage},
 };
+use backup_store::StoreError;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -19,20 +20,21 @@ pub fn identifier(item: &ItemId) -> ResourceIdentifier {
     ResourceIdentifier::new(&item.group_resource, item.namespace.as_deref(), &item.name)
 }
 
-/// As JSON.
-///
-/// # Errors
-/// None that is known: all of it is text and numbers.
-pub fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, serde_json::Error> {
-    operations.iter().map(serde_json::to_value).collect()
+pub fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, StoreError> {
+    operations
+        .iter()
+        .map(|operation| serde_json::to_value(operation).map_err(|error| malformed(&error)))
+        .collect()
 }
 
-/// From JSON. One that can't be read spoils the list: nobody could say how it all ended.
-///
-/// # Errors
-/// What is wrong with the first one that can't be read.
-pub fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, serde_json::Error> {
-    operations.iter().map(|operation| serde_json::from_value(operation.clone())).collect()
+/// One that cannot be read spoils the list: how it all ended would not be known.
+pub fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, StoreError> {
+    let decode = |one: &Value| serde_json::from_value(one.clone()).map_err(|error| malformed(&error));
+    operations.iter().map(decode).collect()
+}
+
+fn malformed(error: &serde_json::Error) -> StoreError {
+    StoreError::Corrupt { url: "the list of operations".to_owned(), detail: error.to_string() }
 }
 
 /// Writes the counts into a status.

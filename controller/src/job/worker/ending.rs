@@ -78,7 +78,7 @@ impl<L: Lifecycle> Worker<L> {
         facts: &L::Facts,
     ) -> Result<Next<L::Object>, WorkerError> {
         crash::point("before-refusal-patch");
-        let patch = |now: &L::Object| L::refused_patch(&self.ctx, now, facts, findings);
+        let patch = |now: &L::Object| self.kind.refused_patch(now, facts, findings);
         let ended = self.publish(object, patch).await?;
         self.ended(&ended).await
     }

@@ -31,18 +31,14 @@ impl<L: Lifecycle> Worker<L> {
         mut awaiting: AwaitingOperations<L::Object>,
     ) -> Result<Next<L::Object>, WorkerError> {
         self.cancellation.check()?;
-        let operations: Vec<Operation<L>> =
-            records::decode(&awaiting.take_operations()).map_err(|error| WorkerError::Blocked {
-                reason: format!("the operations in the store cannot be read: {error}"),
-                retryable: false,
-            })?;
+        let operations: Vec<Operation<L>> = records::decode(&awaiting.take_operations())?;
         let mut shown = object.clone();
         if L::worked_patch(&shown, awaiting.status()).is_some() {
             shown = self.publish(&shown, |now| L::worked_patch(now, awaiting.status())).await?;
         }
         shown = self.show(&shown, &awaiting, &operations).await?;
         let timeout = shown.operation_timeout().unwrap_or(TIMEOUT);
-        let poller = OperationPoller::new(self.config.clone(), &shown, operations, timeout);
+        let poller = OperationPoller::new(self.ctx.polling.clone(), &shown, operations, timeout);
         if !poller.all_ended() {
             return self.poll(shown, &mut awaiting, poller).await;
         }
@@ -108,9 +104,12 @@ impl<L: Lifecycle> Worker<L> {
         };
         let errors = L::results(&done.files).errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
-        let patch = |now: &L::Object| L::operations_patch(now, &next, operations, &done.files);
-        let finalizing =
-            if patch(object).is_none() { object.clone() } else { self.publish(object, patch).await? };
+        // In the same phase the counts are published already; the files of a restore now name each failure a second time.
+        let finalizing = if next == object.phase() {
+            object.clone()
+        } else {
+            self.publish(object, |now| L::operations_patch(now, &next, operations, &done.files)).await?
+        };
         crash::point("after-renewal");
         self.pending = Some(PendingEnd::new(done));
         Ok(Next::Again(Some(Box::new(finalizing))))
@@ -128,10 +127,7 @@ struct States<'a, L: Lifecycle> {
 impl<L: Lifecycle> States<'_, L> {
     async fn try_store(&mut self, operations: &[Operation<L>]) -> Result<(), WorkerError> {
         L::may_write(self.worker, &self.shown).await?;
-        let encoded = records::encode(operations).map_err(|error| StoreError::Io {
-            action: "encode operations".to_owned(),
-            detail: error.to_string(),
-        })?;
+        let encoded = records::encode(operations)?;
         match self.awaiting.store_operations(&encoded).await {
             // Another replica has stored another state.
             Err(StoreError::Exists { .. }) => Err(WorkerError::Conflict),

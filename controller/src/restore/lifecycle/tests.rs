@@ -12,7 +12,6 @@ use super::*;
 use crate::{
     job::{
         cancellation::{Cancellation, StopReason},
-        operations::poll_config,
         undecodable,
         worker::Next,
     },
@@ -52,13 +51,24 @@ async fn prepared(fake: &Fake, phase: Option<&str>) -> tempfile::TempDir {
     folder
 }
 
-fn worker(ctx: &Context) -> Worker<Restores> {
+impl Restores {
+    fn fake(ctx: &JobContext) -> Arc<Self> {
+        Arc::new(Self {
+            plugins: Host::none(),
+            snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
+            installation: "cluster/velero".to_owned(),
+            default_item_operation_timeout: GoDuration::from_secs(4 * 3600),
+        })
+    }
+}
+
+fn worker(ctx: &JobContext) -> Worker<Restores> {
     worker_with(ctx, &Arc::new(Semaphore::new(2)))
 }
 
-fn worker_with(ctx: &Context, permits: &Arc<Semaphore>) -> Worker<Restores> {
+fn worker_with(ctx: &JobContext, permits: &Arc<Semaphore>) -> Worker<Restores> {
     let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
-    Worker::new(ctx.clone(), "r", "uid-r", cancellation, Arc::clone(permits), poll_config(ctx))
+    Worker::new(ctx.clone(), Restores::fake(ctx), "r", "uid-r", cancellation, Arc::clone(permits))
 }
 
 /// How far a worker came.
@@ -86,11 +96,11 @@ async fn step(worker: &mut Worker<Restores>) -> Step {
 }
 
 async fn run(fake: &Fake) {
-    step(&mut worker(&Context::fake(fake.client()))).await;
+    step(&mut worker(&JobContext::fake(fake.client()))).await;
 }
 
 /// As the dispatcher does with what cannot be decoded.
-async fn refuse(ctx: &Context) {
+async fn refuse(ctx: &JobContext) {
     let bad = Undecodable {
         kind: "Restore".to_owned(),
         api_version: "velero.io/v1".to_owned(),
@@ -108,7 +118,7 @@ fn is_item(line: &str) -> bool {
     line.starts_with("POST /api/v1/namespaces") && !line.contains("/velero/")
 }
 
-async fn claims(ctx: &Context) -> usize {
+async fn claims(ctx: &JobContext) -> usize {
     ctx.ledger.read(backup_lock::VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
 }
 
@@ -116,7 +126,7 @@ async fn claims(ctx: &Context) -> usize {
 async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
     let fake = Fake::new();
     let folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     assert_eq!(step(&mut worker).await, Step::Done);
     let restore = fake.get(RESTORE).unwrap();
@@ -179,7 +189,7 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     step(&mut worker(&ctx)).await;
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation");
@@ -194,7 +204,7 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    refuse(&Context::fake(fake.client())).await;
+    refuse(&JobContext::fake(fake.client())).await;
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation");
     assert!(
@@ -207,7 +217,7 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
 async fn a_restore_that_another_holds_out_fails_without_having_started() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     step(&mut worker(&ctx)).await;
@@ -234,7 +244,7 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
     });
     shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     step(&mut worker(&ctx)).await;
     let status = &fake.get(RESTORE).unwrap()["status"];
     assert_eq!(status["phase"], "FailedValidation", "{status}");
@@ -258,7 +268,7 @@ async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
     });
     shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     assert!(matches!(step(&mut worker).await, Step::Again(_)));
     assert!(fake.get(RESTORE).unwrap()["status"]["phase"].is_null(), "not started");
@@ -271,7 +281,7 @@ async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
 async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
     fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
     backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
@@ -294,7 +304,7 @@ async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
 async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
     let fake = Fake::new();
     let _folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
@@ -312,11 +322,11 @@ async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again(
 async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     let fake = Fake::new();
     let _folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let report = crate::restore::report::Report::new().unwrap();
     let within = Duration::from_secs(10);
-    let watched = || tokio::time::timeout(within, runner::show_progress(&ctx, &restore, &report));
+    let watched = || tokio::time::timeout(within, runner::show_progress(&ctx.cluster, &restore, &report));
     assert!(watched().await.is_err(), "it runs");
     let mut ended = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
     ended["metadata"]["resourceVersion"] = json!("99");
@@ -354,7 +364,7 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
         let mut restore = object("Restore", "r", spec.clone(), json!({"phase": phase}));
         restore["metadata"]["finalizers"] = json!([Restores::FINALIZERS[0], "other/one"]);
         fake.put(RESTORE, restore);
-        let ctx = Context::fake(fake.client());
+        let ctx = JobContext::fake(fake.client());
         ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
         let before = claims(&ctx).await;
         refuse(&ctx).await;
@@ -388,7 +398,7 @@ async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_
     // A folder where the log should be.
     let log = folder.path().join("restores/r/restore-r-logs.gz");
     std::fs::create_dir_all(&log).unwrap();
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     assert!(matches!(step(&mut worker).await, Step::Again(_)));
     let restore = fake.get(RESTORE).unwrap();
@@ -421,7 +431,7 @@ async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
         Fault::None
     });
     let folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     at_post.set((fake.clone(), worker.cancellation.clone())).ok().unwrap();
     assert_eq!(
@@ -446,7 +456,7 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
     };
     let fake = Fake::new();
     let folder = prepared(&fake, None).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     run(&fake).await;
     deleted(&fake);
     // The files are not there to be listed.
@@ -470,7 +480,7 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
         run(&fake).await;
         deleted(&fake);
         fake.remove(gone);
-        worker(&Context::fake(fake.client())).after_deletion().await.unwrap();
+        worker(&JobContext::fake(fake.client())).after_deletion().await.unwrap();
         assert!(fake.get(RESTORE).is_none(), "{gone}");
     }
 }
@@ -479,7 +489,7 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
 async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_process() {
     let fake = Fake::new();
     let _folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let (_, location) = ctx.locations.open("default").await.unwrap();
     let mut crashed = worker(&ctx);

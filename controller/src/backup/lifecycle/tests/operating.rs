@@ -62,10 +62,10 @@ fn done(error: &str) -> OperationProgress {
 }
 
 /// A worker that knows the action.
-fn knowing(ctx: &Context, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
+fn knowing(ctx: &JobContext, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
     let (mut worker, cancellation) = worker(ctx);
     let known: Arc<dyn BackupItemAction> = action.clone();
-    worker.config.registry = Arc::new(Registry::new([known], Host::none()));
+    worker.ctx.polling.registry = Arc::new(Registry::new([known], Host::none()));
     (worker, cancellation)
 }
 

@@ -5,7 +5,7 @@ use backup_store::{Claimant, FoundRestore, LogFile, ResourceList, RestoreFiles, 
 use super::*;
 
 /// Keeps what is known of the restore, with operations in these phases.
-async fn kept(ctx: &Context, phases: &[&str], errors: usize) {
+async fn kept(ctx: &JobContext, phases: &[&str], errors: usize) {
     let operation = |(n, phase): (usize, &&str)| {
         let item = json!({"Group": "", "Resource": "configmaps", "Namespace": "a", "Name": format!("c-{n}")});
         json!({
@@ -26,7 +26,7 @@ async fn kept(ctx: &Context, phases: &[&str], errors: usize) {
         files.results.error(Scope::Cluster, format!("error {n}"));
     }
     let (_, store) = ctx.locations.open("default").await.unwrap();
-    let claimant = Claimant { uid: "uid-r".to_owned(), installation: ctx.installation.to_string() };
+    let claimant = Claimant { uid: "uid-r".to_owned(), installation: "cluster/velero".to_owned() };
     store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
 }
 
@@ -53,7 +53,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
     ] {
         let fake = Fake::new();
         let folder = prepared(&fake, Some(phase)).await;
-        let ctx = Context::fake(fake.client());
+        let ctx = JobContext::fake(fake.client());
         kept(&ctx, &operations, errors).await;
         assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{phase}");
         let status = status(&fake);
@@ -76,7 +76,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
 async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_says_so() {
     let fake = Fake::new();
     let folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     kept(&ctx, &["New"], 0).await;
     step(&mut worker(&ctx)).await;
     let status = status(&fake);
@@ -95,7 +95,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
     for (gone, says) in [(None, "the record of its operations"), (Some(BACKUP), "backup \"b\"")] {
         let fake = Fake::new();
         let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-        let ctx = Context::fake(fake.client());
+        let ctx = JobContext::fake(fake.client());
         if let Some(gone) = gone {
             fake.remove(gone);
         }
@@ -113,7 +113,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
 async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
     let fake = Fake::new();
     let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-    let ctx = Context::fake(fake.client());
+    let ctx = JobContext::fake(fake.client());
     kept(&ctx, &["New"], 0).await;
     // Another state of a foreign kind is where the next one goes.
     let (_, store) = ctx.locations.open("default").await.unwrap();
@@ -149,7 +149,7 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
 async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
     let fake = Fake::new();
     let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-    let (ctx, permits) = (Context::fake(fake.client()), Arc::new(Semaphore::new(0)));
+    let (ctx, permits) = (JobContext::fake(fake.client()), Arc::new(Semaphore::new(0)));
     let worker = || worker_with(&ctx, &permits);
     kept(&ctx, &["Completed"], 0).await;
     step(&mut worker()).await;
