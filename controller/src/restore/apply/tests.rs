@@ -2,7 +2,7 @@ use backup_actions::restore::transform;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::restore::fake::{Fake, Fault};
+use crate::restore::fake::{self, FakeApi, Fault};
 
 const COLLECTION: &str = "/api/v1/namespaces/a/configmaps";
 const OBJECT: &str = "/api/v1/namespaces/a/configmaps/x";
@@ -39,13 +39,13 @@ fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
     Policy { rules, update, restore_created: Some(CREATED), resumed, patience: Duration::ZERO }
 }
 
-async fn applied(fake: &Fake, update: bool) -> Applied {
-    item(&fake.calls(), TARGET, &wanted(), policy(&rules(), update, false)).await.unwrap()
+async fn applied(fake: &FakeApi, update: bool) -> Applied {
+    item(&fake::calls(fake), TARGET, &wanted(), policy(&rules(), update, false)).await.unwrap()
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_created_with_one_request() {
-    let fake = Fake::new();
+    let fake = fake::server();
     assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
     assert_eq!(fake.log(), [format!("POST {COLLECTION}")]);
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
@@ -53,7 +53,7 @@ async fn what_is_not_there_is_created_with_one_request() {
 
 #[tokio::test]
 async fn what_is_there_and_equal_is_skipped_silently() {
-    let fake = Fake::new();
+    let fake = fake::server();
     fake.put(OBJECT, in_cluster("backup"));
     for update in [false, true] {
         assert_eq!(applied(&fake, update).await, Applied::quiet(Outcome::Skipped));
@@ -63,17 +63,18 @@ async fn what_is_there_and_equal_is_skipped_silently() {
 
 #[tokio::test]
 async fn what_is_there_and_differs_is_left_with_a_warning() {
-    let fake = Fake::new();
+    let fake = fake::server();
     fake.put(OBJECT, in_cluster("cluster"));
+    let before = fake.get(OBJECT);
     let done = applied(&fake, false).await;
     assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
     assert!(done.warning.unwrap().contains("ConfigMap \"x\" exists and differs"));
-    assert_eq!(fake.get(OBJECT).unwrap(), in_cluster("cluster"), "untouched");
+    assert_eq!(fake.get(OBJECT), before, "untouched");
 }
 
 #[tokio::test]
 async fn the_policy_update_makes_it_what_the_backup_holds() {
-    let fake = Fake::new();
+    let fake = fake::server();
     fake.put(OBJECT, in_cluster("cluster"));
     assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
@@ -81,9 +82,9 @@ async fn the_policy_update_makes_it_what_the_backup_holds() {
 
 #[tokio::test]
 async fn an_update_that_someone_overtakes_compares_again() {
-    let fake = Fake::with(|method, _, nth| match (method, nth) {
-        ("PATCH", 0) => Fault::Refuse(409, "Conflict", "the object has been modified"),
-        _ => Fault::None,
+    let fake = fake::faulty(|request| match (request.method.as_str(), request.earlier) {
+        ("PATCH", 0) => Some(Fault::refuse(409, "Conflict", "the object has been modified")),
+        _ => None,
     });
     fake.put(OBJECT, in_cluster("cluster"));
     assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
@@ -92,9 +93,9 @@ async fn an_update_that_someone_overtakes_compares_again() {
 
 #[tokio::test]
 async fn an_update_that_is_refused_is_a_warning() {
-    let fake = Fake::with(|method, _, _| match method {
-        "PATCH" => Fault::Refuse(422, "Invalid", "field is immutable"),
-        _ => Fault::None,
+    let fake = fake::faulty(|request| match request.method.as_str() {
+        "PATCH" => Some(Fault::refuse(422, "Invalid", "field is immutable")),
+        _ => None,
     });
     fake.put(OBJECT, in_cluster("cluster"));
     let done = applied(&fake, true).await;
@@ -104,28 +105,29 @@ async fn an_update_that_is_refused_is_a_warning() {
 
 #[tokio::test]
 async fn an_item_is_created_after_the_server_failed_once() {
-    let fake =
-        Fake::with(|_, _, nth| if nth == 0 { Fault::Refuse(500, "InternalError", "x") } else { Fault::None });
+    let fake = fake::faulty(|request| {
+        if request.earlier == 0 { Some(Fault::refuse(500, "InternalError", "x")) } else { None }
+    });
     assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
 }
 
 #[tokio::test]
 async fn a_creation_whose_answer_was_lost_counts_as_created() {
-    let fake = Fake::with(|method, _, nth| match (method, nth) {
-        ("POST", 0) => Fault::LoseAnswer,
-        _ => Fault::None,
+    let fake = fake::faulty(|request| match (request.method.as_str(), request.earlier) {
+        ("POST", 0) => Some(Fault::lose_answer()),
+        _ => None,
     });
     assert_eq!(applied(&fake, false).await, Applied::quiet(Outcome::Created));
 }
 
 #[tokio::test]
 async fn an_object_of_an_earlier_run_counts_as_created() {
-    let fake = Fake::new();
+    let fake = fake::server();
     applied(&fake, false).await;
     let mut changed = fake.get(OBJECT).unwrap();
     changed["data"]["k"] = json!("changed");
     fake.put(OBJECT, changed);
-    let (rules, calls) = (rules(), fake.calls());
+    let (rules, calls) = (rules(), fake::calls(&fake));
     let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true)).await.unwrap();
     assert_eq!(again, Applied::quiet(Outcome::Created));
     let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false)).await.unwrap();
@@ -134,7 +136,7 @@ async fn an_object_of_an_earlier_run_counts_as_created() {
 
 #[tokio::test]
 async fn a_refused_creation_is_an_error_with_the_servers_words() {
-    let fake = Fake::with(|_, _, _| Fault::Refuse(403, "Forbidden", "exceeded quota"));
+    let fake = fake::faulty(|_| Some(Fault::refuse(403, "Forbidden", "exceeded quota")));
     let done = applied(&fake, false).await;
     assert_eq!(done.outcome, Outcome::Failed);
     assert_eq!(done.error.as_deref(), Some("ConfigMap \"x\" could not be created: exceeded quota"));
@@ -142,8 +144,8 @@ async fn a_refused_creation_is_an_error_with_the_servers_words() {
 
 #[tokio::test]
 async fn a_type_that_is_no_longer_served_is_an_error_of_the_item() {
-    let fake = Fake::with(|_, _, _| {
-        Fault::Refuse(404, "NotFound", "the server could not find the requested resource")
+    let fake = fake::faulty(|_| {
+        Some(Fault::refuse(404, "NotFound", "the server could not find the requested resource"))
     });
     let done = applied(&fake, false).await;
     assert_eq!(done.outcome, Outcome::Failed);
@@ -152,9 +154,9 @@ async fn a_type_that_is_no_longer_served_is_an_error_of_the_item() {
 
 #[tokio::test]
 async fn a_service_that_holds_the_port_itself_is_compared() {
-    let fake = Fake::with(|method, _, _| match method {
-        "POST" => Fault::Refuse(422, "Invalid", "provided port is already allocated"),
-        _ => Fault::None,
+    let fake = fake::faulty(|request| match request.method.as_str() {
+        "POST" => Some(Fault::refuse(422, "Invalid", "provided port is already allocated")),
+        _ => None,
     });
     let collection = "/api/v1/namespaces/a/services";
     fake.put(
@@ -167,9 +169,9 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
     let target =
         Target { group_resource: "services", kind: "Service", collection, namespace: Some("a"), name: "x" };
     let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
-    let done = item(&fake.calls(), target, &item_, policy).await.unwrap();
+    let done = item(&fake::calls(&fake), target, &item_, policy).await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Skipped));
-    fake.remove(&format!("{collection}/x"));
-    let done = item(&fake.calls(), target, &item_, policy).await.unwrap();
+    fake.delete(&format!("{collection}/x"));
+    let done = item(&fake::calls(&fake), target, &item_, policy).await.unwrap();
     assert!(done.error.unwrap().contains("already allocated"), "another service holds it");
 }

@@ -2,7 +2,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::restore::fake::{Fake, Fault};
+use crate::restore::fake::{self, Fault};
 
 const AT: &str = "/api/v1/namespaces/a/configmaps";
 
@@ -13,12 +13,10 @@ fn object() -> Object {
 #[tokio::test]
 async fn a_server_that_is_away_for_a_while_is_waited_for() {
     for code in [429, 502, 503, 504] {
-        let fake = Fake::with(
-            move |_, _, nth| {
-                if nth < 6 { Fault::Refuse(code, "", "overloaded") } else { Fault::None }
-            },
-        );
-        let (result, uncertain) = fake.calls().create(AT, &object()).await;
+        let fake = fake::faulty(move |request| {
+            if request.earlier < 6 { Some(Fault::refuse(code, "", "overloaded")) } else { None }
+        });
+        let (result, uncertain) = fake::calls(&fake).create(AT, &object()).await;
         assert!(result.is_ok(), "{code}: {result:?}");
         assert!(uncertain, "an earlier try may have gone through");
     }
@@ -26,8 +24,8 @@ async fn a_server_that_is_away_for_a_while_is_waited_for() {
 
 #[tokio::test]
 async fn a_server_that_fails_on_the_request_is_asked_a_few_times_only() {
-    let fake = Fake::with(|_, _, _| Fault::Refuse(500, "InternalError", "webhook failed"));
-    let (result, _) = fake.calls().create(AT, &object()).await;
+    let fake = fake::faulty(|_| Some(Fault::refuse(500, "InternalError", "webhook failed")));
+    let (result, _) = fake::calls(&fake).create(AT, &object()).await;
     assert_eq!(result.unwrap_err().to_string(), "webhook failed");
     assert_eq!(fake.log().len(), 3);
 }
@@ -35,16 +33,16 @@ async fn a_server_that_fails_on_the_request_is_asked_a_few_times_only() {
 #[tokio::test]
 async fn an_answer_that_will_not_change_is_not_asked_for_again() {
     for code in [400, 403, 413, 422] {
-        let fake = Fake::with(move |_, _, _| Fault::Refuse(code, "Invalid", "no"));
-        assert!(fake.calls().create(AT, &object()).await.0.is_err());
+        let fake = fake::faulty(move |_| Some(Fault::refuse(code, "Invalid", "no")));
+        assert!(fake::calls(&fake).create(AT, &object()).await.0.is_err());
         assert_eq!(fake.log().len(), 1, "{code}");
     }
 }
 
 #[tokio::test]
 async fn nothing_is_written_once_the_work_has_to_stop() {
-    let (fake, stop) = (Fake::new(), CancellationToken::new());
-    let calls = fake.calls_until(stop.clone());
+    let (fake, stop) = (fake::server(), CancellationToken::new());
+    let calls = fake::calls_until(&fake, stop.clone());
     stop.cancel();
     assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Stopped(StopReason::ShuttingDown))));
     assert!(matches!(
@@ -56,5 +54,5 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
 
 #[tokio::test]
 async fn what_is_not_there_is_none() {
-    assert!(Fake::new().calls().get(AT, "x").await.unwrap().is_none());
+    assert!(fake::calls(&fake::server()).get(AT, "x").await.unwrap().is_none());
 }

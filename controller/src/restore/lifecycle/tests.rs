@@ -16,7 +16,7 @@ use crate::{
         worker::Next,
     },
     restore::{
-        fake::{Fake, Fault, backup},
+        fake::{self, FakeApi, backup},
         runner,
     },
 };
@@ -35,7 +35,7 @@ fn object(kind: &str, name: &str, spec: Value, status: Value) -> Value {
 }
 
 /// A stored backup with one ConfigMap, and a Restore from it.
-async fn prepared(fake: &Fake, phase: Option<&str>) -> tempfile::TempDir {
+async fn prepared(fake: &FakeApi, phase: Option<&str>) -> tempfile::TempDir {
     let item =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
     let (folder, _, location) = backup::stored(&[("configmaps", Some("a"), item)]).await;
@@ -95,7 +95,7 @@ async fn step(worker: &mut Worker<Restores>) -> Step {
     }
 }
 
-async fn run(fake: &Fake) {
+async fn run(fake: &FakeApi) {
     step(&mut worker(&JobContext::fake(fake.client()))).await;
 }
 
@@ -124,7 +124,7 @@ async fn claims(ctx: &JobContext) -> usize {
 
 #[tokio::test]
 async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
@@ -154,7 +154,7 @@ async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
 #[tokio::test]
 async fn a_restore_found_running_is_resumed_to_the_same_end() {
     for phase in ["InProgress", "Finalizing"] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let _folder = prepared(&fake, Some(phase)).await;
         run(&fake).await;
         assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed", "{phase}");
@@ -163,7 +163,7 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
 
 #[tokio::test]
 async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_completed() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, Some("FinalizingPartiallyFailed")).await;
     run(&fake).await;
     let status = &fake.get(RESTORE).unwrap()["status"];
@@ -174,7 +174,7 @@ async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_complete
 async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_so() {
     // Velero's command sends the zero.
     for (timeout, expected) in [(Value::Null, "4h0m0s"), (json!("0s"), "4h0m0s"), (json!("5m"), "5m0s")] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let _folder = prepared(&fake, None).await;
         let spec = json!({"backupName": "b", "itemOperationTimeout": timeout});
         fake.put(RESTORE, object("Restore", "r", spec, json!({})));
@@ -185,7 +185,7 @@ async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_s
 
 #[tokio::test]
 async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
@@ -200,7 +200,7 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
 
 #[tokio::test]
 async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
     fake.put(RESTORE, object("Restore", "r", spec, json!({})));
@@ -215,7 +215,7 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
 
 #[tokio::test]
 async fn a_restore_that_another_holds_out_fails_without_having_started() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
@@ -230,19 +230,11 @@ async fn a_restore_that_another_holds_out_fails_without_having_started() {
 
 #[tokio::test]
 async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() {
-    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
-    let seen = Arc::clone(&shared);
+    let fake = fake::server();
     // The deletion is published when the claim is written.
-    let fake = Fake::with(move |method, path, _| {
-        if method == "PUT" && path.contains("/leases/") {
-            let fake = seen.get().unwrap();
-            let mut backup = fake.get(BACKUP).unwrap();
-            backup["status"]["phase"] = json!("Deleting");
-            fake.put(BACKUP, backup);
-        }
-        Fault::None
+    fake.before("PUT", backup_testkit::LEDGER_PATH, |api| {
+        api.edit(BACKUP, |backup| backup["status"]["phase"] = json!("Deleting"));
     });
-    shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     step(&mut worker(&ctx)).await;
@@ -254,19 +246,10 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
 
 #[tokio::test]
 async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
-    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
-    let seen = Arc::clone(&shared);
-    let fake = Fake::with(move |method, path, before| {
-        if method == "PATCH" && path == RESTORE && before == 0 {
-            let fake = seen.get().unwrap();
-            let mut restore = fake.get(RESTORE).unwrap();
-            restore["spec"]["namespaceMapping"] = json!({"a": "z"});
-            restore["metadata"]["resourceVersion"] = json!("7");
-            fake.put(RESTORE, restore);
-        }
-        Fault::None
+    let fake = fake::server();
+    fake.before("PATCH", RESTORE, |api| {
+        api.edit(RESTORE, |restore| restore["spec"]["namespaceMapping"] = json!({"a": "z"}));
     });
-    shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
@@ -279,7 +262,7 @@ async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
 
 #[tokio::test]
 async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
@@ -302,7 +285,7 @@ async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
 
 #[tokio::test]
 async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
@@ -311,7 +294,7 @@ async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again(
     let before = claims(&ctx).await;
     // Its end is no longer Failed, and the ledger does not let it go on.
     fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
-    fake.remove("/apis/velero.io/v1/namespaces/velero/backups/b");
+    fake.delete("/apis/velero.io/v1/namespaces/velero/backups/b");
     let done = step(&mut worker(&ctx)).await;
     assert!(matches!(done, Step::Again(_)), "{done:?}");
     assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Finalizing");
@@ -320,7 +303,7 @@ async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again(
 
 #[tokio::test(start_paused = true)]
 async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, Some("InProgress")).await;
     let ctx = JobContext::fake(fake.client());
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
@@ -332,22 +315,20 @@ async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     ended["metadata"]["resourceVersion"] = json!("99");
     fake.put(RESTORE, ended);
     assert_eq!(watched().await, Ok(StopReason::Deleted));
-    fake.remove(RESTORE);
+    fake.delete(RESTORE);
     assert_eq!(watched().await, Ok(StopReason::Deleted));
 }
 
 #[tokio::test]
 async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_resumed() {
-    let shared = Arc::new(std::sync::OnceLock::<Fake>::new());
-    let seen = Arc::clone(&shared);
-    let fake = Fake::with(move |method, path, _| {
-        if is_item(&format!("{method} {path}")) {
-            let restore = seen.get().unwrap().get(RESTORE).unwrap();
+    let fake = fake::server();
+    fake.fault(|api, request| {
+        if is_item(&request.line()) {
+            let restore = api.get(RESTORE).unwrap();
             assert_eq!(restore["metadata"]["finalizers"], json!(Restores::FINALIZERS));
         }
-        Fault::None
+        None
     });
-    shared.set(fake.clone()).ok().unwrap();
     let _folder = prepared(&fake, Some("InProgress")).await;
     run(&fake).await;
     assert!(fake.get(ITEM).is_some());
@@ -357,7 +338,7 @@ async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_res
 
 #[tokio::test]
 async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of_others() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
     for (phase, ends) in [("InProgress", "Failed"), ("OfTomorrow", "OfTomorrow")] {
@@ -372,14 +353,14 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
         assert_eq!(restore["status"]["phase"], ends);
         assert!(restore["metadata"]["finalizers"].to_string().contains("other/one"), "{restore}");
         assert_eq!(claims(&ctx).await, if ends == phase { before } else { 0 }, "{phase}");
-        fake.remove("/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero");
-        fake.remove("/api/v1/namespaces/velero/configmaps/backup-lock-velero");
+        fake.delete("/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero");
+        fake.delete("/api/v1/namespaces/velero/configmaps/backup-lock-velero");
     }
 }
 
 #[tokio::test]
 async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, None).await;
     let tarball = folder.path().join("backups/b/b.tar.gz");
     let bytes = std::fs::read(&tarball).unwrap();
@@ -393,7 +374,7 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
 
 #[tokio::test]
 async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, None).await;
     // A folder where the log should be.
     let log = folder.path().join("restores/r/restore-r-logs.gz");
@@ -417,23 +398,16 @@ async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_
 
 #[tokio::test]
 async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
-    let at_post = Arc::new(std::sync::OnceLock::<(Fake, Cancellation)>::new());
-    let shared = Arc::clone(&at_post);
-    // The deletion comes when the namespace is created: the item after it must not be.
-    let fake = Fake::with(move |method, path, _| {
-        if method == "POST" && path == "/api/v1/namespaces" {
-            let (fake, cancellation) = shared.get().unwrap();
-            let mut restore = fake.get(RESTORE).unwrap();
-            restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
-            fake.put(RESTORE, restore);
-            cancellation.delete();
-        }
-        Fault::None
-    });
+    let fake = fake::server();
     let folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
-    at_post.set((fake.clone(), worker.cancellation.clone())).ok().unwrap();
+    let cancellation = worker.cancellation.clone();
+    fake.before("POST", "/api/v1/namespaces", move |api| {
+        let deleted = json!("2026-01-01T01:00:00Z");
+        api.edit(RESTORE, |restore| restore["metadata"]["deletionTimestamp"] = deleted);
+        cancellation.delete();
+    });
     assert_eq!(
         step(&mut worker).await,
         Step::Again(format!("{:?}", WorkerError::Stopped(StopReason::Deleted)))
@@ -449,12 +423,12 @@ async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_gone() {
-    let deleted = |fake: &Fake| {
+    let deleted = |fake: &FakeApi| {
         let mut restore = fake.get(RESTORE).unwrap();
         restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
         fake.put(RESTORE, restore);
     };
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, None).await;
     let ctx = JobContext::fake(fake.client());
     run(&fake).await;
@@ -475,11 +449,11 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
     assert!(!restores.join("r/restore-r-results.gz").exists());
 
     for gone in [LOCATION, BACKUP] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let _folder = prepared(&fake, None).await;
         run(&fake).await;
         deleted(&fake);
-        fake.remove(gone);
+        fake.delete(gone);
         worker(&JobContext::fake(fake.client())).after_deletion().await.unwrap();
         assert!(fake.get(RESTORE).is_none(), "{gone}");
     }
@@ -487,7 +461,7 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
 
 #[tokio::test]
 async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_process() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, Some("InProgress")).await;
     let ctx = JobContext::fake(fake.client());
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();

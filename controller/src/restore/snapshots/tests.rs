@@ -2,7 +2,11 @@ use backup_actions::restore::RestoreRules;
 use backup_core::snapshot::VolumeSnapshotSpec;
 
 use super::*;
-use crate::{backup::volume_snapshots::fake::Disks, job::journal::MemoryJournal, restore::fake::Fake};
+use crate::{
+    backup::volume_snapshots::fake::Disks,
+    job::journal::MemoryJournal,
+    restore::fake::{self, FakeApi},
+};
 
 /// None at all.
 pub(in crate::restore) fn none() -> Snapshots {
@@ -54,9 +58,9 @@ fn policy(rules: &RestoreRules, patience: Duration) -> Policy<'_> {
     Policy { rules, update: false, restore_created: created, resumed: false, patience }
 }
 
-async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &RestoreRules) -> Result<Object, String> {
+async fn restored(snapshots: &Snapshots, fake: &FakeApi, rules: &RestoreRules) -> Result<Object, String> {
     let policy = policy(rules, Duration::from_millis(50));
-    let restored = snapshots.restore(&fake.calls(), VOLUMES, volume("pv"), policy).await;
+    let restored = snapshots.restore(&fake::calls(fake), VOLUMES, volume("pv"), policy).await;
     restored.map_err(|error| match error {
         VolumeError::Failed(reason) => reason,
         error => panic!("{error}"),
@@ -65,7 +69,7 @@ async fn restored(snapshots: &Snapshots, fake: &Fake, rules: &RestoreRules) -> R
 
 #[tokio::test]
 async fn a_volume_is_made_of_its_snapshot() {
-    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     let snapshots = of(&disks);
     assert!(snapshots.has("pv") && !snapshots.has("failed"), "one that failed is as if it were not there");
     let made = restored(&snapshots, &fake, &rules(false)).await.unwrap();
@@ -76,7 +80,7 @@ async fn a_volume_is_made_of_its_snapshot() {
 
 #[tokio::test]
 async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
-    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     fake.put(&format!("{VOLUMES}/pv"), json!({ "metadata": { "name": "pv" } }));
     let same = restored(&of(&disks), &fake, &rules(false)).await.unwrap();
     assert_eq!((same, disks.asked().len()), (volume("pv"), 0));
@@ -105,7 +109,7 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
 
 #[tokio::test]
 async fn a_volume_of_unknown_outcome_is_not_created_again() {
-    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     *disks.wrong.lock().unwrap() = vec![true, false];
     let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
@@ -123,7 +127,7 @@ async fn a_volume_of_unknown_outcome_is_not_created_again() {
 
 #[tokio::test]
 async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
-    let (fake, disks, journal) = (Fake::new(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
+    let (fake, disks, journal) = (fake::server(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
     *disks.wrong.lock().unwrap() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {
         let made = restored(&resumed(&disks, &journal), &fake, &rules(false)).await;
@@ -136,7 +140,7 @@ async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
 
 #[tokio::test]
 async fn a_volume_that_is_going_away_is_waited_for() {
-    let (fake, disks) = (Fake::new(), Arc::new(Disks::new("/disks/")));
+    let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     let going = json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
     fake.put(&format!("{VOLUMES}/pv"), going);
     let stays = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
@@ -145,12 +149,12 @@ async fn a_volume_that_is_going_away_is_waited_for() {
         let fake = fake.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            fake.remove(&format!("{VOLUMES}/pv"));
+            fake.delete(&format!("{VOLUMES}/pv"));
         })
     };
     let rules = rules(false);
     let policy = policy(&rules, Duration::from_secs(20));
-    let made = of(&disks).restore(&fake.calls(), VOLUMES, volume("pv"), policy).await;
+    let made = of(&disks).restore(&fake::calls(&fake), VOLUMES, volume("pv"), policy).await;
     gone.await.unwrap();
     assert!(made.is_ok() && disks.asked().len() == 1);
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     job::journal::MemoryJournal,
     restore::{
-        fake::{Fake, Fault, backup},
+        fake::{self, FakeApi, Fault, backup},
         select::Served,
         snapshots::tests as snapshots,
     },
@@ -24,7 +24,7 @@ async fn stored(items: &[(&str, Option<&str>, Value)]) -> (tempfile::TempDir, Co
 
 /// Types that are served from the start, and one that is once its definition is there.
 #[derive(Clone)]
-struct Cluster(Fake);
+struct Cluster(FakeApi);
 
 struct Types(Vec<ResourceType>);
 
@@ -79,18 +79,22 @@ fn definition(plural: &str) -> (&'static str, Option<&'static str>, Value) {
     (DEFINITIONS, None, item("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name))
 }
 
-async fn restored(fake: &Fake, contents: &Contents, spec: &RestoreSpec) -> (Report, Result<(), WorkError>) {
+async fn restored(
+    fake: &FakeApi,
+    contents: &Contents,
+    spec: &RestoreSpec,
+) -> (Report, Result<(), WorkError>) {
     restored_with(fake, contents, spec, &Footprint::everything()).await
 }
 
 async fn restored_with(
-    fake: &Fake,
+    fake: &FakeApi,
     contents: &Contents,
     spec: &RestoreSpec,
     claimed: &Footprint,
 ) -> (Report, Result<(), WorkError>) {
     let restore = Restore::new("r", spec.clone());
-    let (report, calls, journal) = (Report::new().unwrap(), fake.calls(), journal());
+    let (report, calls, journal) = (Report::new().unwrap(), fake::calls(fake), journal());
     let mut work = work(fake, contents, &restore, &calls, &report, &journal);
     work.claimed = claimed;
     let done = work.run().await.map(drop);
@@ -103,7 +107,7 @@ fn journal() -> ActionJournal<RestoreActionOutput> {
 
 /// The work of a restore without actions, which has claimed everything.
 fn work<'a>(
-    fake: &Fake,
+    fake: &FakeApi,
     contents: &'a Contents,
     restore: &'a Restore,
     calls: &'a Calls,
@@ -115,7 +119,7 @@ fn work<'a>(
     Work {
         contents,
         restore,
-        actions: ActionContext { plugins, log, turn, journal, csi: fake.csi() },
+        actions: ActionContext { plugins, log, turn, journal, csi: fake::csi(fake) },
         calls,
         report,
         discover: Cluster(fake.clone()),
@@ -134,7 +138,7 @@ fn work<'a>(
     }
 }
 
-fn posts(fake: &Fake) -> Vec<String> {
+fn posts(fake: &FakeApi) -> Vec<String> {
     fake.log().iter().filter_map(|line| line.strip_prefix("POST ").map(ToOwned::to_owned)).collect()
 }
 
@@ -153,7 +157,7 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
         definition("widgets"),
     ])
     .await;
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
     done.unwrap();
     assert_eq!(
@@ -177,7 +181,7 @@ async fn everything_comes_back_in_the_order_in_which_it_is_needed() {
 async fn running_it_again_changes_nothing_and_says_nothing() {
     let (_folder, contents) =
         stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c")), definition("widgets")]).await;
-    let fake = Fake::new();
+    let fake = fake::server();
     restored(&fake, &contents, &RestoreSpec::default()).await.1.unwrap();
     let before = fake.get("/api/v1/namespaces/a/configmaps/c");
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
@@ -190,7 +194,7 @@ async fn running_it_again_changes_nothing_and_says_nothing() {
 #[tokio::test]
 async fn a_mapped_namespace_is_written_and_the_original_untouched() {
     let (_folder, contents) = stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c"))]).await;
-    let fake = Fake::new();
+    let fake = fake::server();
     let spec = RestoreSpec {
         namespace_mapping: [("a".to_owned(), "z".to_owned())].into(),
         ..RestoreSpec::default()
@@ -215,7 +219,7 @@ async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
         namespace_mapping: [("c".to_owned(), "z".to_owned())].into(),
         ..RestoreSpec::default()
     };
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored_with(&fake, &contents, &spec, &Footprint::namespaces(["a", "c"])).await;
     done.unwrap();
     assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/a/configmaps"]);
@@ -232,7 +236,7 @@ async fn a_type_that_is_not_served_is_one_warning_with_a_count() {
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
     ])
     .await;
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
     done.unwrap();
     assert_eq!(report.counts(), (1, 0));
@@ -250,7 +254,7 @@ async fn one_bad_item_never_stops_the_others() {
         ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
     ])
     .await;
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
     done.unwrap();
     assert_eq!(report.counts(), (0, 3));
@@ -266,12 +270,10 @@ async fn a_namespace_that_cannot_be_created_is_one_error() {
     ])
     .await;
     let bodies = std::sync::atomic::AtomicUsize::new(0);
-    let fake = Fake::with(move |method, path, _| {
+    let fake = fake::faulty(move |request| {
         let first = || bodies.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-        if method == "POST" && path == "/api/v1/namespaces" && first() {
-            return Fault::Refuse(403, "Forbidden", "no");
-        }
-        Fault::None
+        let refused = request.is("POST", "/api/v1/namespaces") && first();
+        refused.then(|| Fault::refuse(403, "Forbidden", "no"))
     });
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
     done.unwrap();
@@ -311,7 +313,7 @@ async fn filters_select_by_namespace_type_and_label() {
             vec!["Namespace a", "Pod a/p"],
         ),
     ] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let parsed: RestoreSpec = serde_json::from_value(spec.clone()).unwrap();
         let (report, done) = restored(&fake, &contents, &parsed).await;
         done.unwrap();
@@ -341,14 +343,14 @@ async fn a_definition_comes_along_when_its_resources_need_it() {
     ])
     .await;
     let spec = RestoreSpec { included_namespaces: vec!["a".to_owned()], ..RestoreSpec::default() };
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &spec).await;
     done.unwrap();
     assert_eq!(report.counts(), (0, 0));
     assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/w").is_some());
     assert!(fake.get(&format!("{CRDS}/others.example.com")).is_none(), "nobody asked for it");
     let spec = RestoreSpec { include_cluster_resources: Some(false), ..spec };
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &spec).await;
     done.unwrap();
     assert_eq!(report.counts(), (1, 0), "not served, and not to be brought along");
@@ -373,7 +375,7 @@ async fn a_volume_that_is_kept_comes_along_with_its_claim() {
     ])
     .await;
     let spec = RestoreSpec { included_namespaces: vec!["a".to_owned()], ..RestoreSpec::default() };
-    let fake = Fake::new();
+    let fake = fake::server();
     restored(&fake, &contents, &spec).await.1.unwrap();
     let volume = fake.get("/api/v1/persistentvolumes/kept").unwrap();
     assert_eq!(volume["spec"]["claimRef"], json!({"namespace": "a", "name": "c"}));
@@ -396,7 +398,7 @@ async fn what_the_installation_lives_on_is_never_written() {
         ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
     ])
     .await;
-    let fake = Fake::new();
+    let fake = fake::server();
     let (report, done) = restored(&fake, &contents, &RestoreSpec::default()).await;
     done.unwrap();
     assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
@@ -406,9 +408,9 @@ async fn what_the_installation_lives_on_is_never_written() {
 #[tokio::test]
 async fn work_that_has_to_stop_writes_nothing_more() {
     let (_folder, contents) = stored(&[("configmaps", Some("a"), item("v1", "ConfigMap", "c"))]).await;
-    let (fake, stop) = (Fake::new(), tokio_util::sync::CancellationToken::new());
+    let (fake, stop) = (fake::server(), tokio_util::sync::CancellationToken::new());
     stop.cancel();
-    let (report, calls, journal) = (Report::new().unwrap(), fake.calls_until(stop), journal());
+    let (report, calls, journal) = (Report::new().unwrap(), fake::calls_until(&fake, stop), journal());
     let restore = Restore::new("r", RestoreSpec::default());
     let work = work(&fake, &contents, &restore, &calls, &report, &journal);
     assert!(matches!(work.run().await, Err(WorkError::Stopped(StopReason::ShuttingDown))));

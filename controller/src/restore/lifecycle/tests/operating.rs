@@ -30,7 +30,7 @@ async fn kept(ctx: &JobContext, phases: &[&str], errors: usize) {
     store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
 }
 
-fn status(fake: &Fake) -> Value {
+fn status(fake: &FakeApi) -> Value {
     fake.get(RESTORE).unwrap()["status"].clone()
 }
 
@@ -51,7 +51,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
         // A patch that told of a failure is not taken back.
         ("WaitingForPluginOperationsPartiallyFailed", vec!["Completed"], 0, "PartiallyFailed"),
     ] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let folder = prepared(&fake, Some(phase)).await;
         let ctx = JobContext::fake(fake.client());
         kept(&ctx, &operations, errors).await;
@@ -74,7 +74,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
 
 #[tokio::test]
 async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_says_so() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, Some("InProgress")).await;
     let ctx = JobContext::fake(fake.client());
     kept(&ctx, &["New"], 0).await;
@@ -93,11 +93,11 @@ async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_s
 #[tokio::test]
 async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
     for (gone, says) in [(None, "the record of its operations"), (Some(BACKUP), "backup \"b\"")] {
-        let fake = Fake::new();
+        let fake = fake::server();
         let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
         let ctx = JobContext::fake(fake.client());
         if let Some(gone) = gone {
-            fake.remove(gone);
+            fake.delete(gone);
         }
         assert!(matches!(step(&mut worker(&ctx)).await, Step::Again(_)));
         let restore = fake.get(RESTORE).unwrap();
@@ -111,7 +111,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
 
 #[tokio::test]
 async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
     let ctx = JobContext::fake(fake.client());
     kept(&ctx, &["New"], 0).await;
@@ -147,7 +147,7 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
 
 #[tokio::test]
 async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
-    let fake = Fake::new();
+    let fake = fake::server();
     let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
     let (ctx, permits) = (JobContext::fake(fake.client()), Arc::new(Semaphore::new(0)));
     let worker = || worker_with(&ctx, &permits);
@@ -165,4 +165,17 @@ async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
     let works = tokio::time::timeout(Duration::from_millis(300), step(&mut waiting)).await;
     assert!(works.is_err(), "it waits for a place");
     assert!(fake.get(ITEM).is_none());
+}
+
+#[tokio::test]
+async fn a_failed_operation_is_counted_once_at_every_time() {
+    let fake = fake::server();
+    let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
+    let ctx = JobContext::fake(fake.client());
+    kept(&ctx, &["Completed", "Failed"], 0).await;
+    step(&mut worker(&ctx)).await;
+    let patches = fake.requests().into_iter().filter(|request| request.is("PATCH", RESTORE));
+    let errors: Vec<Value> = patches.map(|patch| patch.body["status"]["errors"].clone()).collect();
+    assert!(errors.len() >= 2 && errors.iter().all(|errors| errors.is_null() || *errors == 1), "{errors:?}");
+    assert_eq!(status(&fake)["errors"], 1);
 }

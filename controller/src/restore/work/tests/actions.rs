@@ -77,10 +77,14 @@ fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
 }
 
 /// Into the namespace `z`, with an action.
-async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<Scripted>) -> (Fake, Report) {
+async fn acted(
+    items: &[(&str, Option<&str>, Value)],
+    spec: Value,
+    action: &Arc<Scripted>,
+) -> (FakeApi, Report) {
     let (_folder, contents) = stored(items).await;
-    let (fake, report) = (Fake::new(), Report::new().unwrap());
-    let (calls, journal, claimed) = (fake.calls(), journal(), Footprint::namespaces(["z"]));
+    let (fake, report) = (fake::server(), Report::new().unwrap());
+    let (calls, journal, claimed) = (fake::calls(&fake), journal(), Footprint::namespaces(["z"]));
     let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
     restore.spec.namespace_mapping = [("a".to_owned(), "z".to_owned())].into();
     let mut work = work(&fake, &contents, &restore, &calls, &report, &journal);
@@ -92,7 +96,7 @@ async fn acted(items: &[(&str, Option<&str>, Value)], spec: Value, action: &Arc<
     (fake, report)
 }
 
-fn created(fake: &Fake, name: &str) -> Option<Value> {
+fn created(fake: &FakeApi, name: &str) -> Option<Value> {
     fake.get(&format!("/api/v1/namespaces/z/configmaps/{name}"))
 }
 
