@@ -87,7 +87,6 @@ pub(crate) type Done = action_journal::Done<BackupActionOutput>;
 pub(crate) struct StartedOperation {
     pub(crate) action: String,
     pub(crate) item: ItemId,
-    /// What the action calls it.
     pub(crate) operation: String,
     /// Objects that are read again, and stored in their last form, once it has ended.
     pub(crate) after: Vec<ItemId>,
@@ -123,7 +122,6 @@ pub(crate) fn started_operations(
     Ok(begun(backup, &started.collect::<Vec<_>>()))
 }
 
-/// Operations as they are begun.
 pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<BackupOperation> {
     let one = |started: &StartedOperation| BackupOperation {
         spec: BackupOperationSpec {

@@ -8,7 +8,7 @@ use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
 };
-use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope};
+use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope, StoreError};
 
 use super::{
     Backups,
@@ -33,6 +33,14 @@ use crate::job::{
 /// Between two reports of how far a collection has come.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
+/// What an earlier attempt has left, and what takes its place.
+struct TakenUp {
+    hooks: Hooks,
+    actions: ActionJournal,
+    snapshots: SnapshotJournal,
+    pending_hooks: TakenOver,
+}
+
 impl Worker<Backups> {
     /// Collects everything from the start.
     pub(super) async fn collect(&mut self, work: Work<'_, Backups>) -> Result<Worked<Backups>, WorkError> {
@@ -44,21 +52,11 @@ impl Worker<Backups> {
         };
         let mut writer = opened.map_err(WorkError::Store)?;
         let progress = Progress::default();
-        let taken_up = async {
-            let journal =
-                BackupJournal::open(&self.ctx.cluster.leadership, location, &self.name, &self.uid).await?;
-            let BackupJournal { writer, entries } = journal;
-            let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
-            let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
-            let hooks = self.hooks(writer, progress.clone());
-            let taken_over = hooks.take_over(&entries).await?;
-            Ok((hooks, (actions, snapshots), taken_over))
-        };
         let taken_up = tokio::select! {
-            taken_up = taken_up => taken_up.map_err(WorkError::Store),
+            taken_up = self.take_up(location, &progress) => taken_up.map_err(WorkError::Store),
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
-        let (hooks, (journal, snapshots), taken_over) = match taken_up {
+        let taken_up = match taken_up {
             Ok(taken_up) => taken_up,
             Err(error) => {
                 writer.abort().await;
@@ -66,22 +64,21 @@ impl Worker<Backups> {
             }
         };
         let collected = tokio::select! {
-            collected = self.fill(backup, location, (&mut writer, &journal, snapshots), &progress, &hooks, taken_over) => collected,
+            collected = self.fill(backup, location, &mut writer, &progress, &taken_up) => collected,
             () = publish_progress(&self.ctx.cluster, backup, &progress) => Err(WorkerError::Conflict.into()),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
         // The next leader runs what is pending; two would run it twice.
         if !matches!(collected, Err(WorkError::Worker(WorkerError::Stopped(StopReason::NotLeader(_))))) {
-            for problem in hooks.run_pending().await {
+            for problem in taken_up.hooks.run_pending().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
             }
         }
         match collected {
             Ok(files) => {
-                let progress_status = progress.status(true);
-                let summary =
-                    Collection { progress: progress_status, status: patches::collection(&progress) };
+                let status = patches::collection(&progress);
+                let summary = Collection { progress: progress.status(true), status };
                 Ok(Worked { contents: writer, files, summary })
             }
             Err(error) => {
@@ -91,15 +88,26 @@ impl Worker<Backups> {
         }
     }
 
+    /// Reads the journal of an earlier attempt.
+    async fn take_up(&self, location: &Location, progress: &Progress) -> Result<TakenUp, StoreError> {
+        let leadership = &self.ctx.cluster.leadership;
+        let journal = BackupJournal::open(leadership, location, &self.name, &self.uid).await?;
+        let BackupJournal { writer, entries } = journal;
+        let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
+        let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
+        let hooks = self.hooks(writer, progress.clone());
+        let pending_hooks = hooks.take_over(&entries).await?;
+        Ok(TakenUp { hooks, actions, snapshots, pending_hooks })
+    }
+
     /// Fills the contents.
     async fn fill(
         &self,
         backup: &Backup,
         location: &Location,
-        (writer, actions, snapshots): (&mut BackupWriter, &ActionJournal, SnapshotJournal),
+        writer: &mut BackupWriter,
         progress: &Progress,
-        hooks: &Hooks,
-        taken_over: TakenOver,
+        taken_up: &TakenUp,
     ) -> Result<BackupFiles, WorkError> {
         let mut report = Report::new(Some(&self.name)).map_err(|error| WorkerError::Blocked {
             reason: format!("the log cannot be kept on the local disk: {error}"),
@@ -107,16 +115,17 @@ impl Worker<Backups> {
         })?;
         report.info("collecting items");
         let log = report.log();
-        for error in taken_over.errors {
-            report.error(Scope::Velero, error);
+        let TakenUp { hooks, actions, snapshots, pending_hooks } = taken_up;
+        for error in &pending_hooks.errors {
+            report.error(Scope::Velero, error.as_str());
         }
-        if let Some(again) = taken_over.again {
-            report.warn(Scope::Velero, again);
+        if let Some(again) = &pending_hooks.again {
+            report.warn(Scope::Velero, again.as_str());
         }
         let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let collected = tokio::select! {
-            collected = collect_backup(&self.ctx.cluster, &self.kind, backup, hooks, snapshots, output, &self.cancellation) => collected,
+            collected = collect_backup(&self.ctx.cluster, &self.kind, backup, hooks, snapshots.clone(), output, &self.cancellation) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
         let CollectedBackup { items: mut collected, volumes } = match collected {

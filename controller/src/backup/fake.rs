@@ -46,12 +46,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Without faults.
     pub fn new() -> Self {
         Self::with(|_, _, _, _| None)
     }
 
-    /// With a hook.
     pub fn with(hook: impl Fn(&Self, &str, &str, &Value) -> Option<u16> + Send + Sync + 'static) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let cluster = Self {
@@ -73,12 +71,10 @@ impl Cluster {
         cluster
     }
 
-    /// Puts an object there.
     pub fn put(&self, path: &str, object: Value) {
         self.objects.lock().unwrap().insert(path.to_owned(), object);
     }
 
-    /// Takes an object away.
     pub fn remove(&self, path: &str) {
         self.objects.lock().unwrap().remove(path);
     }
@@ -88,27 +84,22 @@ impl Cluster {
         self.objects.lock().unwrap().get(path).cloned().unwrap_or_default()
     }
 
-    /// Changes the Backup by a merge patch.
     pub fn change_backup(&self, patch: &Value) {
         json_patch::merge(self.objects.lock().unwrap().get_mut(BACKUP).unwrap(), patch);
     }
 
-    /// The phase of the Backup.
     pub fn phase(&self) -> String {
         self.get(BACKUP)["status"]["phase"].as_str().unwrap_or("New").to_owned()
     }
 
-    /// How many requests there were to this path.
     pub fn asked(&self, line: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|other| *other == line).count()
     }
 
-    /// Where a file of the backup is.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("backups/b").join(name)
     }
 
-    /// The stored metadata.
     pub fn metadata(&self) -> Value {
         let bytes = std::fs::read(self.file("velero-backup.json"));
         bytes.map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap())
@@ -219,7 +210,6 @@ impl Cluster {
     }
 }
 
-/// An object of Velero's.
 pub fn velero(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
@@ -241,7 +231,6 @@ fn refusal(code: u16, path: &str) -> Response {
     (StatusCode::from_u16(code).unwrap(), Json(body)).into_response()
 }
 
-/// ConfigMaps and Namespaces.
 fn discovery() -> Value {
     let resource = |plural: &str, kind: &str, scope: &str| {
         json!({

@@ -12,10 +12,8 @@ use crate::job::journal::{JobJournal, JournalWriter};
 /// Member of an entry: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
 
-/// The journal of one backup.
 pub(crate) struct BackupJournal {
     pub(crate) writer: Arc<dyn JournalWriter>,
-    /// What was written before, in order.
     pub(crate) entries: Vec<Value>,
 }
 

@@ -32,14 +32,12 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 
-/// The life of Backups.
 pub(crate) struct Backups {
     /// For connections that may be silent for hours: commands in pods.
     pub(crate) silent_client: Client,
     pub(crate) plugins: Host,
     pub(crate) snapshot_locations: SnapshotLocations,
     pub(crate) settings: Settings,
-    /// How many run at once.
     pub(crate) slots: usize,
     pub(crate) only_related_cluster_resources: bool,
 }
@@ -55,7 +53,6 @@ pub(crate) struct StartFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub progress: BackupProgress,
-    /// What the status says of it.
     pub status: Value,
 }
 

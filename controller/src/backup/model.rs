@@ -33,7 +33,6 @@ const UID: &str = "u";
 /// The cluster, the store and two controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// The published phase.
     pub phase: String,
     pub store: Store,
     pub workers: [Worker; 2],
@@ -125,34 +124,25 @@ pub enum Step {
     Keeps(Record, u8, bool),
     /// Goes on with the contents.
     Renews(String, Record, u8),
-    /// Publishes that it has.
     Renewed(String, Record, u8),
     /// Moves it to a finalizing phase.
     Announces(Record, u8),
-    /// Writes the record.
     Decides,
     /// Sees whether the contents are visible.
     Contents,
-    /// Completes their upload.
     Completes,
-    /// Writes the side files.
     Side,
-    /// Writes the metadata.
     Metadata,
-    /// Publishes the end that is stored.
     Ends(Record),
-    /// Moves it to Failed.
     Fails,
 }
 
-/// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A controller takes its next step.
     Step(usize, Luck),
     /// Its next write is done, and it is told that it failed.
     Lose(usize),
-    /// Its next write fails.
     Fail(usize),
     /// It loses its memory.
     Crash(usize),
@@ -169,11 +159,8 @@ pub struct Luck {
     pub operation: bool,
 }
 
-/// The model.
 pub struct Life {
-    /// At most so many faults.
     pub faults: u8,
-    /// Whether operations are started.
     pub operations: bool,
     pub mistake: Option<Mistake>,
 }
@@ -289,7 +276,6 @@ impl Model for Life {
 }
 
 impl World {
-    /// The published phase.
     fn phase(&self) -> BackupPhase {
         BackupPhase::from(self.phase.as_str())
     }
@@ -342,12 +328,10 @@ impl World {
     }
 }
 
-/// The phase of an end.
 fn ended(record: Record) -> BackupPhase {
     BackupPhase::ended(record.failed)
 }
 
-/// A Backup in this phase.
 fn backup(phase: &BackupPhase) -> Backup {
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some(UID.to_owned());

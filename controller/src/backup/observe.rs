@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{discovery::ServedTypes, snapshot_locations::SnapshotLocations};
 
-/// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// What preparation of a Backup with this spec needs to know.
@@ -82,7 +81,6 @@ async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube
 /// What a backup is to collect, and what is known already to be missing from it.
 #[derive(Debug)]
 pub struct Selection {
-    /// What to collect.
     pub plan: CollectPlan,
     /// API groups that did not answer, of which something may have been selected.
     pub unavailable: Vec<String>,

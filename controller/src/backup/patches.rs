@@ -24,7 +24,6 @@ fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
     backup.phase() == *phase && backup.metadata.deletion_timestamp.is_none()
 }
 
-/// A turn of the queue.
 pub fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
     match turn {
         Turn::Queue { position } => is_in(backup, &BackupPhase::New)
@@ -55,7 +54,6 @@ pub fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp
     Some(patch)
 }
 
-/// To FailedValidation.
 pub fn refuse(
     backup: &Backup,
     errors: &[String],
@@ -74,7 +72,6 @@ pub fn refuse(
     Some(patch)
 }
 
-/// To Failed.
 pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
     backup.phase().can_become(&BackupPhase::Failed).then(|| {
         json!({

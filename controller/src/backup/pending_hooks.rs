@@ -18,7 +18,6 @@ use crate::job::{
     worker::{Worker, WorkerError},
 };
 
-/// Between tries.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 impl Worker<Backups> {

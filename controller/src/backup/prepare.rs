@@ -57,7 +57,6 @@ impl Settings {
     }
 }
 
-/// What was read from the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) locations: Vec<BackupStorageLocation>,

@@ -67,7 +67,6 @@ fn queue(tickets: &[Ticket<'_>]) -> Vec<(String, Turn)> {
         .collect()
 }
 
-/// Whether it can get a turn.
 fn is_free(ticket: &Ticket<'_>) -> bool {
     !ticket.busy && !ticket.held_back && !ticket.leaving
 }

@@ -43,7 +43,6 @@ struct KnownVolume<'a> {
     id: String,
 }
 
-/// The snapshots of one backup.
 pub(crate) struct VolumeSnapshots {
     locations: Vec<SnapshotLocation>,
     journal: SnapshotJournal,
@@ -271,6 +270,7 @@ fn unknown_outcome(snapshot: &VolumeSnapshot, reason: &str) -> String {
 /// The journal of snapshots: one entry before a plugin is asked to take one, one when it has answered. After a crash the volumes
 /// are collected again: what was taken is not taken a second time, and what was begun and never ended is reported, as its outcome
 /// is unknown.
+#[derive(Clone)]
 pub(crate) struct SnapshotJournal {
     writer: Arc<dyn JournalWriter>,
     /// What earlier attempts have begun, as [`prior_snapshots`] reads it.

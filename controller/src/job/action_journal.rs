@@ -43,7 +43,6 @@ impl ActionOutcome for RestoreActionOutput {
 /// What an action has done with an item, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Done<E> {
-    /// What it has done.
     pub executed: E,
     /// When it said so.
     pub at: Timestamp,
@@ -110,12 +109,9 @@ pub async fn execute_once<E: ActionOutcome>(
     Ok(executed)
 }
 
-/// An action on an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Execution {
-    /// Name of the action.
     pub action: String,
-    /// The item.
     pub item: ItemId,
 }
 

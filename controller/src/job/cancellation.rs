@@ -8,10 +8,8 @@ use tokio_util::sync::CancellationToken;
 /// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StopReason {
-    /// Another replica continues.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The process ends.
     #[error("the controller is shutting down; the work is taken up again when it is back")]
     ShuttingDown,
     /// The object is gone, or its deletion was asked for.
@@ -37,17 +35,14 @@ impl Cancellation {
         Self { leadership, shutdown, deleted: CancellationToken::new(), cancelled: CancellationToken::new() }
     }
 
-    /// The object is going or gone.
     pub fn delete(&self) {
         self.deleted.cancel();
     }
 
-    /// A person wants an early end.
     pub fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// Whether a person wants an early end.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
     }

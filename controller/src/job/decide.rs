@@ -14,16 +14,12 @@ pub(crate) enum Stored {
     /// A record of this object: its items are done, and operations went on.
     Waiting,
     /// The end of another object of this name.
-    Others {
-        /// Uid of that object; empty if it has none.
-        uid: String,
-    },
+    Others { uid: String },
 }
 
 /// What is the same for all objects of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// `backup` or `restore`.
     pub noun: &'static str,
     /// Whether they wait for their turn before they are ready to start, and are claimed once the store was looked at. Others
     /// start as soon as they are claimed, which comes before everything else that is read.
@@ -65,12 +61,10 @@ pub(crate) struct Seen<'a> {
     pub lost: bool,
 }
 
-/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Nothing here: the queue decides, or the phase is of a newer version.
     Wait,
-    /// Look into the object store and decide again.
     Look,
     /// It cannot run as it is: to `FailedValidation`.
     Refuse {
@@ -79,12 +73,9 @@ pub(crate) enum Plan {
     },
     /// It cannot run at all: to `Failed`.
     Fail {
-        /// Why, for people.
         reason: String,
     },
-    /// To `InProgress`.
     Begin,
-    /// Do the work from the start.
     Work,
     /// Its items are done: poll its operations until they have ended.
     Operations,
@@ -94,7 +85,6 @@ pub(crate) enum Plan {
     Adopt,
     /// It cannot go on and may not fail any more either: reported on the object, and tried again slowly.
     Block {
-        /// Why, for people.
         reason: String,
     },
     /// Its deletion was asked for: stop, free the claim, let it go.
@@ -103,7 +93,6 @@ pub(crate) enum Plan {
     Free,
 }
 
-/// Decides the next step.
 pub(crate) fn next(seen: Seen<'_>) -> Plan {
     let Seen { kind, stage, .. } = seen;
     let start = kind.start();

@@ -40,7 +40,6 @@ const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::f
 /// How long workers get to stop in order once the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Gives jobs.
 pub(crate) struct Dispatcher<L: Lifecycle> {
     ctx: JobContext,
     kind: Arc<L>,
@@ -70,13 +69,10 @@ enum Task {
     Refusal,
 }
 
-/// How a job ended.
 enum End<O> {
     /// What it was for is done; a turn knows what the object is now.
     Done(Option<Box<O>>),
-    /// The object is not there any more.
     Gone,
-    /// To be done again later.
     Failed,
 }
 
@@ -122,7 +118,6 @@ impl<L: Lifecycle> Dispatcher<L> {
         }
     }
 
-    /// Takes an event of the watch.
     pub fn touched(&mut self, event: WatchEvent<L::Object>) {
         self.gauges.touched(&event, &self.ctx.metrics);
         match event {
@@ -251,7 +246,6 @@ impl<L: Lifecycle> Dispatcher<L> {
         self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
     }
 
-    /// Gives every job that is due.
     pub fn dispatch(&mut self) {
         let now = Instant::now();
         let mut due = Vec::new();

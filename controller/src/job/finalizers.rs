@@ -20,14 +20,12 @@ pub(crate) fn is_held<L: Lifecycle>(object: &L::Object) -> bool {
     has(object, work::<L>()) || (deleting && L::FINALIZERS.iter().any(|name| has(object, name)))
 }
 
-/// All finalizers with ours.
 pub(crate) fn with<L: Lifecycle>(object: &impl Resource) -> Vec<String> {
     let mut all = object.meta().finalizers.clone().unwrap_or_default();
     all.extend(L::FINALIZERS.iter().filter(|name| !has(object, name)).map(|name| (*name).to_owned()));
     all
 }
 
-/// All finalizers without these.
 pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
     let others = object.meta().finalizers.iter().flatten();
     others.filter(|name| !names.contains(&name.as_str())).cloned().collect()

@@ -69,7 +69,6 @@ impl JournalWriter for JobJournal {
     }
 }
 
-/// A journal in memory, for tests.
 #[cfg(test)]
 #[derive(Clone, Default)]
 pub(crate) struct MemoryJournal(std::sync::Arc<std::sync::Mutex<Vec<Value>>>);

@@ -26,7 +26,6 @@ use super::{
 };
 use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
 
-/// A Backup or a Restore.
 pub(crate) trait JobObject:
     StoredJob
     + Subject
@@ -38,7 +37,6 @@ pub(crate) trait JobObject:
     type Phase: Phase;
 
     fn phase(&self) -> Self::Phase;
-    /// Whether a person wants an early end.
     fn is_cancelled(&self) -> bool;
     fn ledger_key(namespace: &str, name: &str) -> ObjectKey;
     fn has_spec_of(&self, other: &Self) -> bool;
@@ -101,7 +99,6 @@ pub(crate) struct Prepared<F> {
     pub findings: Vec<String>,
 }
 
-/// One run of the work.
 pub(crate) struct Work<'a, L: Lifecycle> {
     pub object: &'a L::Object,
     pub facts: &'a L::Facts,
@@ -154,7 +151,6 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     type Contents: Send;
     /// What the end tells besides what is in the files.
     type Summary: Clone + Debug + Send + Sync;
-    /// A turn of the queue.
     type Turn: Copy + Send + Sync;
     type Gauges: Gauges<Self::Object> + Default + Send;
 
@@ -162,12 +158,10 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     /// Put on before the first work. The first, [`super::finalizers::WORK`], goes with the end, the others with the files.
     const FINALIZERS: &'static [&'static str];
 
-    /// How many are worked on at once.
     fn slots(&self) -> usize;
     fn footprint(_object: &Self::Object) -> Footprint {
         Footprint::namespaces([""; 0])
     }
-    /// Place in the queue.
     fn position(_object: &Self::Object) -> i64 {
         0
     }

@@ -17,11 +17,8 @@ const BUDGET: Duration = Duration::from_secs(10);
 /// The backup or restore whose log it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Which of the two.
     pub owner: FileOwner,
-    /// Its name.
     pub name: &'a str,
-    /// Its uid.
     pub uid: &'a str,
 }
 

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use backup_plugins::log_line::{Level, LogLine};
 
-/// Results and log.
 #[derive(Debug)]
 pub struct Report {
     results: Results,
@@ -88,12 +87,10 @@ impl Report {
         self.results.errors()
     }
 
-    /// The log, to be read while lines are added.
     pub fn log(&self) -> LogFile {
         self.log.clone()
     }
 
-    /// The two parts, for the store.
     pub fn into_parts(self) -> (Results, LogFile) {
         (self.results, self.log)
     }

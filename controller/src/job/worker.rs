@@ -42,10 +42,8 @@ pub(crate) use error::WorkerError;
 
 /// Between looks at the ledger while it cannot be read.
 const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
-/// How long one read of the object is tried.
 const READ_BUDGET: Duration = Duration::from_secs(30);
 
-/// Works on one object.
 pub(crate) struct Worker<L: Lifecycle> {
     pub ctx: JobContext,
     /// What only the kind needs.
@@ -62,12 +60,10 @@ pub(crate) struct Worker<L: Lifecycle> {
     blocked: Blocked,
 }
 
-/// What comes after a step.
 #[derive(Debug)]
 pub(crate) enum Next<O> {
     /// Look again; this is what the object is now, if that is known.
     Again(Option<Box<O>>),
-    /// Nothing is left to do.
     Done,
 }
 
@@ -78,7 +74,6 @@ struct Claim {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What was found in the store.
 struct Looked<L: Lifecycle> {
     stored: Stored,
     location: Location,
@@ -167,7 +162,6 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Reads, decides, and does one step.
     pub(crate) async fn reconcile(
         &mut self,
         known: Option<Box<L::Object>>,
@@ -319,7 +313,6 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Looked { stored, location, record, end })
     }
 
-    /// To InProgress.
     async fn begin(&self, object: &L::Object, facts: &L::Facts) -> Result<L::Object, WorkerError> {
         // Only what was claimed: a spec that was edited since is read, and claimed, again.
         let patch =

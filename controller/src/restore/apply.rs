@@ -17,7 +17,6 @@ use crate::job::cancellation::StopReason;
 /// Times an object is read again because it changed before it could be patched.
 const PATCH_TRIES: u32 = 4;
 
-/// What was done with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was not there and now is.
@@ -26,7 +25,6 @@ pub(super) enum Outcome {
     Updated,
     /// It was left as it is, or left out.
     Skipped,
-    /// It could not be restored.
     Failed,
 }
 
@@ -65,7 +63,6 @@ impl Applied {
     }
 }
 
-/// Where an item goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     /// `deployments.apps`.
@@ -84,7 +81,6 @@ pub(super) struct Policy<'a> {
     pub(super) rules: &'a RestoreRules,
     /// Whether existing objects that differ are changed.
     pub(super) update: bool,
-    /// `metadata.creationTimestamp` of the Restore.
     pub(super) restore_created: Option<&'a str>,
     /// Whether an earlier run of the same Restore may have created items.
     pub(super) resumed: bool,

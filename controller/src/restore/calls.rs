@@ -21,7 +21,6 @@ use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, StopReason};
 
-/// Time-outs and retries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Longest wait for one answer.
@@ -45,7 +44,6 @@ impl Pace {
     }
 }
 
-/// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error(transparent)]
@@ -75,7 +73,6 @@ impl CallError {
     }
 }
 
-/// Whether a request is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Retry {
     /// The server is away or overloaded.
@@ -85,7 +82,6 @@ enum Retry {
     Never,
 }
 
-/// Makes requests. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Calls {
     client: Client,
@@ -121,7 +117,6 @@ impl Calls {
         (result.map(|_| ()), tries > 1)
     }
 
-    /// Reads an object; `None` if it does not exist.
     pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
         let request = Request::new(collection);
         match self.call(false, || request.get(&path::segment(name), &GetParams::default())).await {

@@ -21,7 +21,6 @@ pub fn server() -> FakeApi {
     api
 }
 
-/// A server with faults.
 pub fn faulty(fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> FakeApi {
     let api = server();
     api.fault(move |_, request| fault(request));

@@ -8,7 +8,6 @@ use backup_store::{CommittedRestore, Location};
 use super::{Restores, observe};
 use crate::job::worker::{Worker, WorkerError};
 
-/// How long one try may take.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// Where the files of a Restore are; `None` if its backup or the location of that is gone.

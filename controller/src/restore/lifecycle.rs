@@ -36,7 +36,6 @@ use crate::{
 /// Restores that are worked on at the same time. The lock keeps those apart that overlap.
 const SLOTS: usize = 2;
 
-/// The life of Restores.
 pub(crate) struct Restores {
     pub(crate) plugins: Host,
     pub(crate) snapshot_locations: SnapshotLocations,

@@ -15,21 +15,13 @@ use crate::{
     location::LocationError,
 };
 
-/// How long one read is tried for.
 const BUDGET: Duration = Duration::from_secs(10);
 
 /// Something could not be read; what it is stays unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// From the API server.
     #[error("{what} could not be read: {}", plain(.source))]
-    Api {
-        /// What was asked for.
-        what: String,
-        /// What came back.
-        source: kube::Error,
-    },
-    /// The location.
+    Api { what: String, source: kube::Error },
     #[error(transparent)]
     Location(LocationError),
 }
@@ -60,7 +52,6 @@ fn decode(object: DynamicObject) -> Option<Backup> {
     serde_json::to_value(object).and_then(serde_json::from_value).ok()
 }
 
-/// What validation has to know.
 pub async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, ObserveError> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {

@@ -24,7 +24,6 @@ use crate::job::{
 /// How long all of them may take to be cancelled.
 const CANCEL_BUDGET: Duration = Duration::from_mins(1);
 
-/// Operations as they are begun.
 pub(super) fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> Vec<RestoreOperation> {
     let mapping = &restore.spec.namespace_mapping;
     let operation = |(of, done): Started| {

@@ -28,13 +28,9 @@ struct Inner {
 /// The item that a message is about.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// `apps/v1`.
     pub api_version: &'a str,
-    /// `Deployment`.
     pub kind: &'a str,
-    /// Namespace it was restored into.
     pub namespace: Option<&'a str>,
-    /// Name.
     pub name: &'a str,
 }
 
@@ -65,12 +61,10 @@ impl Report {
         self.with(|inner| inner.total -= 1);
     }
 
-    /// A line of the log.
     pub fn info(&self, message: &str) {
         self.with(|inner| inner.report.info(message));
     }
 
-    /// What plugins have logged, at their level.
     pub fn said(&self, lines: Vec<LogLine>) {
         self.with(|inner| inner.report.said(lines));
     }
@@ -80,7 +74,6 @@ impl Report {
         self.with(|inner| inner.report.warn(scope, message));
     }
 
-    /// Something that is missing because of a failure.
     pub fn error(&self, scope: Scope<'_>, message: String) {
         self.with(|inner| inner.report.error(scope, message));
     }
@@ -100,7 +93,6 @@ impl Report {
         self.error(Scope::Velero, message);
     }
 
-    /// One item is done.
     pub fn item(&self, about: About<'_>, applied: Applied) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
@@ -134,7 +126,6 @@ impl Report {
         self.with(|inner| inner.volumes = entries);
     }
 
-    /// Items so far.
     pub fn progress(&self) -> RestoreProgress {
         self.with(|inner| RestoreProgress {
             total_items: inner.total,
@@ -148,12 +139,10 @@ impl Report {
         self.with(|inner| (inner.report.warnings(), inner.report.errors()))
     }
 
-    /// The log, to be read while lines are added.
     pub fn log(&self) -> LogFile {
         self.with(|inner| inner.report.log())
     }
 
-    /// What is stored about the restore.
     pub fn into_files(self) -> RestoreFiles {
         let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (results, log) = inner.report.into_parts();

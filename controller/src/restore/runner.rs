@@ -9,7 +9,7 @@ use std::{
 };
 
 use backup_actions::csi::SnapshotApi;
-use backup_actions::restore::{self, RestoreActionOutput, RestoreRules, existing};
+use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
 use backup_core::{
     api::{Backup, Restore},
     labels,
@@ -35,7 +35,7 @@ use crate::{
     job::{
         JobContext,
         action_journal::ActionJournal,
-        cancellation::{Cancellation, StopReason},
+        cancellation::StopReason,
         journal::JobJournal,
         lifecycle::{self, Lifecycle as _, WorkError, Worked},
         log_upload::{Subject, upload_log},
@@ -45,12 +45,10 @@ use crate::{
 };
 use backup_plugins::{Host, PluginLog};
 
-/// How often progress is shown at most.
 const PROGRESS: Duration = Duration::from_secs(1);
 /// How long one write of the progress is tried for; the next one comes soon.
 const PROGRESS_BUDGET: Duration = Duration::from_secs(2);
 
-/// Discovery through a client.
 struct ByClient(Client);
 
 impl Discover for ByClient {
@@ -72,7 +70,6 @@ impl Served for ServedTypes {
 }
 
 impl Worker<Restores> {
-    /// Restores everything that is selected.
     pub(super) async fn restore(
         &mut self,
         job: lifecycle::Work<'_, Restores>,
@@ -114,8 +111,8 @@ impl Worker<Restores> {
         // Before any item: what is found out only at the end could not be mended any more.
         let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
-        let (actions, volumes) =
-            open_journals(&ctx.cluster.leadership, store, (&self.name, &uid), resumed).await?;
+        let journals = Journals::open(&ctx.cluster.leadership, store, &self.name, &uid, resumed).await?;
+        let Journals { actions: journal, volumes } = journals;
         let log = PluginLog::default();
         let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
         let snapshots = loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
@@ -125,9 +122,13 @@ impl Worker<Restores> {
             report.warn(Scope::Cluster, message);
         }
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
-        let run = Run { restore, backup, claimed, resumed };
+        let cancellation = self.cancellation.clone();
+        let calls =
+            Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(ctx.resource_timeout));
+        let run =
+            Run { restore, backup, claimed, resumed, contents: &contents, report: &report, calls: &calls };
         let done = tokio::select! {
-            done = work(&ctx, &kind.plugins, &run, (&contents, &report), self.cancellation.clone(), (&actions, log), snapshots) => done,
+            done = run.work(&ctx, &kind.plugins, &journal, log, snapshots) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         let started = done.map_err(|error| match error {
@@ -146,7 +147,7 @@ impl Worker<Restores> {
                     .to_owned(),
             );
         }
-        let (left, unknown) = actions.left();
+        let (left, unknown) = journal.left();
         for problem in unknown {
             report.error(Scope::Velero, problem);
         }
@@ -158,92 +159,98 @@ impl Worker<Restores> {
     }
 }
 
-/// What is run.
+#[derive(Clone, Copy)]
 struct Run<'a> {
     restore: &'a Restore,
     backup: &'a Backup,
     /// What the right to work is for.
     claimed: &'a Footprint,
-    /// Whether an earlier run may have created items.
     resumed: bool,
+    contents: &'a Contents,
+    report: &'a Report,
+    calls: &'a Calls,
 }
 
-/// The journals of this restore, with what earlier attempts have written.
-async fn open_journals(
-    leadership: &Leadership,
-    store: &Location,
-    (restore, uid): (&str, &str),
-    resumed: bool,
-) -> Result<(ActionJournal<RestoreActionOutput>, VolumeJournal), StoreError> {
-    let (journal, entries) = if resumed {
-        store.journal::<Restore>(restore, uid).await?
-    } else {
-        (store.new_journal::<Restore>(restore, uid)?, Vec::new())
-    };
-    let writer = Arc::new(JobJournal::new(journal, leadership.clone()));
-    Ok((ActionJournal::take_over(writer.clone(), &entries)?, VolumeJournal::take_over(writer, &entries)?))
-}
-
-/// The actions of plugins; what can't be used of them is told.
-async fn plugins<'a>(
-    cluster: &Cluster,
-    plugins: &Host,
-    report: &Report,
-    journal: &'a ActionJournal<RestoreActionOutput>,
-    log: PluginLog,
-) -> ActionContext<'a> {
-    let built_in =
-        restore::built_in(&Arc::default()).iter().map(|action| action.name().to_owned()).collect::<Vec<_>>();
-    let built_in = built_in.into_iter().chain(restore::CSI_NAMES.map(str::to_owned)).collect();
-    let found = plugins.restore_item_actions(&built_in, &log).await;
-    for problem in found.problems {
-        report.error(Scope::Velero, problem);
+impl Run<'_> {
+    async fn work(
+        &self,
+        ctx: &JobContext,
+        host: &Host,
+        journal: &ActionJournal<RestoreActionOutput>,
+        log: PluginLog,
+        snapshots: Snapshots,
+    ) -> Result<Vec<Started>, work::WorkError> {
+        let Self { restore, backup, claimed, resumed, contents, report, calls } = *self;
+        let plugins = tokio::select! {
+            plugins = self.plugins(host, &log) => plugins,
+            reason = calls.cancellation().stopped() => return Err(reason.into()),
+        };
+        let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
+        let created = existing::created(restore);
+        let work = Work {
+            contents,
+            restore,
+            actions: ActionContext { plugins, log, turn: tokio::sync::Mutex::default(), journal, csi },
+            calls,
+            report,
+            discover: ByClient(ctx.cluster.client.clone()),
+            own: &ctx.cluster.namespace,
+            claimed,
+            patience: ctx.resource_timeout,
+            created: created.as_deref(),
+            resumed,
+            rules: RestoreRules {
+                backup_label: labels::valid_value(&backup.name_any()),
+                restore_label: labels::valid_value(&restore.name_any()),
+                namespaces: restore.spec.namespace_mapping.clone(),
+                preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
+                kept_volumes: std::collections::BTreeSet::new(),
+            },
+            snapshots,
+        };
+        tokio::select! {
+            done = work.run() => done,
+            halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
+        }
     }
-    let csi = SnapshotApi::new(&cluster.client, &cluster.leadership);
-    ActionContext { plugins: found.usable, log, turn: tokio::sync::Mutex::default(), journal, csi }
+
+    /// The actions of plugins. What cannot be used of them is an error of the restore.
+    async fn plugins(&self, host: &Host, log: &PluginLog) -> Vec<Arc<dyn RestoreItemAction>> {
+        let built_in = restore::built_in(&Arc::default());
+        let built_in = built_in.iter().map(|action| action.name().to_owned());
+        let built_in = built_in.chain(restore::CSI_NAMES.map(str::to_owned)).collect();
+        let found = host.restore_item_actions(&built_in, log).await;
+        for problem in found.problems {
+            self.report.error(Scope::Velero, problem);
+        }
+        found.usable
+    }
 }
 
-async fn work(
-    ctx: &JobContext,
-    host: &Host,
-    run: &Run<'_>,
-    (contents, report): (&Contents, &Report),
-    cancellation: Cancellation,
-    (journal, log): (&ActionJournal<RestoreActionOutput>, PluginLog),
-    snapshots: Snapshots,
-) -> Result<Vec<Started>, work::WorkError> {
-    let Run { restore, backup, claimed, resumed } = run;
-    let patience = ctx.resource_timeout;
-    let actions = tokio::select! {
-        actions = plugins(&ctx.cluster, host, report, journal, log) => actions,
-        reason = cancellation.stopped() => return Err(reason.into()),
-    };
-    let calls = Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(patience));
-    let created = existing::created(restore);
-    let work = Work {
-        contents,
-        restore,
-        actions,
-        calls: &calls,
-        report,
-        discover: ByClient(ctx.cluster.client.clone()),
-        own: &ctx.cluster.namespace,
-        claimed,
-        patience,
-        created: created.as_deref(),
-        resumed: *resumed,
-        rules: RestoreRules {
-            backup_label: labels::valid_value(&backup.name_any()),
-            restore_label: labels::valid_value(&restore.name_any()),
-            namespaces: restore.spec.namespace_mapping.clone(),
-            preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
-            kept_volumes: std::collections::BTreeSet::new(),
-        },
-        snapshots,
-    };
-    tokio::select! {
-        done = work.run() => done,
-        halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
+/// The journals of a restore, with what earlier attempts have written.
+struct Journals {
+    actions: ActionJournal<RestoreActionOutput>,
+    volumes: VolumeJournal,
+}
+
+impl Journals {
+    async fn open(
+        leadership: &Leadership,
+        store: &Location,
+        restore: &str,
+        uid: &str,
+        resumed: bool,
+    ) -> Result<Self, StoreError> {
+        let (journal, entries) = if resumed {
+            store.journal::<Restore>(restore, uid).await?
+        } else {
+            (store.new_journal::<Restore>(restore, uid)?, Vec::new())
+        };
+        let writer = Arc::new(JobJournal::new(journal, leadership.clone()));
+        Ok(Self {
+            actions: ActionJournal::take_over(writer.clone(), &entries)?,
+            volumes: VolumeJournal::take_over(writer, &entries)?,
+        })
     }
 }
 

@@ -15,7 +15,6 @@ use serde::Deserialize;
 
 use super::guard;
 
-/// The filters of a Restore.
 #[derive(Debug)]
 pub(super) struct Selection {
     types: ResourceFilter,
@@ -23,7 +22,6 @@ pub(super) struct Selection {
     labels: LabelFilter,
 }
 
-/// The items of one type.
 #[derive(Debug)]
 pub(super) struct Batch {
     /// `deployments.apps`, as the tarball has it.
@@ -33,7 +31,6 @@ pub(super) struct Batch {
     pub(super) items: Vec<ItemRef>,
 }
 
-/// What the cluster serves.
 pub(super) trait Served {
     /// The group resource that a person means by this name (`po`, `deployments`).
     fn complete(&self, name: &str) -> Option<String>;
@@ -67,7 +64,6 @@ impl Selection {
         Ok(batches)
     }
 
-    /// The selected items of a type.
     pub(super) fn items(
         &self,
         contents: &Contents,

@@ -54,7 +54,6 @@ pub(super) struct Snapshots {
     /// Volumes that the backup was to snapshot, and could not.
     pub(super) failed: Vec<String>,
     snapshotters: Snapshotters,
-    /// Uid of the Restore.
     uid: String,
     journal: VolumeJournal,
     /// Volumes that have another name here, by the name that they have in the backup.
@@ -85,7 +84,6 @@ impl LoadError {
     }
 }
 
-/// Why a volume was not created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
     #[error(transparent)]
@@ -141,7 +139,6 @@ impl Snapshots {
         }
     }
 
-    /// Whether a volume can be created from its snapshot.
     pub(super) fn has(&self, volume: &str) -> bool {
         self.by_volume.contains_key(volume)
     }

@@ -18,13 +18,9 @@ use crate::job::finalizers;
 /// Counts of a restore that has come to its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Number of warnings in the results.
     pub warnings: i64,
-    /// Number of errors in the results.
     pub errors: i64,
-    /// Items so far.
     pub progress: RestoreProgress,
-    /// Operations that actions have started.
     pub operations: Operations,
 }
 
@@ -73,7 +69,6 @@ pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Op
     Some(patch)
 }
 
-/// The status at the end.
 pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Timestamp) -> RestoreStatus {
     let mut status = restore.status.clone();
     status.phase = Some(phase);

@@ -7,12 +7,9 @@ use backup_core::{
 };
 use jiff::Timestamp;
 
-/// What was found in the cluster for a Restore.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// The backup to restore from, if it was found.
     pub(crate) backup: Option<Backup>,
-    /// The location of that backup, if it was found.
     pub(crate) location: Option<BackupStorageLocation>,
 }
 

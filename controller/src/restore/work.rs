@@ -42,7 +42,6 @@ const IN_FLIGHT: usize = 16;
 /// What an action has done with an item, if it has started something.
 pub(super) type Started = (Execution, Done<RestoreActionOutput>);
 
-/// Why the work ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkError {
     /// It has to stop; it is resumed later.
@@ -58,7 +57,6 @@ pub(super) enum WorkError {
     Journal(#[source] StoreError),
 }
 
-/// Finds out what the cluster serves.
 pub(super) trait Discover: Sync {
     type Found: Served + Send + Sync;
 
@@ -75,7 +73,6 @@ pub(super) struct ActionContext<'a> {
     pub(super) csi: SnapshotApi,
 }
 
-/// One restore.
 pub(super) struct Work<'a, D> {
     pub(super) contents: &'a Contents,
     pub(super) restore: &'a Restore,
@@ -83,22 +80,18 @@ pub(super) struct Work<'a, D> {
     pub(super) calls: &'a Calls,
     pub(super) report: &'a Report,
     pub(super) discover: D,
-    /// Namespace of the installation.
     pub(super) own: &'a str,
     /// What the right to work is for: nothing is written into another namespace.
     pub(super) claimed: &'a Footprint,
     /// How long a definition, or an object that is being deleted, is waited for.
     pub(super) patience: Duration,
-    /// `metadata.creationTimestamp` of the Restore.
     pub(super) created: Option<&'a str>,
-    /// Whether an earlier run may have created items.
     pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
     pub(super) snapshots: Snapshots,
 }
 
-/// What all items have in common.
 struct Common<'a> {
     rules: Arc<RestoreRules>,
     namespaces: Namespaces,

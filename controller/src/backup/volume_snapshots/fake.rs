@@ -21,7 +21,6 @@ pub(crate) struct Disks {
     pub(crate) folder: &'static str,
     /// How the next calls that change something go wrong; with `true` the outcome is unknown.
     pub(crate) wrong: Mutex<Vec<bool>>,
-    /// Everything that it was asked to change.
     pub(crate) asked: Mutex<Vec<String>>,
 }
 

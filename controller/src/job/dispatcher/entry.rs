@@ -19,11 +19,8 @@ pub(crate) struct Entry<L: Lifecycle> {
     footprint: Footprint,
     stage: Stage,
     touched: bool,
-    /// Whether a job for it runs.
     pub busy: bool,
-    /// Jobs that failed in a row.
     pub failures: u32,
-    /// No job before this.
     pub not_before: Option<Instant>,
 }
 
@@ -32,7 +29,6 @@ pub(crate) struct Entry<L: Lifecycle> {
 pub(crate) struct Ticket<'a> {
     pub name: &'a str,
     pub stage: Stage,
-    /// Its place in the queue while it is Queued.
     pub position: i64,
     pub created: Option<Timestamp>,
     /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.

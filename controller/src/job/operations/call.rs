@@ -44,7 +44,6 @@ const AT_ONCE: usize = 8;
 
 /// What operations belong to: the actions that started them are told of it.
 pub trait Subject: Resource + Clone + Send + Sync + 'static {
-    /// Its operations.
     type Operation: Operation + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// Asks the action that started an operation. The outer error: there is no such action here.

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 
 use backup_actions::OperationProgress;
 
-/// How fast to ask.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Between two questions about one operation.
@@ -34,26 +33,19 @@ impl Pace {
 /// Why an operation was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Its time is over; so long it had.
     TimedOut(Duration),
-    /// A person asked for it.
     Cancelled,
 }
 
-/// What to do about one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Nothing before this time (of the clock that only moves forward).
     Wait(Duration),
-    /// Ask how far it has come.
     Progress,
-    /// Tell it to stop.
     Cancel,
-    /// It is over.
     Nothing,
 }
 
-/// What came back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// To `Progress`.
@@ -105,12 +97,10 @@ impl Followed {
         }
     }
 
-    /// Whether it is over.
     pub fn has_ended(&self) -> bool {
         self.status.phase.has_ended()
     }
 
-    /// What to do now.
     pub fn call(&self, now: Duration) -> Call {
         if self.has_ended() {
             return Call::Nothing;

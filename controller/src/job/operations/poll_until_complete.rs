@@ -21,7 +21,6 @@ pub trait StateStore<O>: Send {
     /// Why work cannot go on.
     type Error: From<StopReason> + Send;
 
-    /// Makes a state durable.
     fn store(&mut self, operations: &[O]) -> impl Future<Output = Result<Stored, Self::Error>> + Send;
 
     /// Publishes what follows from the state that was stored last.
@@ -31,7 +30,6 @@ pub trait StateStore<O>: Send {
 /// What became of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// It is durable.
     Yes,
     /// It cannot be stored now; to be tried again after this time.
     NotYet(Duration),

@@ -23,15 +23,11 @@ const NAP: Duration = Duration::from_secs(30);
 /// What is the same for all that have operations.
 #[derive(Clone)]
 pub struct PollConfig {
-    /// Actions by name.
     pub registry: Arc<Registry>,
-    /// One permit for each call under way.
     pub permits: Arc<Semaphore>,
     /// Who wants to see them now.
     pub flush_requests: FlushRequests,
-    /// How fast to ask.
     pub pace: Pace,
-    /// For deadlines.
     pub clock: Clock,
 }
 
@@ -51,16 +47,12 @@ impl PollConfig {
 /// What an answer has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Nothing.
     #[default]
     None,
-    /// How far an operation has come.
     Progress,
-    /// An operation is over.
     Ended,
 }
 
-/// Operations of one backup or restore.
 pub struct OperationPoller<S: Subject> {
     config: PollConfig,
     subject: Arc<S>,
@@ -105,7 +97,6 @@ impl<S: Subject> OperationPoller<S> {
         }
     }
 
-    /// All operations as they are now.
     pub fn operations(&self) -> Vec<S::Operation> {
         let now = |one: &One<S::Operation>| {
             let mut operation = one.operation.clone();
@@ -135,7 +126,6 @@ impl<S: Subject> OperationPoller<S> {
         self.rounds
     }
 
-    /// A person wants all of them to stop.
     pub fn stop(&mut self) {
         self.stopped = true;
         let now = self.config.clock.now();
@@ -144,7 +134,6 @@ impl<S: Subject> OperationPoller<S> {
         }
     }
 
-    /// Whether [`Self::stop`] was called.
     pub fn stopped(&self) -> bool {
         self.stopped
     }

@@ -32,7 +32,6 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// What was in the way is not any more.
     pub fn over(&mut self) {
         *self = Self { reported: self.reported.take().map(|(at, _)| (at, None)), ..Self::default() };
     }
@@ -85,7 +84,6 @@ impl<L: Lifecycle> Worker<L> {
         self.blocked.next(retryable)
     }
 
-    /// What was in the way is not any more.
     pub(crate) fn unblocked(&mut self) {
         self.blocked.over();
     }

@@ -70,7 +70,6 @@ impl<L: Lifecycle> Worker<L> {
         self.ended(&ended).await
     }
 
-    /// To FailedValidation.
     pub(super) async fn refuse(
         &mut self,
         object: &L::Object,

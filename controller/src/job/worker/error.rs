@@ -9,15 +9,12 @@ use crate::{job::cancellation::StopReason, location::LocationError};
 /// Why a step did not get through.
 #[derive(Debug)]
 pub(crate) enum WorkerError {
-    /// It must not go on.
     Stopped(StopReason),
     /// What was read is not true any more.
     Conflict,
     /// It waits in the ledger for its turn.
     Waiting,
-    /// It cannot go on now.
     Blocked {
-        /// Why, for people.
         reason: String,
         /// Whether it may pass without anybody doing something.
         retryable: bool,

@@ -74,18 +74,15 @@ impl<D: Discover> ItemRestorer<'_, D> {
     }
 }
 
-/// How far a definition has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// Its resources are served.
     Established,
-    /// Not yet.
     Pending,
     /// Never, and why: its names are taken by another definition.
     Refused(String),
 }
 
-/// Reads the conditions of a definition.
 fn stage(definition: &Object) -> Stage {
     let conditions =
         json::object(definition, &["status"]).and_then(|s| s.get("conditions")).and_then(Value::as_array);

@@ -64,7 +64,6 @@ pub(super) struct ResourceKind<'a> {
     pub(super) resource: &'a ResourceType,
 }
 
-/// Why an item is restored.
 #[derive(Clone, Copy)]
 pub(super) enum InclusionReason {
     Selected,
@@ -88,7 +87,6 @@ pub(super) struct CurrentItem<'a> {
 
 /// What actions have made of an item.
 enum ActionResult {
-    /// It is created like this.
     Changed(Object),
     /// It is not created; the report says why.
     Dropped,

@@ -8,7 +8,6 @@ use std::{
 use backup_store::ItemRef;
 use tokio::sync::watch;
 
-/// The progress of all items.
 #[derive(Debug)]
 pub(super) struct ItemCoordinator {
     items: Mutex<HashMap<ItemRef, ItemProgress>>,
@@ -22,13 +21,13 @@ enum ItemProgress {
     Done { restored: bool },
 }
 
-/// Whether the caller restores an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BeginResult {
-    /// It does.
     Begun,
     /// Another task does, or has done; whether the item is known to be in the cluster.
-    Other { restored: bool },
+    Other {
+        restored: bool,
+    },
 }
 
 const WORKING: ItemProgress = ItemProgress::Working { waits_for: None };

@@ -61,7 +61,6 @@ fn done(error: &str) -> OperationProgress {
     OperationProgress { completed: true, error: error.to_owned(), ..OperationProgress::default() }
 }
 
-/// A worker that knows the action.
 fn knowing(ctx: &JobContext, action: &Arc<Scripted>) -> (Worker<Backups>, Cancellation) {
     let (mut worker, cancellation) = worker(ctx);
     let known: Arc<dyn BackupItemAction> = action.clone();

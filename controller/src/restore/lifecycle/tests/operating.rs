@@ -34,7 +34,6 @@ fn status(fake: &FakeApi) -> Value {
     fake.get(RESTORE).unwrap()["status"].clone()
 }
 
-/// The file of the restore, from its folder.
 fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
     let path = folder.path().join(format!("restores/r/restore-r-{suffix}"));
     serde_json::from_reader(flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap())).unwrap()
