@@ -10,9 +10,7 @@ use kube::ResourceExt as _;
 
 use super::{Metrics, labels, set_or_remove};
 
-/// Gauges about all objects of a kind.
 pub trait Stored<O> {
-    /// Takes an event of the watch.
     fn touched(&mut self, event: &WatchEvent<O>, metrics: &Metrics);
 }
 
@@ -52,7 +50,6 @@ struct Known {
     touched: bool,
 }
 
-/// How a Backup has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: Timestamp,
@@ -95,7 +92,6 @@ impl End {
 }
 
 impl StoredBackups {
-    /// A Backup is there, or has changed.
     pub(crate) fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
         let schedule = backup.schedule().unwrap_or_default().to_owned();
         let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
@@ -109,7 +105,6 @@ impl StoredBackups {
         }
     }
 
-    /// A Backup is gone.
     pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
         if let Some(known) = self.known.remove(name) {
             self.update(&known.schedule, metrics);
@@ -142,10 +137,14 @@ impl StoredBackups {
         let last = latest(&mut ends());
         let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
         let completed = latest(&mut ends().filter(|end| end.completed));
-        set_or_remove(&metrics.last_status, &labels, last.map(|end| i64::from(end.completed)));
-        set_or_remove(&metrics.items, &labels, contents.map(|(items, _)| items));
-        set_or_remove(&metrics.item_errors, &labels, contents.map(|(_, errors)| errors));
-        set_or_remove(&metrics.last_success, &labels, completed.map(|end| end.at.as_second()));
+        set_or_remove(&metrics.backup_last_status, &labels, last.map(|end| i64::from(end.completed)));
+        set_or_remove(&metrics.backup_items_total, &labels, contents.map(|(items, _)| items));
+        set_or_remove(&metrics.backup_items_errors, &labels, contents.map(|(_, errors)| errors));
+        set_or_remove(
+            &metrics.backup_last_successful_timestamp,
+            &labels,
+            completed.map(|end| end.at.as_second()),
+        );
     }
 }
 
@@ -156,13 +155,11 @@ pub(crate) struct StoredRestores {
 }
 
 impl StoredRestores {
-    /// A Restore is there, or has changed.
     pub(crate) fn applied(&mut self, name: &str, metrics: &Metrics) {
         self.known.insert(name.to_owned(), true);
         self.update(metrics);
     }
 
-    /// A Restore is gone.
     pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
         self.known.remove(name);
         self.update(metrics);
