@@ -27,8 +27,6 @@ use crate::{
 };
 
 mod collector;
-#[cfg(test)]
-mod fake;
 mod item;
 mod item_block;
 mod list;

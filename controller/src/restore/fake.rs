@@ -22,9 +22,7 @@ pub fn server() -> FakeApi {
 }
 
 pub fn faulty(fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> FakeApi {
-    let api = server();
-    api.fault(move |_, request| fault(request));
-    api
+    server().with_fault(fault)
 }
 
 /// Requests to this server, quick to try again.

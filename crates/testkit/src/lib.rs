@@ -7,6 +7,7 @@
     clippy::panic,
     clippy::missing_panics_doc,
     clippy::needless_pass_by_value,
+    clippy::return_self_not_must_use,
     reason = "only tests use this crate"
 )]
 

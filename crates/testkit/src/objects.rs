@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::FakeApi;
+use crate::{FakeApi, Fault, Request, serve::Target};
 
 pub const LEDGER_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
 pub const MARKER_PATH: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
@@ -20,6 +20,32 @@ pub fn marker_path(lease: &str) -> String {
 }
 
 impl FakeApi {
+    pub fn with_object(self, path: &str, object: Value) -> Self {
+        self.put(path, object);
+        self
+    }
+
+    /// With these items and no others in a list: `/api/v1/pods`, `/api/v1/namespaces/a/pods`.
+    pub fn with_list(self, path: &str, items: Vec<Value>) -> Self {
+        let target = Target::of(path);
+        self.state().objects.retain(|at, _| !target.lists(at));
+        let (group, plural) = path.rsplit_once('/').unwrap();
+        for item in items {
+            let name = item["metadata"]["name"].as_str().unwrap();
+            let at = match item["metadata"]["namespace"].as_str().filter(|_| !path.contains("/namespaces/")) {
+                Some(namespace) => format!("{group}/namespaces/{namespace}/{plural}/{name}"),
+                None => format!("{path}/{name}"),
+            };
+            self.put(&at, item);
+        }
+        self
+    }
+
+    pub fn with_fault(self, fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> Self {
+        self.fault(move |_, request| fault(request));
+        self
+    }
+
     /// Stores a `velero.io` object in namespace `velero`; `kind` is `Backup` or `Restore`.
     pub fn put_velero(&self, kind: &str, name: &str, uid: &str, phase: &str, spec: &Value) {
         self.put(

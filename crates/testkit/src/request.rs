@@ -71,6 +71,15 @@ impl Fault {
         Self::Answer(status(code, failure(code, reason, message, json!({}))))
     }
 
+    /// Answered with a list of these items, whatever they are.
+    pub fn list(items: &[Value]) -> Self {
+        let metadata = json!({"resourceVersion": "1"});
+        Self::Answer(status(
+            200,
+            json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),
+        ))
+    }
+
     pub fn unavailable() -> Self {
         Self::Answer(unavailable())
     }

@@ -32,7 +32,7 @@ pub(crate) struct Target {
 impl Target {
     /// `/api/<version>/…` or `/apis/<group>/<version>/…`, then
     /// `[namespaces/<namespace>/]<plural>[/<name>[/<subresource>]]`.
-    fn of(path: &str) -> Self {
+    pub(crate) fn of(path: &str) -> Self {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, rest) = match parts.as_slice() {
             ["apis", group, _, rest @ ..] => (*group, rest),

@@ -1,9 +1,7 @@
+use backup_testkit::{Fault, Request};
 use serde_json::json;
 
-use super::{
-    fake::{Params, status},
-    *,
-};
+use super::*;
 
 mod actions;
 mod blocks;
@@ -41,7 +39,7 @@ async fn what_is_excluded_by_label_or_on_its_way_out_is_left_out() {
     excluded["metadata"]["labels"] = json!({ "velero.io/exclude-from-backup": "true" });
     let mut going = item("a", "going");
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let api = cluster().list("/api/v1/configmaps", vec![excluded, going, item("a", "kept")]);
+    let api = cluster().with_list("/api/v1/configmaps", vec![excluded, going, item("a", "kept")]);
     let outcome = collect(json!({ "includedResources": ["configmaps"] }), api).await;
     assert_eq!(outcome.names(), ["configmaps/a/kept"]);
     assert!(outcome.errors.is_empty());
@@ -50,9 +48,9 @@ async fn what_is_excluded_by_label_or_on_its_way_out_is_left_out() {
 #[tokio::test]
 async fn chosen_namespaces_are_listed_one_by_one() {
     let api = cluster()
-        .list("/api/v1/namespaces/a/configmaps", vec![item("a", "one")])
-        .list("/api/v1/namespaces/a/pods", vec![])
-        .list("/apis/example.com/v1/namespaces/a/widgets", vec![]);
+        .with_list("/api/v1/namespaces/a/configmaps", vec![item("a", "one")])
+        .with_list("/api/v1/namespaces/a/pods", vec![])
+        .with_list("/apis/example.com/v1/namespaces/a/widgets", vec![]);
     let outcome = collect(json!({ "includedNamespaces": ["a", "gone"] }), api).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "namespaces/a"]);
     assert!(!outcome.paths.iter().any(|path| path == "/api/v1/configmaps"));
@@ -68,8 +66,10 @@ async fn excluded_namespaces_are_left_out_of_the_common_list() {
 
 #[tokio::test]
 async fn a_list_that_fails_is_an_error_that_names_its_type() {
-    let fault = |path: &str, _: &Params| (path == "/api/v1/pods").then(|| status(403, "pods is forbidden"));
-    let outcome = collect(json!({}), cluster().fault(fault)).await;
+    let fault = |request: &Request| {
+        (request.path == "/api/v1/pods").then(|| Fault::refuse(403, "Forbidden", "pods is forbidden"))
+    };
+    let outcome = collect(json!({}), cluster().with_fault(fault)).await;
     assert_eq!(outcome.errors.len(), 1);
     assert!(outcome.errors[0].contains("listing pods failed") && outcome.errors[0].contains("forbidden"));
     assert_eq!(outcome.names().len(), 6);
@@ -77,8 +77,10 @@ async fn a_list_that_fails_is_an_error_that_names_its_type() {
 
 #[tokio::test]
 async fn a_type_that_is_gone_is_a_warning() {
-    let fault = |path: &str, _: &Params| path.ends_with("/widgets").then(|| status(404, "gone"));
-    let outcome = collect(json!({}), cluster().fault(fault)).await;
+    let fault = |request: &Request| {
+        request.path.ends_with("/widgets").then(|| Fault::refuse(404, "NotFound", "gone"))
+    };
+    let outcome = collect(json!({}), cluster().with_fault(fault)).await;
     assert!(outcome.errors.is_empty());
     assert!(outcome.warnings[0].contains("widgets.example.com"), "{:?}", outcome.warnings);
 }
@@ -86,13 +88,13 @@ async fn a_type_that_is_gone_is_a_warning() {
 #[tokio::test]
 async fn a_list_that_begins_again_writes_nothing_twice() {
     let expired = std::sync::atomic::AtomicBool::new(false);
-    let fault = move |path: &str, params: &Params| {
-        let first = path == "/api/v1/configmaps"
-            && params.contains_key("continue")
+    let fault = move |request: &Request| {
+        let first = request.path == "/api/v1/configmaps"
+            && request.query.contains_key("continue")
             && !expired.swap(true, std::sync::atomic::Ordering::Relaxed);
-        first.then(|| status(410, "the provided continue parameter is too old"))
+        first.then(|| Fault::refuse(410, "Expired", "the provided continue parameter is too old"))
     };
-    let outcome = collect(json!({ "includedResources": ["configmaps"] }), cluster().fault(fault)).await;
+    let outcome = collect(json!({ "includedResources": ["configmaps"] }), cluster().with_fault(fault)).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "configmaps/a/two", "configmaps/b/one"]);
     assert!(outcome.errors.is_empty());
 }
@@ -109,8 +111,8 @@ async fn requests_do_not_grow_with_the_number_of_namespaces(
 ) {
     let live: Vec<String> = (0..5000).map(|number| format!("n-{number}")).collect();
     let api = cluster()
-        .list("/api/v1/configmaps", live.iter().map(|name| item(name, "one")).collect())
-        .list("/api/v1/namespaces", live.iter().map(|name| namespace(name)).collect());
+        .with_list("/api/v1/configmaps", live.iter().map(|name| item(name, "one")).collect())
+        .with_list("/api/v1/namespaces", live.iter().map(|name| namespace(name)).collect());
     let outcome = Setup { api, spec, live, page_size: Some(500), ..Default::default() }.collect().await;
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.names().len(), 2 * expected, "a ConfigMap and the namespace itself, each");
@@ -123,7 +125,7 @@ async fn selectors_that_overlap_write_an_item_once() {
     both["metadata"]["labels"] = json!({ "app": "web", "tier": "front" });
     let mut one = item("b", "one");
     one["metadata"]["labels"] = json!({ "tier": "front" });
-    let api = cluster().list("/api/v1/configmaps", vec![both, one, item("empty", "none")]);
+    let api = cluster().with_list("/api/v1/configmaps", vec![both, one, item("empty", "none")]);
     let spec = json!({ "orLabelSelectors": [
         { "matchLabels": { "app": "web" } }, { "matchLabels": { "tier": "front" } }
     ] });
@@ -146,9 +148,8 @@ async fn the_definition_of_a_custom_resource_comes_along_with_it() {
         (json!({ "excludedResources": ["customresourcedefinitions"] }), 0),
     ] {
         let api = cluster()
-            .list("/apis/example.com/v1/widgets", vec![item("a", "w")])
-            .list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", vec![definition.clone()])
-            .object(&path, definition.clone());
+            .with_list("/apis/example.com/v1/widgets", vec![item("a", "w")])
+            .with_object(&path, definition.clone());
         let outcome = collect(spec.clone(), api).await;
         let found = outcome.names().iter().filter(|item| item.ends_with(name)).count();
         assert_eq!(found, comes, "{spec} {:?}", outcome.names());
@@ -158,8 +159,9 @@ async fn the_definition_of_a_custom_resource_comes_along_with_it() {
 
 #[tokio::test]
 async fn a_bad_object_is_reported_and_never_stops_the_others() {
+    let items = [json!("no object"), json!({ "metadata": {} }), item("a", "x")];
     let api = cluster()
-        .list("/api/v1/configmaps", vec![json!("no object"), json!({ "metadata": {} }), item("a", "x")]);
+        .with_fault(move |request| (request.path == "/api/v1/configmaps").then(|| Fault::list(&items)));
     let collect = |api| {
         let sink = MemorySink { refuse: Some("two"), ..MemorySink::default() };
         Setup { spec: json!({ "includedResources": ["configmaps"] }), api, sink, ..Setup::default() }
@@ -177,9 +179,7 @@ async fn a_bad_object_is_reported_and_never_stops_the_others() {
 async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
     let mut labelled = item("b", "one");
     labelled["metadata"]["labels"] = json!({ "app": "web" });
-    let api = cluster()
-        .object("/api/v1/namespaces/b/configmaps/one", labelled)
-        .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let api = cluster().with_object("/api/v1/namespaces/b/configmaps/one", labelled);
     let order = "b/one,a/gone,a/two,two";
     let spec = json!({ "includedResources": ["configmaps"], "orderedResources": { "configmaps": order, "nodes": "n" } });
     let outcome = collect(spec, api).await;
@@ -199,12 +199,11 @@ async fn an_order_for_a_type_without_items_is_told_to_be_in_vain() {
 
 #[tokio::test]
 async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
-    let api = cluster().object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
     let spec = json!({
         "includedResources": ["configmaps"], "labelSelector": { "matchLabels": { "app": "web" } },
         "orderedResources": { "configmaps": "a/two" },
     });
-    let outcome = collect(spec, api).await;
+    let outcome = collect(spec, cluster()).await;
     assert!(outcome.names().is_empty());
     assert!(outcome.warnings[0].contains("is not selected"), "{:?}", outcome.warnings);
 }
@@ -213,7 +212,7 @@ async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
 async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     let mut pod = item("a", "db");
     pod["metadata"]["annotations"] = json!({ "backup.velero.io/backup-volumes": "data" });
-    let outcome = collect(json!({}), cluster().list("/api/v1/pods", vec![pod])).await;
+    let outcome = collect(json!({}), cluster().with_list("/api/v1/pods", vec![pod])).await;
     assert!(outcome.errors[0].contains("a/db"), "{:?}", outcome.errors);
     assert!(outcome.names().contains(&"pods/a/db"));
 }
@@ -230,7 +229,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
          - conditions: {}\n  action: { type: fs-backup }\n",
     ));
     let setup = Setup {
-        api: cluster().list("/api/v1/pods", vec![pod]),
+        api: cluster().with_list("/api/v1/pods", vec![pod]),
         policy,
         spec: json!({}),
         ..Default::default()
@@ -254,9 +253,9 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec
     let claims = ["fast", "slow", "gone"].map(claim).into_iter().chain([waiting]).collect();
     let setup = Setup {
         api: cluster()
-            .list("/api/v1/persistentvolumeclaims", claims)
-            .object("/api/v1/persistentvolumes/pv-fast", volume("fast"))
-            .object("/api/v1/persistentvolumes/pv-slow", volume("slow")),
+            .with_list("/api/v1/persistentvolumeclaims", claims)
+            .with_object("/api/v1/persistentvolumes/pv-fast", volume("fast"))
+            .with_object("/api/v1/persistentvolumes/pv-slow", volume("slow")),
         policy: Some(policy("- conditions: { storageClass: [fast] }\n  action: { type: fs-backup }\n")),
         spec,
         ..Default::default()
@@ -279,7 +278,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec
 #[tokio::test]
 async fn a_namespace_on_its_way_out_is_not_stored() {
     let going = json!({ "metadata": { "name": "b" }, "status": { "phase": "Terminating" } });
-    let api = cluster().list("/api/v1/namespaces", vec![namespace("a"), going]);
+    let api = cluster().with_list("/api/v1/namespaces", vec![namespace("a"), going]);
     let outcome = collect(json!({}), api).await;
     assert!(outcome.names().contains(&"namespaces/a") && !outcome.names().contains(&"namespaces/b"));
 }

@@ -8,12 +8,10 @@ use backup_actions::{
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::api::Backup;
+use backup_testkit::{FakeApi, Fault, Request, status};
 use serde_json::{Value, json};
 
-use super::{
-    super::fake::{Api, Params, status},
-    harness::{Outcome, Setup, cluster, collect_by, id, item},
-};
+use super::harness::{Outcome, Setup, cluster, collect_by, id, item};
 use crate::{backup::actions::Done, job::action_journal::PriorAttempt};
 
 type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
@@ -84,8 +82,8 @@ fn changes(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Box<Act> {
     })
 }
 
-fn pods(names: &[&str]) -> Api {
-    cluster().list("/api/v1/pods", names.iter().map(|name| item("a", name)).collect())
+fn pods(names: &[&str]) -> FakeApi {
+    cluster().with_list("/api/v1/pods", names.iter().map(|name| item("a", name)).collect())
 }
 
 const PODS: &str = r#"{ "includedResources": ["pods", "configmaps"] }"#;
@@ -111,9 +109,8 @@ async fn actions_run_in_the_order_of_their_names_on_the_last_result() {
 
 #[tokio::test]
 async fn a_related_item_is_written_before_its_item_and_only_once() {
-    let api = pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
     let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
-    let outcome = collect_by(spec(), api, vec![asks]).await;
+    let outcome = collect_by(spec(), pods(&["p", "q"]), vec![asks]).await;
     assert_eq!(
         outcome.names(),
         ["configmaps/a/two", "pods/a/p", "pods/a/q", "configmaps/a/one", "configmaps/b/one"]
@@ -124,11 +121,9 @@ async fn a_related_item_is_written_before_its_item_and_only_once() {
 
 #[tokio::test]
 async fn items_that_ask_for_one_another_end() {
-    let api = pods(&["p"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
-    let api = api.object("/api/v1/namespaces/a/pods/p", item("a", "p"));
     let down = action("x/down", "pods", asks_for(vec![id("configmap", "a", "two")]));
     let up = action("x/up", "configmaps", asks_for(vec![id("pods", "a", "p")]));
-    let outcome = collect_by(spec(), api, vec![down, up.clone()]).await;
+    let outcome = collect_by(spec(), pods(&["p"]), vec![down, up.clone()]).await;
     assert_eq!(outcome.names()[..2], ["configmaps/a/two", "pods/a/p"]);
     assert_eq!(*up.saw.lock().unwrap(), ["two", "one", "one"]);
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
@@ -141,11 +136,11 @@ async fn a_row_of_items_that_never_ends_is_cut() {
         let additional = vec![id("configmaps", "a", &format!("{name}x"))];
         Ok(BackupActionOutput { additional, ..BackupActionOutput::default() })
     };
-    let fault = |path: &str, _: &Params| {
-        let name = path.strip_prefix("/api/v1/namespaces/a/configmaps/")?;
-        Some((200, item("a", name)))
+    let fault = |request: &Request| {
+        let name = request.path.strip_prefix("/api/v1/namespaces/a/configmaps/")?;
+        Some(Fault::Answer(status(200, item("a", name))))
     };
-    let api = cluster().list("/api/v1/configmaps", vec![item("a", "x")]).fault(fault);
+    let api = cluster().with_list("/api/v1/configmaps", vec![item("a", "x")]).with_fault(fault);
     let outcome = collect_by(spec(), api, vec![action("x/next", "configmaps", next)]).await;
     assert_eq!(outcome.errors.len(), 1, "{:?}", outcome.errors);
     assert!(outcome.errors[0].contains("in a row"), "{:?}", outcome.errors);
@@ -161,8 +156,10 @@ async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     assert!(outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
     assert!(outcome.warnings[0].contains("pods a/p asks for configmaps a/gone"), "{:?}", outcome.warnings);
 
-    let fault = |path: &str, _: &Params| path.ends_with("/secret").then(|| status(403, "not for you"));
-    let outcome = collect_by(spec(), pods(&["p"]).fault(fault), asks()).await;
+    let fault = |request: &Request| {
+        request.path.ends_with("/secret").then(|| Fault::refuse(403, "Forbidden", "not for you"))
+    };
+    let outcome = collect_by(spec(), pods(&["p"]).with_fault(fault), asks()).await;
     assert!(!outcome.names().contains(&"pods/a/p"));
     assert_eq!(outcome.names().len(), 3, "the rest is intact");
     assert!(outcome.errors[0].contains("pods a/p") && outcome.errors[0].contains("not for you"));
@@ -206,9 +203,9 @@ async fn filters_hold_for_related_items_unless_they_are_required() {
         let mut excluded = item("b", "one");
         excluded["metadata"]["labels"] = json!({ "velero.io/exclude-from-backup": "true" });
         let api = cluster()
-            .list("/api/v1/namespaces/a/pods", vec![item("a", "p")])
-            .object("/api/v1/namespaces/b/configmaps/one", excluded)
-            .object("/apis/example.com/v1/namespaces/a/widgets/w", item("a", "w"));
+            .with_list("/api/v1/namespaces/a/pods", vec![item("a", "p")])
+            .with_object("/api/v1/namespaces/b/configmaps/one", excluded)
+            .with_object("/apis/example.com/v1/namespaces/a/widgets/w", item("a", "w"));
         let spec = json!({ "includedNamespaces": ["a"], "includedResources": ["pods"] });
         let outcome = collect_by(spec, api, vec![asks]).await;
         let names: Vec<_> =
@@ -258,7 +255,7 @@ async fn after(prior: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripte
     let prior = [("p".to_owned(), prior)].into();
     let setup = Setup {
         spec: spec(),
-        api: pods(&["p", "q"]).object("/api/v1/namespaces/a/configmaps/two", item("a", "two")),
+        api: pods(&["p", "q"]),
         actions: vec![starts.clone()],
         prior,
         ..Setup::default()

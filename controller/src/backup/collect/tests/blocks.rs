@@ -8,12 +8,10 @@ use backup_actions::{
     backup::{BackupActionOutput, ItemBlockAction},
 };
 use backup_core::api::Backup;
+use backup_testkit::{FakeApi, Fault};
 use serde_json::{Value, json};
 
-use super::{
-    super::fake::Api,
-    harness::{Setup, bound_claim, cluster, frozen, id, item},
-};
+use super::harness::{Setup, bound_claim, cluster, frozen, id, item};
 use crate::backup::hooks::{ExecError, fake::FakePods};
 
 /// Says of ConfigMaps what is written on them.
@@ -49,31 +47,17 @@ fn mounting(name: &str, claims: &[&str]) -> Value {
 }
 
 /// Pods with what they mount, claims and volumes.
-fn shared(pods: &[(&str, &[&str])]) -> Api {
-    let pods: Vec<Value> = pods.iter().map(|(name, claims)| mounting(name, claims)).collect();
-    let mut api =
-        cluster().list("/api/v1/pods", pods.clone()).list("/api/v1/namespaces/a/pods", pods.clone());
-    for pod in &pods {
-        api = api.object(
-            &format!("/api/v1/namespaces/a/pods/{}", pod["metadata"]["name"].as_str().unwrap()),
-            pod.clone(),
-        );
-    }
-    for name in ["data", "log"] {
-        api = api
-            .object(
-                &format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"),
-                bound_claim(name, &format!("pv-{name}")),
-            )
-            .object(
-                &format!("/api/v1/persistentvolumes/pv-{name}"),
-                json!({ "metadata": { "name": format!("pv-{name}") } }),
-            );
-    }
-    api
+fn shared(pods: &[(&str, &[&str])]) -> FakeApi {
+    let names = ["data", "log"];
+    let claims = names.map(|name| bound_claim(name, &format!("pv-{name}")));
+    let volumes = names.map(|name| json!({ "metadata": { "name": format!("pv-{name}") } }));
+    cluster()
+        .with_list("/api/v1/pods", pods.iter().map(|(name, claims)| mounting(name, claims)).collect())
+        .with_list("/api/v1/persistentvolumeclaims", claims.to_vec())
+        .with_list("/api/v1/persistentvolumes", volumes.to_vec())
 }
 
-fn setup(api: Api, pods: &Arc<FakePods>, spec: Value) -> Setup {
+fn setup(api: FakeApi, pods: &Arc<FakePods>, spec: Value) -> Setup {
     let applies_to = AppliesTo { included_resources: vec!["configmaps".to_owned()], ..AppliesTo::default() };
     let plugins: Vec<Arc<dyn ItemBlockAction>> = vec![Arc::new(Together(applies_to))];
     Setup { spec, api, pods: Arc::clone(pods), blocks: Some(plugins), ..Setup::default() }
@@ -153,15 +137,16 @@ async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
         map
     };
     let api = || {
-        shared(&[("db", &[])]).list("/api/v1/pods", vec![]).list(
-            "/api/v1/configmaps",
-            vec![with("with-db", "db"), with("with-ghost", "ghost"), with("with-error", "error")],
-        )
+        let maps = vec![with("with-db", "db"), with("with-error", "error"), with("with-ghost", "ghost")];
+        // The pod is not listed before those that name it.
+        shared(&[("db", &[])])
+            .with_list("/api/v1/configmaps", maps)
+            .with_fault(|request| (request.path == "/api/v1/pods").then(|| Fault::list(&[])))
     };
     let pods = Arc::new(FakePods::running(&["db"]));
     let outcome = setup(api(), &pods, json!({ "includedResources": ["pods", "configmaps"] })).collect().await;
     let expected =
-        ["configmaps/a/with-db", "pods/a/db", "configmaps/a/with-ghost", "configmaps/a/with-error"];
+        ["configmaps/a/with-db", "pods/a/db", "configmaps/a/with-error", "configmaps/a/with-ghost"];
     assert_eq!(outcome.names()[..4], expected);
     assert_eq!(pods.ran(), ["db freeze", "db thaw"]);
     assert!(outcome.warnings[0].contains("ghost") && outcome.warnings.len() == 1, "{:?}", outcome.warnings);

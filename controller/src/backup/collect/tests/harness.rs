@@ -16,11 +16,12 @@ use backup_core::{
 };
 use backup_runtime::{leader::Leadership, walk::Patience};
 use backup_store::{ItemPath, StoreError};
+use backup_testkit::FakeApi;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{fake::Api, *};
+use super::super::*;
 use crate::{
     backup::{
         actions::Done,
@@ -84,11 +85,7 @@ fn served() -> Vec<ResourceType> {
 }
 
 pub(super) fn id(group_resource: &str, namespace: &str, name: &str) -> ItemId {
-    ItemId {
-        group_resource: group_resource.to_owned(),
-        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
-        name: name.to_owned(),
-    }
+    ItemId::new(group_resource, Some(namespace).filter(|namespace| !namespace.is_empty()), name)
 }
 
 pub(super) fn item(namespace: &str, name: &str) -> Value {
@@ -129,15 +126,10 @@ pub(super) fn policy(text: &str) -> ResourcePolicy {
     backup_core::resource_policy::read(&data).unwrap()
 }
 
-pub(super) fn cluster() -> Api {
-    Api::default()
-        .list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
-        .list("/api/v1/persistentvolumeclaims", vec![])
-        .list("/api/v1/persistentvolumes", vec![])
-        .list("/api/v1/pods", vec![])
-        .list("/apis/example.com/v1/widgets", vec![])
-        .list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", vec![])
-        .list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")])
+pub(super) fn cluster() -> FakeApi {
+    FakeApi::new()
+        .with_list("/api/v1/configmaps", vec![item("a", "one"), item("a", "two"), item("b", "one")])
+        .with_list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")])
 }
 
 pub(super) struct Outcome {
@@ -162,12 +154,15 @@ pub(super) fn cancellation() -> Cancellation {
     Cancellation::new(Leadership::always(), CancellationToken::new())
 }
 
-pub(super) async fn collect(spec: Value, api: Api) -> Outcome {
+pub(super) async fn collect(spec: Value, api: FakeApi) -> Outcome {
     Setup { spec, api, ..Setup::default() }.collect().await
 }
 
-/// Collects with these actions.
-pub(super) async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn BackupItemAction>>) -> Outcome {
+pub(super) async fn collect_by(
+    spec: Value,
+    api: FakeApi,
+    actions: Vec<Arc<dyn BackupItemAction>>,
+) -> Outcome {
     Setup { spec, api, actions, ..Setup::default() }.collect().await
 }
 
@@ -175,7 +170,7 @@ pub(super) async fn collect_by(spec: Value, api: Api, actions: Vec<Arc<dyn Backu
 #[derive(Default)]
 pub(super) struct Setup {
     pub(super) spec: Value,
-    pub(super) api: Api,
+    pub(super) api: FakeApi,
     pub(super) sink: MemorySink,
     pub(super) actions: Vec<Arc<dyn BackupItemAction>>,
     /// Actions on blocks besides those that are built in; `None` is none at all.
@@ -204,7 +199,7 @@ impl Setup {
         let served = ServedTypes::just(&served());
         let resolve = |name: &str| served.resolve(name);
         let filter = ResourceFilter::for_backup(&spec, &resolve);
-        let (client, api) = self.api.client();
+        let client = self.api.client();
         let items = backup::ordered(self.actions, Vec::new(), &resolve);
         let mut actions = BackupActions { items, ..BackupActions::default() };
         if let Some(plugins) = self.blocks {
@@ -249,7 +244,7 @@ impl Setup {
             warnings: flat(&results.warnings),
             hooks: progress.hooks().unwrap_or_default(),
             progress,
-            paths: api.paths(),
+            paths: self.api.requests().into_iter().map(|request| request.path).collect(),
             recorded: records.recorded.into_inner().unwrap(),
             pending: PendingPostHooks::read(&self.journal.all()).unwrap(),
         }

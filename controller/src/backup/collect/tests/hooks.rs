@@ -3,31 +3,31 @@
 use std::sync::Arc;
 
 use backup_actions::backup::BackupActionOutput;
+use backup_testkit::FakeApi;
 use serde_json::{Value, json};
 
 use super::{
-    super::{CollectError, fake::Api},
+    super::CollectError,
     harness::{Setup, cancellation, cluster, frozen, id, item, pod},
 };
 use crate::backup::hooks::{ExecError, fake::FakePods};
 
-fn with_pods(pods: Vec<Value>) -> Api {
-    cluster().list("/api/v1/pods", pods)
+fn with_pods(pods: Vec<Value>) -> FakeApi {
+    cluster().with_list("/api/v1/pods", pods)
 }
 
 fn spec() -> Value {
     json!({ "includedResources": ["pods", "configmaps"] })
 }
 
-fn hooked(api: Api, pods: FakePods) -> (Arc<FakePods>, Setup) {
+fn hooked(api: FakeApi, pods: FakePods) -> (Arc<FakePods>, Setup) {
     let pods = Arc::new(pods);
     (Arc::clone(&pods), Setup { spec: spec(), api, pods, ..Setup::default() })
 }
 
 #[tokio::test]
 async fn a_pod_is_written_between_its_commands_with_related_items() {
-    let api = with_pods(vec![frozen("db"), item("a", "plain")])
-        .object("/api/v1/namespaces/a/configmaps/two", item("a", "two"));
+    let api = with_pods(vec![frozen("db"), item("a", "plain")]);
     let (pods, mut setup) = hooked(api, FakePods::running(&["db"]));
     let (order, seen) = (Arc::new(std::sync::Mutex::new(Vec::new())), Arc::clone(&pods));
     let noted = Arc::clone(&order);

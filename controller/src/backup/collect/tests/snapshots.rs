@@ -22,13 +22,8 @@ fn claim(name: &str) -> Value {
 
 async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
     let api = cluster()
-        .list("/api/v1/persistentvolumeclaims", vec![claim("known"), claim("other")])
-        .list("/api/v1/persistentvolumes", vec![volume("known", "/disks/a"), volume("other", "/b")]);
-    let api = ["known", "other"].into_iter().fold(api, |api, name| {
-        let path = if name == "known" { "/disks/a" } else { "/b" };
-        api.object(&format!("/api/v1/persistentvolumes/{name}"), volume(name, path))
-            .object(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}"), claim(name))
-    });
+        .with_list("/api/v1/persistentvolumeclaims", vec![claim("known"), claim("other")])
+        .with_list("/api/v1/persistentvolumes", vec![volume("known", "/disks/a"), volume("other", "/b")]);
     let locations = vec![SnapshotLocation { name: "only".to_owned(), snapshotter: Arc::clone(disks) as _ }];
     let journal = SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
     let with_volume = super::actions::action("x/volume", "persistentvolumeclaims", |claim| {
