@@ -11,7 +11,6 @@ pub(super) const TTL: Duration = Duration::from_mins(10);
 /// Velero's command line waits for a minute at most.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// Nobody has answered yet.

@@ -10,10 +10,12 @@
 
 mod decide;
 mod pump;
-mod seats;
-mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use axum::{
@@ -23,7 +25,10 @@ use axum::{
     response::Response,
     routing::any,
 };
-use axum_server::{accept::NoDelayAcceptor, tls_rustls::RustlsAcceptor};
+use axum_server::{
+    accept::NoDelayAcceptor,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
 use backup_core::{
     api::DownloadRequest,
     reading::{FOLDER, KEY_HEADER, STATUS_KIND},
@@ -38,18 +43,21 @@ use http::{
     },
 };
 use jiff::Timestamp;
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     DownloadContext,
-    observe::{self, Desk, Subject, Unanswered, Wanted},
+    observe::{DownloadController, Subject, Unanswered, Wanted},
 };
 use decide::{Part, Refusal};
-use seats::{READERS, Seats};
 
 /// Readers of whom it is not known yet whether they have the key, and to which location.
 const ASKING: usize = 64;
+/// Files of one location that are read at the same time. Each has a few pieces of up to some 64 KiB in memory, and a connection
+/// to the store.
+const READERS: usize = 16;
 /// When to come back (seconds).
 const AGAIN: u64 = 2;
 /// For everything before the first byte.
@@ -60,9 +68,9 @@ type Refused = (StatusCode, String);
 
 #[derive(Clone)]
 struct Server {
-    desk: Arc<Desk>,
+    controller: Arc<DownloadController>,
     asking: Arc<Semaphore>,
-    seats: Seats,
+    readers: ReaderLimits,
 }
 
 /// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
@@ -74,15 +82,15 @@ pub(crate) async fn serve(ctx: DownloadContext) -> anyhow::Result<()> {
         return std::future::pending().await;
     };
     let server = Server {
-        desk: Arc::new(Desk::new(ctx)),
+        controller: Arc::new(DownloadController::new(ctx)),
         asking: Arc::new(Semaphore::new(ASKING)),
-        seats: Seats::default(),
+        readers: ReaderLimits::default(),
     };
     let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
     tracing::info!(%address, "files can be read");
     axum_server::bind(address)
         // Or the last piece of a file waits until its reader has confirmed the piece before it.
-        .acceptor(RustlsAcceptor::new(tls::config()?).acceptor(NoDelayAcceptor))
+        .acceptor(RustlsAcceptor::new(tls_config()?).acceptor(NoDelayAcceptor))
         .serve(router.into_make_service())
         .await
         .with_context(|| format!("can not listen on {address}: choose another address with --files-address"))
@@ -112,11 +120,11 @@ async fn file(
 
 /// From a request to the first byte of its file.
 async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Result<Response, Refused> {
-    let Server { desk, asking, seats } = server;
+    let Server { controller, asking, readers } = server;
     let asking = asking.try_acquire().map_err(|_| too_many(ASKING, "readers ask for a file"))?;
     // What a name can't be is not asked for: it would be another path of the API.
     let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
-    let request = if is_name { observe::request(&desk.ctx, name).await } else { Ok(None) };
+    let request = if is_name { controller.request(name).await } else { Ok(None) };
     let request = request.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, plain(&error)))?;
     let (request, asked) =
         decide::admit(request, key, Timestamp::now()).map_err(|refusal| match refusal {
@@ -126,13 +134,14 @@ async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Re
             }
             Refusal::Failed(why) => (StatusCode::FAILED_DEPENDENCY, why),
         })?;
-    let wanted = desk.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
-    let seat = seats
-        .take(&wanted.location)
+    let wanted =
+        controller.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
+    let reader = readers
+        .acquire(&wanted.location)
         .ok_or_else(|| too_many(READERS, "files of its location are being read"))?;
     drop(asking);
     let file = seek(&request, &wanted).await?;
-    answer(desk, request, file, headers, seat).await
+    answer(controller, request, file, headers, reader).await
 }
 
 async fn seek(request: &DownloadRequest, wanted: &Wanted) -> Result<StoredFile, Refused> {
@@ -172,11 +181,11 @@ fn nothing(request: &DownloadRequest, subject: &Subject) -> String {
 }
 
 async fn answer(
-    desk: &Arc<Desk>,
+    controller: &Arc<DownloadController>,
     request: DownloadRequest,
     file: StoredFile,
     headers: &HeaderMap,
-    seat: OwnedSemaphorePermit,
+    reader: OwnedSemaphorePermit,
 ) -> Result<Response, Refused> {
     let header = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let version = file.version.as_ref().map(|version| format!("\"{version}\""));
@@ -215,18 +224,18 @@ async fn answer(
         "a file is read"
     );
     let bytes = file.read(range).await.map_err(|error| unanswered(&error.into()))?;
-    let desk = Arc::clone(desk);
+    let controller = Arc::clone(controller);
     let use_up = async move {
         if !to_the_end {
             return Ok(());
         }
-        match delete::delete(&desk.ctx.cluster, &request).await {
+        match delete::delete(&controller.ctx.cluster, &request).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the request is used up".to_owned()),
             Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),
         }
     };
-    let body = pump::body(bytes, use_up, seat);
+    let body = pump::body(bytes, use_up, reader);
     let response = response.status(code).header(CONTENT_TYPE, "application/octet-stream").body(body);
     response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
@@ -266,4 +275,51 @@ fn refusal(name: &str, (code, message): &Refused) -> Response {
     let status = json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(),
         "reason": reason, "message": message, "details": details });
     response.body(Body::from(status.to_string())).unwrap_or_default()
+}
+
+/// How many files of each location are being read: one that stands still takes no place from the others. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+struct ReaderLimits(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
+
+impl ReaderLimits {
+    /// A place among the readers of this location, if one is free.
+    fn acquire(&self, location: &str) -> Option<OwnedSemaphorePermit> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where nobody reads, nothing is kept.
+        all.retain(|_, readers| readers.available_permits() < READERS);
+        let readers = all.entry(location.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(READERS)));
+        Arc::clone(readers).try_acquire_owned().ok()
+    }
+}
+
+/// A certificate of this process's own. The API server's proxy checks none, so one that others vouch for would gain nothing; it
+/// keeps those on the way from reading along.
+fn tls_config() -> anyhow::Result<RustlsConfig> {
+    let made = rcgen::generate_simple_self_signed(vec!["backup-controller".to_owned()])
+        .context("a certificate could not be made")?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
+        .map_err(|error| anyhow::anyhow!("the key of the certificate can not be used: {error}"))?;
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)?;
+    // A connection for each reader: one who goes away, or stands still, is seen, and is in nobody's way.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(RustlsConfig::from_config(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_one_location_take_no_place_from_those_of_another() {
+        let limits = ReaderLimits::default();
+        let mut slow: Vec<_> = (0..READERS).map(|_| limits.acquire("slow")).collect();
+        assert!(slow.iter().all(Option::is_some) && limits.acquire("slow").is_none());
+        assert!(limits.acquire("fast").is_some());
+        slow.pop();
+        assert!(limits.acquire("slow").is_some() && limits.acquire("slow").is_some());
+        drop(slow);
+        drop(limits.acquire("fast"));
+        assert_eq!(limits.0.lock().unwrap().len(), 1, "of those that nobody reads from nothing is kept");
+    }
 }

@@ -1,13 +1,12 @@
 //! What a request is about: the backup, the restore, and the store that their files are in.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use backup_core::api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget};
 use backup_runtime::errors::{found, plain};
 use backup_store::{FileOwner, Location, StoreError};
 use jiff::Timestamp;
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::ResourceExt as _;
 use tokio::sync::Semaphore;
 
 use super::{DownloadContext, recent::Recent};
@@ -15,17 +14,15 @@ use crate::location::{LocationError, is_read_only};
 
 /// How old what is known of a backup, a restore or a location may be.
 const RECENT: Duration = Duration::from_secs(1);
-/// Backups and restores whose files so far are read at a time: each is in memory as a whole.
-const SO_FAR: usize = 2;
+/// Snapshots of growing files that are read at a time: each is in memory as a whole.
+const SNAPSHOTS: usize = 2;
 
-/// What all requests share.
-pub(super) struct Desk {
+pub(super) struct DownloadController {
     pub(super) ctx: DownloadContext,
     backups: Recent<Option<Subject>>,
     restores: Recent<Option<(Subject, String)>>,
     stores: Recent<Opened>,
-    /// One permit for each that is read as it is so far.
-    pub(super) so_far: Semaphore,
+    pub(super) snapshot_permits: Semaphore,
 }
 
 /// A backup or restore, as far as it matters here.
@@ -38,7 +35,6 @@ pub(super) struct Subject {
     pub(super) phase: String,
     /// Nothing more comes.
     pub(super) over: bool,
-    /// When it began.
     pub(super) started: Option<Timestamp>,
     /// Why it has failed, of restores whose own files can't be told from those of another of the name.
     pub(super) failure: Option<String>,
@@ -89,22 +85,19 @@ impl Unanswered {
     }
 }
 
-pub(super) async fn request(
-    ctx: &DownloadContext,
-    name: &str,
-) -> Result<Option<DownloadRequest>, kube::Error> {
-    get(ctx.cluster.api(), name).await
-}
-
-impl Desk {
+impl DownloadController {
     pub(super) fn new(ctx: DownloadContext) -> Self {
         Self {
             ctx,
             backups: Recent::new(RECENT),
             restores: Recent::new(RECENT),
             stores: Recent::new(RECENT),
-            so_far: Semaphore::new(SO_FAR),
+            snapshot_permits: Semaphore::new(SNAPSHOTS),
         }
+    }
+
+    pub(super) async fn request(&self, name: &str) -> Result<Option<DownloadRequest>, kube::Error> {
+        found(self.ctx.cluster.api().get(name).await, name)
     }
 
     /// What a target is, if it is of the Backup or Restore of this uid.
@@ -119,16 +112,11 @@ impl Desk {
         )))
     }
 
-    /// What a target is.
     pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
         let Some(owner) = FileOwner::of(&target.kind) else {
             let kind = target.kind.as_str();
             return Err(Unanswered::Nothing(format!("spec.target.kind {kind:?} is not known")));
         };
-        self.wanted(owner, target).await
-    }
-
-    async fn wanted(&self, owner: FileOwner, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
         let (backup, of) = match owner {
             FileOwner::Backup => (target.name.clone(), None),
             FileOwner::Restore => {
@@ -167,16 +155,12 @@ impl Desk {
     }
 
     async fn read_restore(&self, name: &str) -> Result<Option<(Subject, String)>, kube::Error> {
-        let restore: Option<Restore> = get(self.ctx.cluster.api(), name).await?;
-        let found = restore.map(|restore| {
-            let backup = restore.spec.backup_name.clone().unwrap_or_default();
-            (of_restore(&restore), backup)
-        });
-        Ok(found)
+        let restore = found(self.ctx.cluster.api::<Restore>().get(name).await, name)?;
+        Ok(restore.map(|restore| (of_restore(&restore), restore.spec.backup_name.unwrap_or_default())))
     }
 
     async fn read_backup(&self, name: &str) -> Result<Option<Subject>, kube::Error> {
-        let backup: Option<Backup> = get(self.ctx.cluster.api(), name).await?;
+        let backup = found(self.ctx.cluster.api::<Backup>().get(name).await, name)?;
         Ok(backup.map(|backup| of_backup(&backup)))
     }
 
@@ -204,13 +188,8 @@ fn of_restore(restore: &Restore) -> Subject {
     let failure =
         matches!(restore.phase(), RestorePhase::Failed | RestorePhase::FailedValidation).then(|| {
             let status = &restore.status;
-            status
-                .failure_reason
-                .iter()
-                .chain(&status.validation_errors)
-                .cloned()
-                .collect::<Vec<_>>()
-                .join("; ")
+            let reasons = status.failure_reason.iter().chain(&status.validation_errors);
+            reasons.cloned().collect::<Vec<_>>().join("; ")
         });
     Subject {
         uid: restore.uid().unwrap_or_default(),
@@ -221,11 +200,4 @@ fn of_restore(restore: &Restore) -> Subject {
         failure,
         location: None,
     }
-}
-
-async fn get<K>(api: Api<K>, name: &str) -> Result<Option<K>, kube::Error>
-where
-    K: Resource + DeserializeOwned + Clone + Debug,
-{
-    found(api.get(name).await, name)
 }

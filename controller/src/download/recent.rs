@@ -19,7 +19,6 @@ pub(super) struct Recent<T> {
 type Known<T> = (Instant, Arc<OnceCell<T>>);
 
 impl<T: Clone> Recent<T> {
-    /// Remembers for this long.
     pub(super) fn new(life: Duration) -> Self {
         Self { life, known: Mutex::default() }
     }

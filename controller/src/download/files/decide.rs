@@ -11,7 +11,6 @@ use jiff::Timestamp;
 
 use super::super::decide::{self as life, Plan, TTL};
 
-/// Why a file is not given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// No such request, or not its key, or its time is over.
@@ -49,10 +48,8 @@ pub(super) fn admit(
     }
 }
 
-/// Which bytes of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All.
     Whole,
     /// These; at least one.
     Of(Range<u64>),
@@ -106,14 +103,7 @@ mod tests {
         for (what, key, phase, created, expiration, expected) in [
             ("the key", good, Some("Processed"), Some(-5), Some(595), Ok(())),
             ("another key", other.as_str(), Some("Processed"), Some(-5), Some(595), not_allowed()),
-            (
-                "the hash, which everybody can read",
-                &hash,
-                Some("Processed"),
-                Some(-5),
-                Some(595),
-                not_allowed(),
-            ),
+            ("its hash, as all can read", &hash, Some("Processed"), Some(-5), Some(595), not_allowed()),
             ("no key", "", Some("Processed"), Some(-5), Some(595), not_allowed()),
             ("over", good, Some("Processed"), Some(-605), Some(0), not_allowed()),
             ("answered late", good, Some("Processed"), Some(-700), Some(400), Ok(())),

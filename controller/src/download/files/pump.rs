@@ -10,7 +10,6 @@ use tokio::{sync::mpsc, time::timeout};
 
 /// How long store or reader may stand still. Less than clients wait for.
 const STALL: Duration = Duration::from_secs(20);
-/// Pieces on their way.
 const AHEAD: usize = 2;
 
 enum Piece {
