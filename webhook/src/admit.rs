@@ -1,6 +1,6 @@
 //! What to do with a request. Pure: looks at the request alone; whether a claim can be had is decided by the ledger.
 
-pub mod denial;
+pub(crate) mod denial;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +44,7 @@ pub(crate) struct Claiming {
 
 /// A change of what an object wants while it runs, or before.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(crate) struct Change {
     pub key: ObjectKey,
     pub old: Value,
     pub new: Value,

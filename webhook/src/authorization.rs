@@ -22,14 +22,14 @@ const ASK: Duration = Duration::from_secs(3);
 
 /// Reviews rights and writes Events; cheap to clone.
 #[derive(Clone)]
-pub struct Authorization {
+pub(crate) struct Authorization {
     reviews: Api<SubjectAccessReview>,
     recorder: Recorder,
     permits: Arc<Semaphore>,
 }
 
 impl Authorization {
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
         Self {
             reviews: Api::all(client.clone()),

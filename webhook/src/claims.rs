@@ -28,7 +28,7 @@ const QUEUE: usize = 1024;
 const MAX_SCOPES: usize = 4096;
 
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Granted,
     /// It stands in the ledger, and waits there for these.
     Waiting(Vec<Blocker>),
@@ -55,7 +55,7 @@ struct Waiting {
 
 /// The queues of all scopes of a profile; cheap to clone.
 #[derive(Clone)]
-pub struct Claims {
+pub(crate) struct Claims {
     protected: ProtectedProfile,
     metrics: Arc<Metrics>,
     scopes: Arc<Mutex<HashMap<String, mpsc::Sender<Waiting>>>>,
@@ -63,7 +63,7 @@ pub struct Claims {
 
 impl Claims {
     /// No queues yet: each begins with the first request for its scope, and ends when it is idle.
-    pub fn new(protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
         Self { protected, metrics, scopes: Arc::default() }
     }
 
@@ -82,7 +82,7 @@ impl Claims {
 
     /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
     /// answer was lost: that becomes an orphan and is collected.
-    pub async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
+    pub(crate) async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let (reply, verdict) = oneshot::channel();
         let Some(queue) = self.queue(scope) else {
             return Verdict::trouble(&format!("more than {MAX_SCOPES} scopes are being worked on"));

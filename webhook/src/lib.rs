@@ -2,17 +2,17 @@
 //! the ledger. Any number of equal replicas may run; the ledger's compare-and-swap is what they have in common.
 #![warn(unreachable_pub)]
 
-pub mod admit;
+mod admit;
 mod args;
-pub mod authorization;
-pub mod claims;
+mod authorization;
+mod claims;
 mod external_leases;
-pub mod metrics;
-pub mod peers;
+mod metrics;
+mod peers;
 mod repair;
-pub mod review;
+mod review;
 mod self_signed;
-pub mod server;
+mod server;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -45,7 +45,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .into_iter()
         .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
         .collect();
-    let metrics = Arc::new(metrics::Metrics::new());
+    let metrics = Arc::new(metrics::Metrics::default());
     let health = server::Health::new(Arc::clone(&metrics));
 
     let mut made_ca = None;

@@ -3,38 +3,25 @@
 use std::time::Duration;
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{
         counter::Counter,
         family::Family,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 
-/// What became of a request. Both labels come from small fixed sets: guarded kinds and decisions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Decided {
-    kind: String,
-    decision: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Freed {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Forwarded {
-    answered: bool,
-}
+/// Names of labels, and their values out of small fixed sets.
+type Labels<const N: usize> = [(&'static str, String); N];
 
 /// All metrics of this process, in a registry of their own.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
-    decisions: Family<Decided, Counter>,
-    freed: Family<Freed, Counter>,
-    forwarded: Family<Forwarded, Counter>,
+    /// By kind and decision.
+    decisions: Family<Labels<2>, Counter>,
+    freed: Family<Labels<1>, Counter>,
+    forwarded: Family<Labels<1>, Counter>,
     ledger_writes: Counter,
     ledger_conflicts: Counter,
     seconds: Histogram,
@@ -42,44 +29,41 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self::new()
+        let mut registry = Registry::with_prefix("backup_webhook");
+        let seconds = Histogram::new(exponential_buckets(0.001, 2.0, 14));
+        let r = &mut registry;
+        r.register("admission_seconds", "Time to decide on a request, in seconds", seconds.clone());
+        Self {
+            decisions: register(r, "admissions", "Requests by kind and decision"),
+            freed: register(r, "claims_freed", "Claims freed by this replica, by reason"),
+            forwarded: register(r, "handed_over", "Requests handed to another replica"),
+            ledger_writes: register(r, "ledger_writes", "Writes of the ledger that succeeded"),
+            ledger_conflicts: register(r, "ledger_conflicts", "Writes of the ledger that came second"),
+            seconds,
+            registry,
+        }
     }
 }
 
-impl Metrics {
-    pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("backup_webhook");
-        let decisions = Family::default();
-        registry.register("admissions", "Requests by kind and decision", Family::clone(&decisions));
-        let freed = Family::default();
-        registry.register("claims_freed", "Claims freed by this replica, by reason", Family::clone(&freed));
-        let forwarded = Family::default();
-        registry.register("handed_over", "Requests handed to another replica", Family::clone(&forwarded));
-        let ledger_writes = Counter::default();
-        registry.register("ledger_writes", "Writes of the ledger that succeeded", ledger_writes.clone());
-        let ledger_conflicts = Counter::default();
-        registry.register(
-            "ledger_conflicts",
-            "Writes of the ledger that came second",
-            ledger_conflicts.clone(),
-        );
-        let seconds = Histogram::new(exponential_buckets(0.001, 2.0, 14));
-        registry.register("admission_seconds", "Time to decide on a request, in seconds", seconds.clone());
-        Self { registry, decisions, freed, forwarded, ledger_writes, ledger_conflicts, seconds }
-    }
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
 
+impl Metrics {
     /// A request was decided: `admitted`, `queued`, `forced`, `warned`, `passed` (needed no claim), `denied`, `invalid` or
     /// `errored`.
-    pub fn decided(&self, kind: String, decision: &'static str, took: Duration) {
-        self.decisions.get_or_create(&Decided { kind, decision }).inc();
+    pub(crate) fn decided(&self, kind: String, decision: &'static str, took: Duration) {
+        self.decisions.get_or_create(&[("kind", kind), ("decision", decision.to_owned())]).inc();
         self.seconds.observe(took.as_secs_f64());
     }
 
     pub(crate) fn forwarded(&self, answered: bool) {
-        self.forwarded.get_or_create(&Forwarded { answered }).inc();
+        self.forwarded.get_or_create(&[("answered", answered.to_string())]).inc();
     }
 
-    pub fn ledger_written(&self) {
+    pub(crate) fn ledger_written(&self) {
         self.ledger_writes.inc();
     }
 
@@ -87,11 +71,11 @@ impl Metrics {
         self.ledger_conflicts.inc();
     }
 
-    pub fn freed(&self, reason: &'static str) {
-        self.freed.get_or_create(&Freed { reason }).inc();
+    pub(crate) fn freed(&self, reason: &'static str) {
+        self.freed.get_or_create(&[("reason", reason.to_owned())]).inc();
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -29,7 +29,7 @@ const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// Where other replicas are, and how they prove who they are.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The address under which the others know this replica.
     pub own: SocketAddr,
     pub peers: Vec<SocketAddr>,
@@ -42,7 +42,7 @@ pub struct Settings {
 
 /// The replicas; cheap to clone. Without settings there is only this one.
 #[derive(Clone, Default)]
-pub struct Peers {
+pub(crate) struct Peers {
     shared: Option<Arc<Shared>>,
 }
 
@@ -59,7 +59,7 @@ struct Peer {
 
 impl Peers {
     /// Knows the replicas in the settings, and looks for those behind the service.
-    pub fn start(settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) fn start(settings: Settings) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared { settings, known: RwLock::default() });
         shared.update(&shared.settings.peers)?;
         if let Some(service) = shared.settings.service.clone() {
@@ -68,13 +68,13 @@ impl Peers {
         Ok(Self { shared: Some(shared) })
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shared.is_none()
     }
 
     /// The replica that a burst on this scope goes to, if that is another one that answers: the same for every replica
     /// that knows the same others (rendezvous hashing).
-    pub fn owner(&self, scope: &str) -> Option<SocketAddr> {
+    pub(crate) fn owner(&self, scope: &str) -> Option<SocketAddr> {
         let shared = self.shared.as_ref()?;
         let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -88,7 +88,7 @@ impl Peers {
 
     /// The other replica's answer to this review; none if it gave none in time. What it claimed stands under the same
     /// uid, so that deciding again here is harmless.
-    pub async fn ask(&self, peer: SocketAddr, review: Bytes, deadline: Instant) -> Option<Response> {
+    pub(crate) async fn ask(&self, peer: SocketAddr, review: Bytes, deadline: Instant) -> Option<Response> {
         let shared = self.shared.as_ref()?;
         let client = {
             let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);

@@ -43,7 +43,7 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 
 /// Everything that a request needs; cheap to clone.
 #[derive(Clone)]
-pub struct Webhook {
+pub(crate) struct Webhook {
     claims: Arc<[Claims]>,
     authorization: Authorization,
     peers: Peers,
@@ -77,7 +77,7 @@ impl Answer {
 }
 
 impl Webhook {
-    pub fn new(
+    pub(crate) fn new(
         profiles: Vec<ProtectedProfile>,
         authorization: Authorization,
         peers: Peers,
@@ -243,8 +243,7 @@ fn budget(uri: &Uri) -> Duration {
     stated.map_or(DEADLINE, |duration| duration.saturating_sub(WAY_BACK).max(duration / 2).min(DEADLINE))
 }
 
-/// The handler of `POST /validate`.
-pub async fn validate(
+pub(crate) async fn validate(
     State(webhook): State<Webhook>,
     uri: Uri,
     body: Result<Bytes, BytesRejection>,

@@ -33,14 +33,14 @@ const BODY_LIMIT: usize = 8 * 1024 * 1024;
 /// How long requests under way may take after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 
-pub fn router(webhook: Webhook) -> Router {
+pub(crate) fn router(webhook: Webhook) -> Router {
     Router::new()
         .route("/validate", post(review::validate))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(webhook)
 }
 
-pub async fn serve(
+pub(crate) async fn serve(
     address: SocketAddr,
     tls: RustlsConfig,
     webhook: Webhook,
@@ -68,7 +68,6 @@ impl Health {
         Self { ready: Arc::default(), metrics }
     }
 
-    /// Says whether requests may be sent here.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::SeqCst);
     }

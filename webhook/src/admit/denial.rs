@@ -25,7 +25,7 @@ const MAX_CAUSES: usize = 10;
 
 /// A claim in the way, its object as it was just read, and how much longer it stays if nothing else ends it.
 #[derive(Clone, Debug)]
-pub struct Blocker {
+pub(crate) struct Blocker {
     /// The claim, with the entries that are in the way.
     pub claim: Claim,
     /// The object of that name; none: not stored.
@@ -36,7 +36,7 @@ pub struct Blocker {
 
 impl Blocker {
     /// Who it is, what it does and since when.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let (key, left) = (&self.claim.key, self.left.as_secs_f64().ceil());
         let note = self.claim.entries.iter().map(|entry| entry.note.as_str()).find(|note| !note.is_empty());
         match (self.claim.state(), &self.object) {
@@ -108,7 +108,7 @@ impl Blocker {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     pub group: &'a str,
     pub key: &'a ObjectKey,
     pub footprint: &'a Footprint,
@@ -118,7 +118,7 @@ pub struct Asked<'a> {
 
 /// Someone else holds what this asks for: who, in which phase, since when, and what to type next. With `wait`, clients
 /// come again by themselves.
-pub fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
+pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
     let Some(first) = blockers.first() else { return trouble("the claim in the way could not be named", 1) };
     let more = match blockers.len() - 1 {
         0 => String::new(),
@@ -155,18 +155,17 @@ pub fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
 }
 
 /// A warning for an object that is admitted although somebody is in its way.
-pub fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
+pub(crate) fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
     let first = blockers.first().map(Blocker::describe).unwrap_or_default();
     let more = if blockers.len() > 1 { format!(", and {} more", blockers.len() - 1) } else { String::new() };
     format!("{key} {what}: {first}{more}")
 }
 
-/// The ledger cannot take more.
-pub fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
+pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
     forbidden(group, key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
 
-pub fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
+pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
     let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
     let cause = |finding: &Finding| invalid_field(&finding.field, &finding.message);
     let causes = findings.iter().map(cause).collect();
@@ -211,7 +210,7 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
 }
 
 /// What an object is about cannot be changed under way.
-pub fn moved(group: &str, key: &ObjectKey) -> Status {
+pub(crate) fn moved(group: &str, key: &ObjectKey) -> Status {
     let message = format!(
         "what {key} is about can't be changed any more; create a new {} under another name instead",
         key.kind
@@ -220,7 +219,7 @@ pub fn moved(group: &str, key: &ObjectKey) -> Status {
 }
 
 /// A running object would come to touch more.
-pub fn grows(group: &str, key: &ObjectKey, old: &Footprint, new: &Footprint) -> Status {
+pub(crate) fn grows(group: &str, key: &ObjectKey, old: &Footprint, new: &Footprint) -> Status {
     let message = format!(
         "{key} was admitted for {old} and can't be changed to touch {new}: others may run there. Create a new {} for \
          that instead",
@@ -237,7 +236,6 @@ fn invalid_field(field: &str, message: &str) -> StatusCause {
     }
 }
 
-/// What has ended cannot begin again.
 pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Status {
     let kind = key.kind;
     let message = format!(
@@ -255,13 +253,12 @@ pub(crate) fn not_guarded(kind: &GroupVersionKind) -> Status {
     ))
 }
 
-/// A review that makes no sense.
-pub fn malformed(message: &str) -> Status {
+pub(crate) fn malformed(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)
 }
 
 /// Our own trouble: clients try again by themselves, after so many seconds.
-pub fn trouble(message: &str, seconds: u32) -> Status {
+pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
     let message =
         format!("backup-webhook could not decide in time, so nothing was admitted: {message}; try again");
     Status::failure(&message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
-/// Requests decided by one write at most.
 const BATCH: usize = 128;
 /// A batch of so many is a burst: a moment later more will have come, and a write of the ledger costs the API server
 /// several times what it costs to wait for them (`cargo xtask bench admission`).

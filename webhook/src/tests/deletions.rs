@@ -22,8 +22,7 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
     let (api, replica) = one_replica();
     api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
     api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
-    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
-    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    replica.run(&api, "Restore", "r1", "1", restore_spec()).await;
     for of_collection in [false, true] {
         let refused = replica.review(deletion("old", "0", "Completed", of_collection)).await;
         assert!(message(&refused).contains("Nothing was deleted"), "{refused}");
@@ -49,8 +48,7 @@ async fn a_backup_goes_with_its_namespace_whoever_restores_from_it() {
     let (api, replica) = one_replica();
     let deleted = json!({"metadata": {"name": "velero", "deletionTimestamp": "2026-11-21T09:00:00Z"}});
     api.put("/api/v1/namespaces/velero", deleted);
-    assert!(allowed(&replica.create("Restore", "r1", "1", restore_spec()).await));
-    api.put_velero("Restore", "r1", "1", "InProgress", &restore_spec());
+    replica.run(&api, "Restore", "r1", "1", restore_spec()).await;
     let answer = replica.review(deletion("old", "0", "Completed", true)).await;
     assert!(allowed(&answer) && answer["warnings"][0].as_str().unwrap().contains("namespace"), "{answer}");
 }

@@ -5,8 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_turn() {
     let (api, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
-    api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
+    replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     let mut request = creation("Restore", "r1", "2", restore_spec());
     request["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
     let answer = replica.review(request).await;
@@ -43,8 +42,7 @@ async fn a_client_that_wants_to_wait_is_told_to_come_again_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_free() {
     let (api, replica) = one_replica();
-    assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
-    api.put_velero("Backup", "b1", "1", "InProgress", &backup_spec());
+    replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     assert!(!allowed(&replica.create("Restore", "r1", "2", restore_spec()).await));
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
     let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
