@@ -160,7 +160,6 @@ fn never_or_a_day(text: &str) -> Result<GoDuration, String> {
     }
 }
 
-/// A duration that is more than nothing.
 fn positive(text: &str) -> Result<GoDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     if duration > GoDuration::from_secs(0) {

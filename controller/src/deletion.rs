@@ -11,7 +11,6 @@ mod decide;
 mod external_data;
 mod object_lock;
 mod observe;
-mod step_error;
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +40,6 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 use decide::{Plan, waits};
-use step_error::StepError;
 
 /// Backups that are deleted at the same time.
 const CONCURRENCY: usize = 2;
@@ -50,7 +48,6 @@ const LOOK_AGAIN: Action = Action::RequeueAfter(Duration::from_secs(5));
 /// Look again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
-/// Carries out DeleteBackupRequests.
 pub(crate) struct DeletionController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
@@ -60,7 +57,6 @@ pub(crate) struct DeletionController {
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
-    /// Whether snapshots of CSI drivers are deleted.
     pub(crate) csi: bool,
 }
 
@@ -230,6 +226,27 @@ impl DeletionController {
         self.cluster.leadership.check()?;
         delete::delete(&self.cluster, request).await?;
         Ok(Action::AwaitChange)
+    }
+}
+
+/// Why a step of a deletion was not done.
+#[derive(Debug)]
+enum StepError {
+    /// Not possible until a person changes something: sentences, which answer the request.
+    Final(Vec<String>),
+    Retry(ReconcileError),
+}
+
+impl<E: Into<ReconcileError>> From<E> for StepError {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        if error.is_transient() { Self::Retry(error) } else { Self::Final(vec![error.to_string()]) }
+    }
+}
+
+impl StepError {
+    fn unless_empty(problems: Vec<String>) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self::Final(problems)) }
     }
 }
 

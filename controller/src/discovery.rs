@@ -10,7 +10,6 @@ use kube::{
 
 use backup_runtime::retry;
 
-/// How long discovery is tried for.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The types that the cluster served when this was loaded.
@@ -22,7 +21,6 @@ pub struct ServedTypes {
     pub failed: Vec<String>,
 }
 
-/// What a type is called.
 #[derive(Clone, Debug)]
 struct Names {
     group: String,

@@ -1,23 +1,20 @@
 //! Opening a BackupStorageLocation: the object, its Secrets, the store.
 
-mod error;
-
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{
-    Backup, BackupStorageLocation, LocationPhase, backup_storage_location::AccessMode, common::SecretKey,
+    Backup, BackupStorageLocation, GoDuration, LocationPhase, backup_storage_location::AccessMode,
+    common::SecretKey,
 };
 use backup_plugins::{
     Host, Missing,
     configured::{Credentials, Settings},
 };
-use backup_runtime::errors::found;
+use backup_runtime::errors::{found, is_transient, plain};
 use backup_store::{Location, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use serde_json::Value;
-
-pub(crate) use error::LocationError;
 
 /// The Secret, and its key, that locations without a credential of their own use, if it exists (Velero `velero install`).
 const DEFAULT_SECRET: &str = "cloud-credentials";
@@ -31,6 +28,84 @@ pub(crate) fn is_read_only(location: &BackupStorageLocation) -> bool {
 /// Whether the location could be used when it was last validated.
 pub(crate) fn is_available(location: &BackupStorageLocation) -> bool {
     location.status.phase == Some(LocationPhase::Available)
+}
+
+/// Of locations that say no period, also where the command line says a negative one.
+pub(crate) const DEFAULT_PERIOD: GoDuration = GoDuration::from_secs(60);
+
+/// How often something is done with a location: as it says itself, then as the command line says, then every minute; a negative
+/// period counts as not set (Velero `backup_storage_location_controller.go`, `backup_sync_controller.go`, v1.18).
+pub(crate) fn period(own: Option<GoDuration>, default: GoDuration) -> Duration {
+    let set = |period: &GoDuration| *period >= GoDuration::default();
+    own.filter(set).or(Some(default).filter(set)).unwrap_or(DEFAULT_PERIOD).as_std()
+}
+
+/// Why a location cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LocationError {
+    #[error(
+        "BackupStorageLocation {name} not found in namespace {namespace}: create it, or name another one in \
+         spec.storageLocation"
+    )]
+    NotFound { name: String, namespace: String },
+    /// No location is named, and there is no default one.
+    #[error(
+        "no location is the default one: set spec.default: true on a BackupStorageLocation in namespace {namespace}, \
+         or name one in spec.storageLocation"
+    )]
+    NoDefault { namespace: String },
+    #[error("BackupStorageLocation {name} could not be read: {}", plain(.source))]
+    Unreadable { name: String, source: kube::Error },
+    #[error(
+        "BackupStorageLocation {name}: Secret {secret} of {field} not found: create it, or correct {field}"
+    )]
+    NoSecret {
+        name: String,
+        secret: String,
+        /// The field that names it.
+        field: &'static str,
+    },
+    /// The Secret is there, the key is not.
+    #[error("BackupStorageLocation {name}: Secret {secret} has no key {key}: add it, or correct {field}.key")]
+    NoKey { name: String, secret: String, key: String, field: &'static str },
+    #[error("BackupStorageLocation {name}: Secret {secret} could not be read: {}", plain(.source))]
+    SecretUnreadable { name: String, secret: String, source: kube::Error },
+    #[error("BackupStorageLocation {name}: {reason}")]
+    NoPlugin {
+        name: String,
+        /// Names the plugin that is missing, and those that exist.
+        reason: String,
+        /// Whether a binary that cannot be asked now may have it.
+        may_come: bool,
+    },
+    #[error("BackupStorageLocation {name}: {source}")]
+    Store { name: String, source: StoreError },
+}
+
+impl LocationError {
+    /// A word for logs.
+    pub(crate) fn category(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::NoDefault { .. } => "no_default",
+            Self::Unreadable { .. } => "unreadable",
+            Self::NoSecret { .. } | Self::NoKey { .. } | Self::SecretUnreadable { .. } => "credentials",
+            Self::NoPlugin { .. } => "plugin",
+            Self::Store { source, .. } => source.category(),
+        }
+    }
+
+    /// Whether it may work later without anything being changed.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreadable { source, .. } | Self::SecretUnreadable { source, .. } => is_transient(source),
+            Self::NoPlugin { may_come, .. } => *may_come,
+            Self::Store { source, .. } => source.is_transient(),
+            Self::NotFound { .. } | Self::NoDefault { .. } | Self::NoSecret { .. } | Self::NoKey { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// A Secret that was read, and the version that it had; `None` if it does not exist.
@@ -274,5 +349,20 @@ mod tests {
         assert_eq!(inline_ca(&plain), Ok(Some(b"PEM".to_vec())));
         plain.spec.object_storage.ca_cert = Some("-----BEGIN".to_owned());
         assert!(inline_ca(&plain).unwrap_err().to_string().contains("spec.objectStorage.caCert"));
+    }
+
+    #[test]
+    fn messages_name_the_location_and_what_to_do() {
+        let error = LocationError::NoKey {
+            name: "default".to_owned(),
+            secret: "s3".to_owned(),
+            key: "cloud".to_owned(),
+            field: "spec.credential",
+        };
+        assert_eq!(
+            error.to_string(),
+            "BackupStorageLocation default: Secret s3 has no key cloud: add it, or correct spec.credential.key"
+        );
+        assert!(!error.is_transient());
     }
 }

@@ -46,7 +46,6 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// Messages are for people; a store's answer can be a page.
 const MESSAGE_CHARS: usize = 1000;
 
-/// Validates locations.
 pub(crate) struct LocationController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
@@ -84,16 +83,14 @@ impl LocationController {
             decide::decide(&location, last, changed, self.frequency, Clock::Boot.now())
         };
         let probe = match plan(last.as_ref()) {
-            Plan::Wait(None) => return Ok(Action::AwaitChange),
-            Plan::Wait(Some(time)) => return Ok(Action::RequeueAfter(time)),
+            Plan::Wait(action) => return Ok(action),
             Plan::Validate { probe } => probe,
         };
         let validation = Box::pin(self.validate(&key, &location, last.as_ref(), probe)).await?;
         let next = plan(Some(&validation));
         self.validations().insert(key.name, validation);
         Ok(match next {
-            Plan::Wait(Some(time)) => Action::RequeueAfter(time),
-            Plan::Wait(None) => Action::AwaitChange,
+            Plan::Wait(action) => action,
             Plan::Validate { .. } => Action::RequeueAfter(decide::SHORTEST),
         })
     }

@@ -42,7 +42,6 @@ use decide::{Expiry, Facts, Failure, Plan};
 /// Backups that are reconciled at the same time.
 const CONCURRENCY: usize = 4;
 
-/// Asks for the deletion of expired backups.
 pub(crate) struct RetentionController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
@@ -108,7 +107,6 @@ impl RetentionController {
         Ok(Facts { failure: self.failure(backup).await, requests, own_request: request_name(backup) })
     }
 
-    /// Why the backup cannot be deleted now.
     async fn failure(&self, backup: &Backup) -> Option<Failure> {
         if !backup.status.validation_errors.is_empty() {
             return None; // it was refused, and never wrote anything

@@ -60,7 +60,6 @@ const SLOTS_SHOWN: usize = 3;
 /// What the health of the process calls this controller.
 const PART: &str = "schedules";
 
-/// Creates the backups of Schedules.
 pub(crate) struct ScheduleController {
     pub(crate) cluster: Cluster,
     pub(crate) metrics: Arc<Metrics>,
@@ -73,7 +72,6 @@ pub(crate) struct ScheduleController {
     pub(crate) refused_slots: Mutex<HashMap<String, RefusedSlot>>,
 }
 
-/// A slot whose backup was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RefusedSlot {
     /// Of the Schedule.

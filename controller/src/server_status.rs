@@ -32,11 +32,9 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Names this program, so that its version is not taken for one of Velero's server.
 const VERSION: &str = concat!("backup-controller v", env!("CARGO_PKG_VERSION"));
 
-/// Answers ServerStatusRequests.
 pub(crate) struct ServerStatusController {
     pub(crate) cluster: Cluster,
     pub(crate) plugins: Host,
-    /// Whether volumes of CSI drivers are snapshotted.
     pub(crate) csi: bool,
     /// Built-in providers of locations that are served by their plugin.
     pub(crate) object_store_plugins: Vec<String>,

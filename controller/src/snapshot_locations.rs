@@ -24,14 +24,12 @@ use kube::{Api, ResourceExt as _};
 
 use choice::SnapshotCandidates;
 
-/// How long one read is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 /// The Secret of locations without a credential of their own, if it exists, and its key (Velero `velero install`).
 const DEFAULT_SECRET: (&str, &str) = ("cloud-credentials", "cloud");
 /// The setting that plugins find their credentials by (Velero `internal/volume/snapshotlocation.go`, v1.18).
 const CREDENTIALS_FILE: &str = "credentialsFile";
 
-/// Why a location cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SnapshotLocationError {
     #[error("VolumeSnapshotLocation {0} does not exist: create it again, with the settings that it had")]

@@ -5,7 +5,6 @@
 //! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`orphan`), and writes a summary into
 //! the location. What is wrong with one backup is part of the summary; the pass goes on.
 
-mod cluster_backups;
 mod comparison;
 mod csi;
 mod decide;
@@ -60,7 +59,6 @@ const DEFAULT_FIRST_STEP: Duration = Duration::from_millis(500);
 /// How long a write is tried; the next pass writes again.
 const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
-/// Compares locations with the cluster.
 pub(crate) struct SyncController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
@@ -97,8 +95,7 @@ impl SyncController {
         let now = Clock::Boot.now();
         let mut cache = self.skip_cache.get(&location);
         match decide::decide(&location, cache.passed, self.period, now) {
-            Plan::Wait(None) => return Ok(Action::AwaitChange),
-            Plan::Wait(Some(time)) => return Ok(Action::RequeueAfter(time)),
+            Plan::Wait(action) => return Ok(action),
             Plan::Sync => {}
         }
         if now.saturating_sub(self.started) < DEFAULT_FIRST && !self.goes_first(&location).await? {
@@ -121,8 +118,7 @@ impl SyncController {
         self.skip_cache.put(&location, cache);
         self.publish(&location, &summary).await?;
         Ok(match decide::decide(&location, Some(now), self.period, Clock::Boot.now()) {
-            Plan::Wait(Some(time)) => Action::RequeueAfter(time),
-            Plan::Wait(None) => Action::AwaitChange,
+            Plan::Wait(action) => action,
             Plan::Sync => Action::RequeueAfter(decide::SHORTEST),
         })
     }
@@ -205,7 +201,7 @@ impl SyncController {
             began,
         };
         // The cluster first: what it says is stored was stored before the listing of the bucket began.
-        let backups = cluster_backups::list(&self.cluster).await?;
+        let backups = comparison::cluster_backups(&self.cluster).await?;
         let folders = store.list_backups().await?;
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());

@@ -98,7 +98,7 @@ pub enum OnConflictArg {
 
 impl Args {
     /// The profiles that are guarded, with what the flags say over what they say.
-    pub fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
+    pub(crate) fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
         let mut profiles = backup_lock::protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
         for profile in &mut profiles {
             let policy = &mut profile.policy;
@@ -121,7 +121,7 @@ impl Args {
     }
 
     /// How to reach the other replicas, if there may be any.
-    pub fn peers(&self, made_ca: Option<Vec<u8>>) -> anyhow::Result<Option<Settings>> {
+    pub(crate) fn peers(&self, made_ca: Option<Vec<u8>>) -> anyhow::Result<Option<Settings>> {
         let (Some(ip), true) = (self.identity, self.peer_service.is_some() || !self.peers.is_empty()) else {
             return Ok(None);
         };

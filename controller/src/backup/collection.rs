@@ -100,7 +100,6 @@ impl Worker<Backups> {
         Ok(TakenUp { hooks, actions, snapshots, pending_hooks })
     }
 
-    /// Fills the contents.
     async fn fill(
         &self,
         backup: &Backup,

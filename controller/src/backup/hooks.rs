@@ -38,7 +38,6 @@ pub(crate) struct TakenOver {
     pub(crate) again: Option<String>,
 }
 
-/// The hooks of one backup.
 pub(crate) struct Hooks {
     executor: Arc<dyn Executor>,
     journal: Arc<dyn JournalWriter>,
@@ -58,8 +57,7 @@ impl Hooks {
 
     /// Whether the pod is the one that was listed, and runs.
     pub(crate) async fn is_running(&self, pod: &Pod) -> Result<bool, kube::Error> {
-        let found = self.executor.find(&pod.namespace, &pod.name).await?;
-        Ok(found.is_some_and(|found| found.uid == pod.uid && found.running))
+        self.executor.is_running(&pod.namespace, &pod.name, &pod.uid).await
     }
 
     /// The commands after the backup of a pod are pending from now on. To be called before the first command.

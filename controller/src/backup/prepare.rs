@@ -38,7 +38,6 @@ pub(crate) struct Settings {
     pub(crate) resource_timeout: GoDuration,
     /// Location to use when none is marked as the default.
     pub(crate) location: String,
-    /// Whether volumes of CSI drivers are snapshotted.
     pub(crate) csi: bool,
     /// VolumeSnapshotLocations by provider, for providers that have several.
     pub(crate) snapshot_locations: BTreeMap<String, String>,
@@ -65,7 +64,6 @@ pub(crate) struct Facts {
     pub(crate) version: ClusterVersion,
     /// The data of the ConfigMap with the resource policy that the Backup names, if there is one.
     pub(crate) policy: Option<BTreeMap<String, String>>,
-    /// Where plugins can take snapshots of volumes.
     pub(crate) snapshots: SnapshotCandidates,
 }
 
@@ -213,41 +211,28 @@ fn names(locations: &[BackupStorageLocation]) -> String {
 /// What can be asked for and is not done yet. It is refused, and never left out silently. `csi`: volumes of CSI drivers are
 /// snapshotted here; `snapshots`: where plugins take some.
 fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &ChosenLocations) -> Vec<Finding> {
-    let impossible = !csi && snapshots.names.is_empty();
-    let fs_backup = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true);
-    [
-        (
-            spec.snapshot_move_data == Some(true),
-            "spec.snapshotMoveData",
-            "moving snapshot data is not done yet; unset it",
-        ),
-        (
-            fs_backup,
-            if spec.default_volumes_to_fs_backup == Some(true) {
-                "spec.defaultVolumesToFsBackup"
-            } else {
-                "spec.defaultVolumesToRestic"
-            },
-            "file-system backup of volumes is not done yet; unset it",
-        ),
-    ]
-    .into_iter()
-    .filter(|(asked, _, _)| *asked)
-    .map(|(_, field, message)| Finding::new(field, message))
-    .chain((spec.snapshot_volumes == Some(true) && impossible).then(|| no_snapshots(snapshots)))
-    .collect()
+    let mut findings = Vec::new();
+    if spec.snapshot_move_data == Some(true) {
+        let problem = "moving snapshot data is not done yet; unset it";
+        findings.push(Finding::new("spec.snapshotMoveData", problem));
+    }
+    if spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true) {
+        let is_renamed = spec.default_volumes_to_fs_backup == Some(true);
+        let field = if is_renamed { "spec.defaultVolumesToFsBackup" } else { "spec.defaultVolumesToRestic" };
+        findings.push(Finding::new(field, "file-system backup of volumes is not done yet; unset it"));
+    }
+    if spec.snapshot_volumes == Some(true) && !csi && snapshots.names.is_empty() {
+        findings.push(no_snapshots(snapshots));
+    }
+    findings
 }
 
 /// Snapshots are asked for, and nothing takes them.
 fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
-    let mut message =
-        "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
-                       VolumeSnapshotLocations; unset it, or set it to false, to back up resources only"
-            .to_owned();
-    for reason in &snapshots.unusable {
-        message.push_str("; ");
-        message.push_str(reason);
-    }
+    let sentence = "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
+                    VolumeSnapshotLocations; unset it, or set it to false, to back up resources only";
+    let reasons = snapshots.unusable.iter().map(String::as_str);
+    let message = std::iter::once(sentence).chain(reasons).collect::<Vec<_>>().join("; ");
     Finding::new("spec.snapshotVolumes", message)
 }
 

@@ -9,10 +9,9 @@ use backup_store::{DeletedBackup, Location, RetainedVersions, StoreError};
 use kube::ResourceExt as _;
 
 use super::{
-    DeletionController,
+    DeletionController, StepError,
     decide::{has_files, owns_files},
     observe,
-    step_error::StepError,
 };
 
 /// What is known after the data was deleted.
@@ -22,11 +21,9 @@ pub(super) struct DeletedData {
     pub(super) location: Option<BackupStorageLocation>,
     /// The uid that has claimed the folder; empty if nothing outlasts the deletion.
     pub(super) owner: String,
-    /// What the store keeps.
     pub(super) retained: RetainedVersions,
 }
 
-/// The store of a backup.
 struct BackupStore {
     store: Location,
     /// Whether what is deleted there may only be hidden.
@@ -76,14 +73,14 @@ impl DeletionController {
         }
         let failed = backup.status.failure_reason.is_some();
         // Metadata that cannot be read is no one else's, unless the backup failed because the name was taken: what is under
-        // the name is still deleted.
+        // the name is still deleted. Unfinished files may be those that another cluster is storing.
         let stored = match store.read_metadata(&name).await {
             Err(StoreError::Corrupt { .. }) if !failed => None,
             stored => stored?,
         };
         self.cluster.leadership.check()?;
         let taken = if failed && stored.is_none() {
-            is_taken(store, backup).await?
+            store.is_anothers(&name, &backup.uid().unwrap_or_default()).await?
         } else {
             !owns_files(backup, stored.as_ref())
         };
@@ -141,14 +138,9 @@ impl DeletionController {
     }
 }
 
-/// Whether the unfinished files under the name of a failed backup are another's, perhaps one that another cluster is storing.
-async fn is_taken(store: &Location, backup: &Backup) -> Result<bool, StoreError> {
-    store.is_anothers(&backup.name_any(), &backup.uid().unwrap_or_default()).await
-}
-
 #[cfg(test)]
 mod tests {
-    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+    use backup_core::api::BackupStorageLocationSpec;
 
     use super::*;
 
@@ -161,16 +153,11 @@ mod tests {
         };
         spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
         let store = Location::open(&BackupStorageLocation::new("default", spec), None, None).unwrap();
-        let of = |uid: &str| {
-            let mut backup = Backup::new("b", BackupSpec::default());
-            backup.metadata.uid = Some(uid.to_owned());
-            backup
-        };
         let writer = store.open_backup("b", "theirs").await.unwrap();
-        assert!(is_taken(&store, &of("ours")).await.unwrap());
-        assert!(!is_taken(&store, &of("theirs")).await.unwrap());
+        assert!(store.is_anothers("b", "ours").await.unwrap());
+        assert!(!store.is_anothers("b", "theirs").await.unwrap());
         writer.abort().await;
         store.delete_backup("b").await.unwrap();
-        assert!(!is_taken(&store, &of("ours")).await.unwrap(), "nothing is there");
+        assert!(!store.is_anothers("b", "ours").await.unwrap(), "nothing is there");
     }
 }

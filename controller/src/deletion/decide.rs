@@ -16,7 +16,6 @@ pub(super) struct Facts {
     pub(super) backup: Option<Backup>,
     /// Restores from it that work or may still begin to, as `name (phase)`.
     pub(super) users: Vec<String>,
-    /// Whether its files can be deleted.
     pub(super) store: Store,
     pub(super) now: Timestamp,
 }

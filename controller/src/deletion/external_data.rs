@@ -10,7 +10,7 @@ use backup_store::{Contents, Location, StoreError};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{DeletionController, decide::owns_files, step_error::StepError};
+use super::{DeletionController, StepError, decide::owns_files};
 use crate::discovery::ServedTypes;
 
 /// How long the drivers of volumes get to delete the snapshots of one backup, before the request says that they have not.

@@ -43,7 +43,6 @@ pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<Stri
     .await
 }
 
-/// Restores from the backup that have ended.
 pub(super) async fn ended_restores(cluster: &Cluster, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
     let name = backup.name_any();
     list::raw::<Restore, _>(cluster, |restore| {

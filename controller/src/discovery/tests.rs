@@ -14,7 +14,7 @@ fn resource(plural: &str, kind: &str, short: &[&str], verbs: &[&str], scope: &st
     })
 }
 
-fn group(name: &str, versions: &Value) -> APIGroupDiscovery {
+fn group(name: &str, versions: &[Value]) -> APIGroupDiscovery {
     serde_json::from_value(json!({"metadata": {"name": name}, "versions": versions})).unwrap()
 }
 
@@ -23,44 +23,22 @@ fn version(name: &str, resources: &[Value]) -> Value {
 }
 
 fn served() -> ServedTypes {
+    let events = resource("events", "Event", &["ev"], &ALL, "Namespaced");
+    let core = [
+        resource("pods", "Pod", &["po"], &ALL, "Namespaced"),
+        resource("namespaces", "Namespace", &["ns"], &ALL, "Cluster"),
+        resource("bindings", "Binding", &[], &["create"], "Namespaced"),
+        events.clone(),
+    ];
+    let deployments = resource("deployments", "Deployment", &["deploy"], &ALL, "Namespaced");
+    let hpas =
+        [resource("hpas", "HPA", &[], &ALL, "Namespaced"), resource("olds", "Old", &[], &ALL, "Namespaced")];
     ServedTypes::of([
-        group(
-            "",
-            &json!([version(
-                "v1",
-                &[
-                    resource("pods", "Pod", &["po"], &ALL, "Namespaced"),
-                    resource("namespaces", "Namespace", &["ns"], &ALL, "Cluster"),
-                    resource("bindings", "Binding", &[], &["create"], "Namespaced"),
-                    resource("events", "Event", &["ev"], &ALL, "Namespaced"),
-                ]
-            )]),
-        ),
-        group(
-            "apps",
-            &json!([version(
-                "v1",
-                &[resource("deployments", "Deployment", &["deploy"], &ALL, "Namespaced")]
-            )]),
-        ),
-        group(
-            "events.k8s.io",
-            &json!([version("v1", &[resource("events", "Event", &["ev"], &ALL, "Namespaced")])]),
-        ),
-        group(
-            "autoscaling",
-            &json!([
-                version("v2", &[resource("hpas", "HPA", &[], &ALL, "Namespaced")]),
-                version(
-                    "v1",
-                    &[
-                        resource("hpas", "HPA", &[], &ALL, "Namespaced"),
-                        resource("olds", "Old", &[], &ALL, "Namespaced"),
-                    ]
-                ),
-            ]),
-        ),
-        group("metrics.k8s.io", &json!([{"version": "v1beta1", "freshness": "Stale", "resources": []}])),
+        group("", &[version("v1", &core)]),
+        group("apps", &[version("v1", &[deployments])]),
+        group("events.k8s.io", &[version("v1", &[events])]),
+        group("autoscaling", &[version("v2", &hpas[..1]), version("v1", &hpas)]),
+        group("metrics.k8s.io", &[json!({"version": "v1beta1", "freshness": "Stale", "resources": []})]),
     ])
 }
 
@@ -89,11 +67,8 @@ fn names_are_resolved_as_people_write_them(#[case] name: &str, #[case] expected:
 #[test]
 fn each_type_is_there_once_in_the_first_version_that_has_it() {
     let served = served();
-    let names: Vec<String> = served
-        .types()
-        .iter()
-        .map(|served| format!("{}/{}", served.group_resource(), served.version))
-        .collect();
+    let name = |served: &ResourceType| format!("{}/{}", served.group_resource(), served.version);
+    let names: Vec<String> = served.types().iter().map(name).collect();
     assert_eq!(
         names,
         [

@@ -5,11 +5,9 @@ use std::time::Duration;
 use backup_core::api::{
     BackupStorageLocation, GoDuration, backup_storage_location::BackupStorageLocationSpec,
 };
+use backup_runtime::queue::Action;
 
-use crate::location::UsedSecret;
-
-/// Of locations that say no frequency, also where the command line says a negative one.
-const DEFAULT: GoDuration = GoDuration::from_secs(60);
+use crate::location::{DEFAULT_PERIOD, UsedSecret, period};
 
 /// How often an unchanged location is probed. The next backup reports a right that is lost in between; probes write to the
 /// bucket and fill its access log.
@@ -34,9 +32,10 @@ pub(crate) struct Validation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// By a listing; a probe also finds out what may be written and removed, if that is to be possible.
-    Validate { probe: bool },
-    /// Look again after this time; `None`: when it changes.
-    Wait(Option<Duration>),
+    Validate {
+        probe: bool,
+    },
+    Wait(Action),
 }
 
 /// A location is validated when this process has not seen it yet, when its spec or one of its Secrets has changed
@@ -52,24 +51,17 @@ pub(super) fn decide(
     if secrets_changed || last.uid != location.metadata.uid || last.spec != location.spec {
         return Plan::Validate { probe: true };
     }
-    let mut frequency = frequency(location.spec.validation_frequency, default_frequency);
+    let mut frequency = period(location.spec.validation_frequency, default_frequency);
     if frequency.is_zero() {
         if last.available {
-            return Plan::Wait(None);
+            return Plan::Wait(Action::AwaitChange);
         }
-        frequency = DEFAULT.as_std();
+        frequency = DEFAULT_PERIOD.as_std();
     }
     match (last.at + frequency.max(SHORTEST)).checked_sub(now) {
-        Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
+        Some(left) if !left.is_zero() => Plan::Wait(Action::RequeueAfter(left)),
         _ => Plan::Validate { probe: !last.available || now >= last.probed + PROBE_PERIOD },
     }
-}
-
-/// The location's own, then the command line's, then a minute; a negative one counts as not set (Velero
-/// `pkg/controller/backup_storage_location_controller.go`, v1.18).
-fn frequency(own: Option<GoDuration>, default: GoDuration) -> Duration {
-    let set = |frequency: &GoDuration| *frequency >= GoDuration::default();
-    own.filter(set).or(Some(default).filter(set)).unwrap_or(DEFAULT).as_std()
 }
 
 #[cfg(test)]
@@ -100,7 +92,7 @@ mod tests {
 
     #[test]
     fn table_of_frequencies() {
-        let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
+        let wait = |seconds| Plan::Wait(Action::RequeueAfter(Duration::from_secs(seconds)));
         for (own, flag, seconds_ago, available, expected) in [
             (None, "1m", 59, true, wait(1)),
             (None, "1m", 60, true, LIST),
@@ -110,10 +102,10 @@ mod tests {
             (Some("5m"), "1m", 60, true, wait(240)),
             (Some("10s"), "1m", 10, false, PROBE),
             (Some("1ns"), "1m", 0, true, wait(1)),
-            (Some("0"), "1m", 10_000, true, Plan::Wait(None)),
+            (Some("0"), "1m", 10_000, true, Plan::Wait(Action::AwaitChange)),
             (Some("0"), "1m", 20, false, wait(40)),
             (Some("0"), "1m", 60, false, PROBE),
-            (None, "0", 10_000, true, Plan::Wait(None)),
+            (None, "0", 10_000, true, Plan::Wait(Action::AwaitChange)),
             (Some("30s"), "0", 30, true, LIST),
             (Some("-5s"), "2m", 60, true, wait(60)),
             (None, "-1s", 30, true, wait(30)),
@@ -132,21 +124,24 @@ mod tests {
     #[test]
     fn a_new_location_a_changed_one_and_a_recreated_one_are_validated_at_once() {
         let before = location(Some("0"));
-        assert_eq!(decide(&before, None, false, DEFAULT, NOW), PROBE);
+        assert_eq!(decide(&before, None, false, DEFAULT_PERIOD, NOW), PROBE);
         let mut changed = before.clone();
         changed.spec.object_storage.bucket = "other".to_owned();
-        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT, NOW), PROBE);
+        assert_eq!(decide(&changed, Some(&last(&before, 1, true)), false, DEFAULT_PERIOD, NOW), PROBE);
         let mut recreated = before.clone();
         recreated.metadata.uid = Some("u2".to_owned());
-        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT, NOW), PROBE);
+        assert_eq!(decide(&recreated, Some(&last(&before, 1, true)), false, DEFAULT_PERIOD, NOW), PROBE);
     }
 
     #[test]
     fn a_secret_that_has_changed_is_a_reason_at_once() {
         let location = location(Some("0"));
         let last = last(&location, 1, true);
-        assert_eq!(decide(&location, Some(&last), true, DEFAULT, NOW), PROBE);
-        assert_eq!(decide(&location, Some(&last), false, DEFAULT, NOW), Plan::Wait(None));
+        assert_eq!(decide(&location, Some(&last), true, DEFAULT_PERIOD, NOW), PROBE);
+        assert_eq!(
+            decide(&location, Some(&last), false, DEFAULT_PERIOD, NOW),
+            Plan::Wait(Action::AwaitChange)
+        );
     }
 
     #[test]
@@ -154,7 +149,7 @@ mod tests {
         let before = location(None);
         let mut written = before.clone();
         written.status.message = Some("no such bucket".to_owned());
-        let plan = decide(&written, Some(&last(&before, 1, false)), false, DEFAULT, NOW);
-        assert_eq!(plan, Plan::Wait(Some(Duration::from_secs(59))));
+        let plan = decide(&written, Some(&last(&before, 1, false)), false, DEFAULT_PERIOD, NOW);
+        assert_eq!(plan, Plan::Wait(Action::RequeueAfter(Duration::from_secs(59))));
     }
 }

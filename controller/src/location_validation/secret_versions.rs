@@ -65,7 +65,6 @@ impl SecretVersions {
         changed.iter().filter_map(|name| state.users.get(name)).flatten().cloned().collect()
     }
 
-    /// Sets the Secrets that an object uses.
     pub(super) fn set_used(&self, user: &Key, secrets: &[UsedSecret]) {
         let mut state = self.state();
         state.forget(user);
@@ -74,7 +73,6 @@ impl SecretVersions {
         }
     }
 
-    /// Removes an object that is gone.
     pub(super) fn forget(&self, user: &Key) {
         self.state().forget(user);
     }

@@ -64,7 +64,6 @@ impl Failure {
     }
 }
 
-/// What is known about an expired backup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) failure: Option<Failure>,
@@ -78,9 +77,7 @@ pub(super) struct Facts {
 pub(super) enum Plan {
     /// Its deletion is requested already, or was refused a short while ago.
     Nothing,
-    /// Publish why it stays.
     Label(Failure),
-    /// Request its deletion.
     Request,
     /// Request it again: this request of ours failed.
     Renew(Box<DeleteBackupRequest>),

@@ -7,7 +7,6 @@ use backup_core::{
 };
 use jiff::{Timestamp, tz::TimeZone};
 
-/// Whether a backup is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The backup of this slot.
@@ -55,7 +54,6 @@ pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
     }
 }
 
-/// Seconds between the next two slots.
 pub(super) fn interval(cron: &Cron, now: Timestamp) -> Option<i64> {
     let first = cron.next(now)?;
     Some(cron.next(first)?.as_second() - first.as_second())
@@ -82,46 +80,18 @@ mod tests {
         let now = |slot: &str| Due::Now(slot.parse().unwrap());
         let at = |slot: &str| Due::At(slot.parse().unwrap());
         let (new, noon) = ("2026-01-10T11:00:00Z", "2026-01-10T12:00:00Z");
+        let (daily, old) = ("0 3 * * *", "2025-01-01T00:00:00Z");
+        let (today, tomorrow) = (now("2026-01-10T03:00:00Z"), at("2026-01-11T03:00:00Z"));
         for (spec, created, last, skipped, expected) in [
-            ("0 3 * * *", new, None, None, at("2026-01-11T03:00:00Z")),
-            ("0 3 * * *", "2026-01-10T02:00:00Z", None, None, now("2026-01-10T03:00:00Z")),
-            (
-                "0 3 * * *",
-                "2025-01-01T00:00:00Z",
-                Some("2025-12-01T03:00:00Z"),
-                None,
-                now("2026-01-10T03:00:00Z"),
-            ),
-            (
-                "0 3 * * *",
-                "2025-01-01T00:00:00Z",
-                Some("2026-01-10T03:00:00Z"),
-                None,
-                at("2026-01-11T03:00:00Z"),
-            ),
+            (daily, new, None, None, tomorrow),
+            (daily, "2026-01-10T02:00:00Z", None, None, today),
+            (daily, old, Some("2025-12-01T03:00:00Z"), None, today),
+            (daily, old, Some("2026-01-10T03:00:00Z"), None, tomorrow),
             // Velero notes when it has made the backup, not of which slot it is.
-            (
-                "0 3 * * *",
-                "2025-01-01T00:00:00Z",
-                Some("2026-01-10T03:00:41Z"),
-                None,
-                at("2026-01-11T03:00:00Z"),
-            ),
-            (
-                "0 3 * * *",
-                "2025-01-01T00:00:00Z",
-                Some("2026-01-09T03:00:00Z"),
-                Some("2026-01-10T03:00:00Z"),
-                at("2026-01-11T03:00:00Z"),
-            ),
-            (
-                "0 3 * * *",
-                "2025-01-01T00:00:00Z",
-                None,
-                Some("2026-01-10T11:59:00Z"),
-                at("2026-01-11T03:00:00Z"),
-            ),
-            ("0 3 * * *", "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
+            (daily, old, Some("2026-01-10T03:00:41Z"), None, tomorrow),
+            (daily, old, Some("2026-01-09T03:00:00Z"), Some("2026-01-10T03:00:00Z"), tomorrow),
+            (daily, old, None, Some("2026-01-10T11:59:00Z"), tomorrow),
+            (daily, "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
             ("0 12 * * *", new, None, None, now(noon)),
             ("0 0 30 2 *", new, None, None, Due::Never),
             ("@every 7m", new, Some("2026-01-10T11:30:00Z"), None, now("2026-01-10T11:58:00Z")),

@@ -12,10 +12,8 @@ use kube::ResourceExt as _;
 
 const FIELD: &str = "spec.volumeSnapshotLocations";
 
-/// What a backup can choose from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SnapshotCandidates {
-    /// The locations of the installation.
     pub(crate) locations: Vec<VolumeSnapshotLocation>,
     /// Names of the plugins that can take snapshots.
     pub(crate) plugins: BTreeSet<String>,

@@ -6,20 +6,18 @@ use backup_core::{
     api::{BackupStorageLocation, GoDuration},
     labels::SYNC_REQUEST_ANNOTATION,
 };
+use backup_runtime::queue::Action;
 use kube::ResourceExt as _;
 
-use crate::location::is_available;
+use crate::location::{is_available, period};
 
 /// No location is compared more often than this, whatever it says.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Compare now.
     Sync,
-    /// Look again after this time; none: when it changes.
-    Wait(Option<Duration>),
+    Wait(Action),
 }
 
 /// A location is compared when this process has not done it yet, at its period, and when a person asks. `passed` is when it
@@ -31,32 +29,24 @@ pub(super) fn decide(
     now: Duration,
 ) -> Plan {
     if location.metadata.deletion_timestamp.is_some() {
-        return Plan::Wait(None);
+        return Plan::Wait(Action::AwaitChange);
     }
     if location.annotations().contains_key(SYNC_REQUEST_ANNOTATION) {
         return Plan::Sync;
     }
-    let period = period(location, default_period);
+    let period = period(location.spec.backup_sync_period, default_period);
     if period.is_zero() || !is_available(location) {
-        return Plan::Wait(None);
+        return Plan::Wait(Action::AwaitChange);
     }
     match passed.and_then(|passed| (passed + period.max(SHORTEST)).checked_sub(now)) {
-        Some(left) if !left.is_zero() => Plan::Wait(Some(left)),
+        Some(left) if !left.is_zero() => Plan::Wait(Action::RequeueAfter(left)),
         _ => Plan::Sync,
     }
 }
 
 /// Whether it is never compared unless a person asks.
 pub(super) fn is_off(location: &BackupStorageLocation, default_period: GoDuration) -> bool {
-    period(location, default_period).is_zero()
-}
-
-/// The location's own; unset or negative it is the command line's, and if that is negative, too, a minute (Velero
-/// `pkg/controller/backup_sync_controller.go`, v1.18).
-fn period(location: &BackupStorageLocation, default: GoDuration) -> Duration {
-    let set = |period: &GoDuration| *period >= GoDuration::default();
-    let own = location.spec.backup_sync_period.filter(set);
-    own.or(Some(default).filter(set)).unwrap_or(GoDuration::from_secs(60)).as_std()
+    period(location.spec.backup_sync_period, default_period).is_zero()
 }
 
 #[cfg(test)]
@@ -76,15 +66,15 @@ mod tests {
 
     #[test]
     fn table_of_periods() {
-        let wait = |seconds| Plan::Wait(Some(Duration::from_secs(seconds)));
+        let wait = |seconds| Plan::Wait(Action::RequeueAfter(Duration::from_secs(seconds)));
         for (own, flag, seconds_ago, expected) in [
             (None, "1m", None, Plan::Sync),
             (None, "1m", Some(59), wait(1)),
             (None, "1m", Some(60), Plan::Sync),
             (Some("5m"), "1m", Some(60), wait(240)),
             (Some("1ns"), "1m", Some(0), wait(1)),
-            (Some("0"), "1m", None, Plan::Wait(None)),
-            (None, "0", None, Plan::Wait(None)),
+            (Some("0"), "1m", None, Plan::Wait(Action::AwaitChange)),
+            (None, "0", None, Plan::Wait(Action::AwaitChange)),
             (Some("30s"), "0", Some(30), Plan::Sync),
             (Some("-5s"), "2m", Some(60), wait(60)),
             (None, "-1s", Some(30), wait(30)),
@@ -102,7 +92,7 @@ mod tests {
         for phase in [None, Some(LocationPhase::Unavailable)] {
             unavailable.status.phase = phase;
             unavailable.spec.backup_sync_period = None;
-            assert_eq!(decide(&unavailable, None, minute, NOW), Plan::Wait(None));
+            assert_eq!(decide(&unavailable, None, minute, NOW), Plan::Wait(Action::AwaitChange));
         }
         let request = [(SYNC_REQUEST_ANNOTATION.to_owned(), "{}".to_owned())];
         unavailable.metadata.annotations = Some(request.clone().into());

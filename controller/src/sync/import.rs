@@ -40,7 +40,6 @@ const DECODED: u64 = 4;
 const FAILURES: usize = 40;
 /// If so many have failed, and more than not, the pass has not ended.
 const MANY: usize = 8;
-/// How long a creation is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -124,7 +123,6 @@ async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
     Ok(Facts { schedules, deletions: deletions.into_iter().collect() })
 }
 
-/// Imports one folder. An error ends the pass.
 async fn import(
     pass: &Pass<'_>,
     facts: &Facts,

@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 
-use super::{cluster_backups::is_stored, pass::Pass};
+use super::{comparison::is_stored, pass::Pass};
 use crate::error::ReconcileError;
 
 /// Removes it after location, bucket and Backup were read again.

@@ -38,7 +38,6 @@ impl Pass<'_> {
         now.filter(same).ok_or_else(location_changed)
     }
 
-    /// A Backup as it is now.
     pub(super) async fn backup(&self, name: &str) -> Result<Option<Backup>, kube::Error> {
         let api: Api<Backup> = self.cluster.api();
         found(retry::read(READ_BUDGET, || api.get(name)).await, name)

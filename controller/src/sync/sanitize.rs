@@ -35,7 +35,6 @@ pub(super) struct ImportTarget<'a> {
     pub(super) now: Timestamp,
 }
 
-/// The Backup to create.
 pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Backup, Skip> {
     let mut backup = stored;
     if let Some(version) = newer_format(&backup) {

@@ -15,7 +15,6 @@ const LONGEST: Duration = Duration::from_hours(1);
 /// A folder that was skipped for a time is read again after this part of it.
 const PART: u32 = 8;
 
-/// Why a folder is not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skip {
     /// A word out of a bounded set.
@@ -43,7 +42,6 @@ struct Skipped {
     last: Duration,
 }
 
-/// What is remembered of one location.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LocationCache {
     /// When the last pass began, on the monotonic clock.
@@ -64,7 +62,6 @@ impl LocationCache {
         (now < skipped.last + (known / PART).min(LONGEST)).then_some(&skipped.skip)
     }
 
-    /// Records why a folder was not imported.
     pub(super) fn record(&mut self, name: &str, skip: Skip, now: Duration) {
         match self.skipped.get_mut(name) {
             // Another reason starts again: the folder is changing.
@@ -76,7 +73,6 @@ impl LocationCache {
     }
 }
 
-/// What is remembered of all locations.
 #[derive(Debug, Default)]
 pub(crate) struct SkipCache(Mutex<HashMap<String, Entry>>);
 

@@ -46,12 +46,9 @@ use crate::{
     },
 };
 
-/// How long one object is asked for.
 const FETCH_BUDGET: Duration = Duration::from_secs(30);
 
-/// Where items go.
 pub(crate) trait Sink: Send {
-    /// Stores one item.
     fn item(
         &mut self,
         path: &ItemPath<'_>,
@@ -65,7 +62,6 @@ impl Sink for BackupWriter {
     }
 }
 
-/// What is to be collected.
 #[derive(Debug)]
 pub(crate) struct CollectPlan {
     pub(crate) types: Types,
@@ -80,7 +76,6 @@ pub(crate) struct CollectPlan {
     pub(crate) policy: Option<ResourcePolicy>,
     /// Whether the definitions of custom resources that are backed up are included.
     pub(crate) include_definitions: bool,
-    /// Objects in one page.
     pub(crate) page_size: u32,
     /// How long a failing list is retried.
     pub(crate) patience: Patience,
@@ -114,7 +109,6 @@ impl CollectPlan {
     }
 }
 
-/// What a collection is given.
 pub(crate) struct CollectRequest<'a> {
     pub(crate) client: &'a Client,
     pub(crate) backup: &'a Backup,
@@ -127,7 +121,6 @@ pub(crate) struct CollectRequest<'a> {
     pub(crate) cancellation: &'a Cancellation,
 }
 
-/// Where a collection goes.
 pub(crate) struct CollectOutput<'a, S> {
     pub(crate) sink: &'a mut S,
     /// Records what actions start.
@@ -136,7 +129,6 @@ pub(crate) struct CollectOutput<'a, S> {
     pub(crate) progress: &'a Progress,
 }
 
-/// What was collected.
 #[derive(Debug, Default)]
 pub(crate) struct CollectedItems {
     /// Names of what was written.
@@ -164,14 +156,12 @@ pub(crate) enum CollectError {
     Store(#[from] StoreError),
 }
 
-/// A collection at work.
 pub(super) struct Collector<'a, S> {
     pub(super) request: CollectRequest<'a>,
     pub(super) output: CollectOutput<'a, S>,
     /// Ends the collection early when a person cancels the backup. `None` where the items belong to what was collected before.
     pub(super) early_end: Option<&'a Cancellation>,
-    pub(super) list: ResourceList,
-    pub(super) started: Vec<StartedOperation>,
+    pub(super) collected: CollectedItems,
     pub(super) written: Written,
     /// Types of related items, by the name that was asked for.
     kinds: HashMap<String, Option<Arc<ResourceKind>>>,
@@ -179,7 +169,6 @@ pub(super) struct Collector<'a, S> {
     pub(super) block_members: HashMap<ItemId, String>,
 }
 
-/// What is remembered about what was written.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// Everything that was included, so that nothing is written twice: a list may begin again, selectors may overlap, and
@@ -189,8 +178,6 @@ pub(super) struct Written {
     pub(super) namespaces: BTreeSet<String>,
     /// Types that may have definitions, and have items.
     pub(super) custom_types: BTreeSet<String>,
-    pub(super) claims: u64,
-    pub(super) bound_claims: u64,
 }
 
 impl<'a, S: Sink> Collector<'a, S> {
@@ -203,8 +190,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             request,
             output,
             early_end,
-            list: ResourceList::default(),
-            started: Vec::new(),
+            collected: CollectedItems::default(),
             written: Written::default(),
             kinds: HashMap::new(),
             block_members: HashMap::new(),
@@ -219,13 +205,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         for problem in snapshots.problems {
             report.error(Scope::Cluster, problem);
         }
-        CollectedItems {
-            list: std::mem::take(&mut self.list),
-            operations: std::mem::take(&mut self.started),
-            snapshots: snapshots.taken,
-            claims: self.written.claims,
-            bound_claims: self.written.bound_claims,
-        }
+        CollectedItems { snapshots: snapshots.taken, ..std::mem::take(&mut self.collected) }
     }
 
     /// Called before each step.
@@ -318,20 +298,13 @@ impl ResourceKind {
     }
 
     pub(super) fn id(&self, item: &RawItem<'_>) -> ItemId {
-        ItemId {
-            group_resource: self.group_resource.clone(),
-            namespace: item.namespace().map(str::to_owned),
-            name: item.name().to_owned(),
-        }
+        ItemId::new(&self.group_resource, item.namespace(), item.name())
     }
 
     /// What an action has named, as [`Self::id`] names it.
     pub(super) fn normalize(&self, id: &ItemId) -> ItemId {
-        ItemId {
-            group_resource: self.group_resource.clone(),
-            namespace: id.namespace.clone().filter(|_| self.resource.namespaced),
-            name: id.name.clone(),
-        }
+        let namespace = id.namespace.as_deref().filter(|_| self.resource.namespaced);
+        ItemId::new(&self.group_resource, namespace, &id.name)
     }
 }
 

@@ -26,7 +26,6 @@ use crate::{
     job::{action_journal::execute_once, cancellation::unless_cancelled},
 };
 
-/// Why an object is in the backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InclusionReason {
     /// A list of what is selected holds it.
@@ -37,7 +36,6 @@ pub(super) enum InclusionReason {
     Required,
 }
 
-/// What actions have made of an item.
 enum ActionResult {
     Unchanged,
     Changed(Value),
@@ -165,7 +163,7 @@ impl<S: Sink> Collector<'_, S> {
                 (value, changed) = (made, true);
             }
             if let Some(operation) = operation.filter(|operation| !operation.is_empty()) {
-                self.started.push(StartedOperation {
+                self.collected.operations.push(StartedOperation {
                     action: action.name().to_owned(),
                     item: id.clone(),
                     operation,
@@ -248,7 +246,7 @@ impl<S: Sink> Collector<'_, S> {
             }
             Err(error) => return Err(error.into()),
         }
-        self.list.add(&kind.api_version, &kind.resource.kind, item.namespace(), item.name(), None);
+        self.collected.list.add(&kind.api_version, &kind.resource.kind, item.namespace(), item.name(), None);
         self.output.progress.wrote();
         self.remember(kind, item);
         match kind.group_resource.as_str() {
@@ -276,8 +274,8 @@ impl<S: Sink> Collector<'_, S> {
             written.custom_types.insert(kind.group_resource.clone());
         }
         if kind.group_resource == "persistentvolumeclaims" {
-            written.claims += 1;
-            written.bound_claims += u64::from(item.is_in_phase("Bound"));
+            self.collected.claims += 1;
+            self.collected.bound_claims += u64::from(item.is_in_phase("Bound"));
         }
     }
 

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
 
-/// Why a list has no end.
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
 
 impl<S: Sink> Collector<'_, S> {
@@ -120,11 +119,7 @@ impl<S: Sink> Collector<'_, S> {
                 self.warn(Scope::Velero, message);
                 continue;
             }
-            let id = ItemId {
-                group_resource: kind.group_resource.clone(),
-                namespace: namespace.map(str::to_owned),
-                name: name.to_owned(),
-            };
+            let id = ItemId::new(&kind.group_resource, namespace, name);
             let problem = match fetch(self.request.client, kind, namespace, name).await {
                 Ok(Some(text)) if is_selected(plan, &text) => {
                     self.include(kind, &text, InclusionReason::Listed, 0).await?;

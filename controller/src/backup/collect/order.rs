@@ -7,7 +7,6 @@ use backup_core::resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceTy
 /// Types of the core group that come first: what is most likely to change belongs together in time.
 const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
 
-/// The types of a backup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Types {
     /// Types to list, in order; without namespaces.

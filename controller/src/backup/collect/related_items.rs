@@ -70,7 +70,6 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// Whether the filters allow a related object.
     pub(super) fn allows_related(&self, kind: &ResourceKind, namespace: Option<&str>) -> bool {
         let plan = self.request.plan;
         plan.filter.allows_related(&kind.resource)

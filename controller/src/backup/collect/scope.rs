@@ -14,7 +14,6 @@ const MANY: usize = 100;
 /// What a small part is: one of so many.
 const PART: usize = 8;
 
-/// The namespaces of a backup.
 #[derive(Clone, Debug)]
 pub(crate) struct NamespaceScope {
     filter: IncludesExcludes,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use backup_runtime::{backoff::Backoff, errors::plain, leader::Leadership, retry};
-use futures::future::BoxFuture;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
     Api, Client,
@@ -16,7 +16,6 @@ use tokio::{
 
 use super::Hook;
 
-/// How long a pod is asked for.
 const FIND_BUDGET: Duration = Duration::from_secs(30);
 /// How much of what a command prints is kept (bytes), of each stream.
 const OUTPUT: usize = 16 << 10;
@@ -24,14 +23,6 @@ const OUTPUT: usize = 16 << 10;
 const RETRY_BUDGET: Duration = Duration::from_mins(1);
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
-/// What is known of a pod right now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundPod {
-    pub(crate) uid: String,
-    pub(crate) running: bool,
-}
-
-/// Why a command did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecError {
     /// There was no connection to run it by.
@@ -61,21 +52,13 @@ fn printed(output: &str) -> String {
 }
 
 /// Runs commands in pods; in a cluster, or in memory.
+#[async_trait]
 pub(crate) trait Executor: Send + Sync {
-    /// The pod as it is now; `None` if there is none of this name.
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        pod: &'a str,
-    ) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>>;
+    /// Whether the pod of this name has this uid, and runs.
+    async fn is_running(&self, namespace: &str, pod: &str, uid: &str) -> Result<bool, kube::Error>;
 
     /// Runs a command once, for its timeout at most. What it printed.
-    fn run<'a>(
-        &'a self,
-        namespace: &'a str,
-        pod: &'a str,
-        hook: &'a Hook,
-    ) -> BoxFuture<'a, Result<String, ExecError>>;
+    async fn run(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError>;
 }
 
 /// Runs a command that must run: retries while it is known not to have begun.
@@ -99,7 +82,6 @@ pub(super) async fn run_until_begun(
     }
 }
 
-/// Runs commands by the API server.
 pub(crate) struct InCluster {
     client: Client,
     leadership: Leadership,
@@ -111,8 +93,20 @@ impl InCluster {
     pub(crate) fn new(client: Client, leadership: Leadership) -> Self {
         Self { client, leadership }
     }
+}
 
-    async fn exec(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
+#[async_trait]
+impl Executor for InCluster {
+    async fn is_running(&self, namespace: &str, pod: &str, uid: &str) -> Result<bool, kube::Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let found = retry::read(FIND_BUDGET, || api.get_opt(pod)).await?;
+        Ok(found.is_some_and(|found| {
+            let phase = found.status.and_then(|status| status.phase);
+            found.metadata.uid.unwrap_or_default() == uid && phase.as_deref() == Some("Running")
+        }))
+    }
+
+    async fn run(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = AttachParams {
             container: Some(hook.container.clone()),
@@ -131,32 +125,6 @@ impl InCluster {
         // Otherwise the connection would stay open as long as the command runs.
         process.abort();
         ended.map_err(late)?
-    }
-}
-
-impl Executor for InCluster {
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        pod: &'a str,
-    ) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>> {
-        Box::pin(async move {
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-            let found = retry::read(FIND_BUDGET, || api.get_opt(pod)).await?;
-            Ok(found.map(|pod| FoundPod {
-                uid: pod.metadata.uid.unwrap_or_default(),
-                running: pod.status.and_then(|status| status.phase).as_deref() == Some("Running"),
-            }))
-        })
-    }
-
-    fn run<'a>(
-        &'a self,
-        namespace: &'a str,
-        pod: &'a str,
-        hook: &'a Hook,
-    ) -> BoxFuture<'a, Result<String, ExecError>> {
-        Box::pin(self.exec(namespace, pod, hook))
     }
 }
 

@@ -1,20 +1,20 @@
 //! Pods that run commands in memory, for tests.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::sync::Mutex;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 
 use super::{
-    exec::{ExecError, Executor, FoundPod},
+    exec::{ExecError, Executor},
     rules::Hook,
 };
 
 /// Answers a command: pod, first word, how often this pod was asked before.
 type Answer = dyn Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync;
 
-/// Pods by name; their uids are `a-<name>`.
+/// Running pods, by name; their uids are `a-<name>`.
 pub(crate) struct FakePods {
-    pods: HashMap<String, FoundPod>,
+    pods: Vec<String>,
     answer: Box<Answer>,
     ran: Mutex<Vec<String>>,
 }
@@ -26,17 +26,15 @@ impl Default for FakePods {
 }
 
 impl FakePods {
-    /// All running, and every command works.
+    /// Every command works.
     pub(crate) fn running(names: &[&str]) -> Self {
-        let found = |name: &&str| ((*name).to_owned(), FoundPod { uid: format!("a-{name}"), running: true });
         Self {
-            pods: names.iter().map(found).collect(),
+            pods: names.iter().map(ToString::to_string).collect(),
             answer: Box::new(|_, command, _| Ok(format!("{command} was here"))),
             ran: Mutex::default(),
         }
     }
 
-    /// With other answers.
     pub(crate) fn answering(
         mut self,
         answer: impl Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync + 'static,
@@ -51,22 +49,18 @@ impl FakePods {
     }
 }
 
+#[async_trait]
 impl Executor for FakePods {
-    fn find<'a>(&'a self, _: &'a str, pod: &'a str) -> BoxFuture<'a, Result<Option<FoundPod>, kube::Error>> {
-        Box::pin(std::future::ready(Ok(self.pods.get(pod).cloned())))
+    async fn is_running(&self, _: &str, pod: &str, uid: &str) -> Result<bool, kube::Error> {
+        Ok(self.pods.iter().any(|name| name == pod) && uid == format!("a-{pod}"))
     }
 
-    fn run<'a>(
-        &'a self,
-        _: &'a str,
-        pod: &'a str,
-        hook: &'a Hook,
-    ) -> BoxFuture<'a, Result<String, ExecError>> {
+    async fn run(&self, _: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
         let before = {
             let mut ran = self.ran.lock().unwrap();
             ran.push(format!("{pod} {}", hook.command[0]));
             ran.len() - 1
         };
-        Box::pin(std::future::ready((self.answer)(pod, &hook.command[0], before)))
+        (self.answer)(pod, &hook.command[0], before)
     }
 }

@@ -17,7 +17,6 @@ use crate::job::journal::JournalWriter;
 const PENDING: &str = "hooksOwed";
 const COMPLETED: &str = "hooksPaid";
 
-/// The pending commands of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PendingPostHooks {
@@ -25,7 +24,6 @@ pub(crate) struct PendingPostHooks {
     pub(crate) pod: String,
     /// Uid of the pod: nothing is run in another one of this name.
     pub(crate) uid: String,
-    /// The commands, in order.
     pub(crate) post: Vec<Hook>,
 }
 
@@ -87,8 +85,8 @@ impl PendingPostHooks {
         journal: &dyn JournalWriter,
     ) -> Result<Vec<String>, StoreError> {
         let name = self.full_name();
-        let exists = match executor.find(&self.namespace, &self.pod).await {
-            Ok(found) => found.is_some_and(|found| found.uid == self.uid && found.running),
+        let exists = match executor.is_running(&self.namespace, &self.pod, &self.uid).await {
+            Ok(exists) => exists,
             Err(error) => {
                 return Ok(vec![format!(
                     "pod {name} is owed commands after its backup, and could not be read: {}",

@@ -22,7 +22,6 @@ const MAX_TIMEOUT: Duration = Duration::from_hours(4);
 /// End of the keys of annotations.
 const KEY: &str = "hook.backup.velero.io/";
 
-/// A command in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Hook {
@@ -50,7 +49,6 @@ impl PodHooks {
     }
 }
 
-/// What must be known of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(crate) namespace: String,
@@ -80,7 +78,6 @@ impl Pod {
     }
 }
 
-/// The hooks that a Backup itself has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HookRules(Vec<Rule>);
 

@@ -1,4 +1,5 @@
 use backup_core::api::{AccessMode, BackupStorageLocationSpec, LocationPhase};
+use clap::Parser as _;
 use serde_json::json;
 
 use super::*;
@@ -8,14 +9,7 @@ fn now() -> Timestamp {
 }
 
 fn settings() -> Settings {
-    Settings {
-        ttl: GoDuration::from_secs(720 * 3600),
-        item_operation_timeout: GoDuration::from_secs(4 * 3600),
-        resource_timeout: GoDuration::from_secs(600),
-        location: "default".to_owned(),
-        csi: false,
-        snapshot_locations: BTreeMap::new(),
-    }
+    Settings::of(&Args::parse_from(["backup-controller"]))
 }
 
 fn location(name: &str, change: impl FnOnce(&mut BackupStorageLocation)) -> BackupStorageLocation {

@@ -20,7 +20,6 @@ fn completed(object: &Value) -> Value {
     serde_json::from_str(&TypeMeta::of(&deployments()).complete(&item)).unwrap()
 }
 
-/// Any JSON, nested a little.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
