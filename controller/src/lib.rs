@@ -24,12 +24,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_actions::backup::built_in;
@@ -50,6 +45,7 @@ use futures::{
 };
 use jiff::tz::TimeZone;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub use args::Args;

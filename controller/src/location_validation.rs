@@ -5,11 +5,7 @@ mod decide;
 mod default_location;
 mod secret_versions;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupStorageLocation, GoDuration, LocationPhase},
@@ -28,6 +24,7 @@ use backup_store::StoreError;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +66,7 @@ impl LocationController {
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
         let Some(location) = self.locations.find(&key.name).await? else {
-            self.validations().remove(&key.name);
+            self.validations.lock().remove(&key.name);
             self.secrets.forget(&key);
             self.metrics.forget_location(&key.name);
             return Ok(Action::AwaitChange);
@@ -77,7 +74,7 @@ impl LocationController {
         if default_location::keep_one(&self.cluster, &self.locations, &location).await? {
             return Ok(Action::AwaitChange); // it has changed
         }
-        let last = self.validations().get(&key.name).cloned();
+        let last = self.validations.lock().get(&key.name).cloned();
         let plan = |last: Option<&Validation>| {
             let changed = last.is_some_and(|last| self.secrets.have_changed(&last.secrets));
             decide::decide(&location, last, changed, self.frequency, Clock::Boot.now())
@@ -88,15 +85,11 @@ impl LocationController {
         };
         let validation = Box::pin(self.validate(&key, &location, last.as_ref(), probe)).await?;
         let next = plan(Some(&validation));
-        self.validations().insert(key.name, validation);
+        self.validations.lock().insert(key.name, validation);
         Ok(match next {
             Plan::Wait(action) => action,
             Plan::Validate { .. } => Action::RequeueAfter(decide::SHORTEST),
         })
-    }
-
-    fn validations(&self) -> MutexGuard<'_, HashMap<String, Validation>> {
-        self.validations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Validates the location as it was read and publishes the outcome.

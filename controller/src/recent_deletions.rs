@@ -1,13 +1,10 @@
 //! Which backups this process has recently begun to delete. The sync asks before it creates a Backup: it may have read it from
 //! the bucket before it was deleted.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_runtime::clock::Clock;
+use parking_lot::Mutex;
 
 /// What was read from a bucket is used sooner.
 const KEPT: Duration = Duration::from_hours(24);
@@ -23,14 +20,14 @@ impl RecentDeletions {
     }
 
     fn record_at(&self, name: &str, now: Duration) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, at| now.saturating_sub(*at) < KEPT);
         all.insert(name.to_owned(), now);
     }
 
     /// Whether a deletion was at work at this time of the monotonic clock or later.
     pub(crate) fn any_since(&self, name: &str, time: Duration) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).is_some_and(|at| *at >= time)
+        self.0.lock().get(name).is_some_and(|at| *at >= time)
     }
 }
 

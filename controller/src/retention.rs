@@ -6,11 +6,7 @@
 
 mod decide;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
@@ -30,6 +26,7 @@ use kube::{
     api::{ListParams, PostParams},
     core::DeserializeGuard,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -57,17 +54,14 @@ impl RetentionController {
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
         let expiries = Expiries::default();
         let watched = Arc::clone(&expiries);
-        let observe = move |key: &Key, backup: Option<Backup>| {
-            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-            match backup {
-                Some(backup) => drop(watched.insert(key.clone(), decide::expiry(&backup, Timestamp::now()))),
-                None => drop(watched.remove(key)),
-            }
+        let observe = move |key: &Key, backup: Option<Backup>| match backup {
+            Some(backup) => _ = watched.lock().insert(key.clone(), decide::expiry(&backup, Timestamp::now())),
+            None => _ = watched.lock().remove(key),
         };
         let keys = watch::keys_with::<Backup>(&self.cluster, &health, "retention of backups", observe);
         let controller = Arc::new(self);
         run_queue("retention", keys, CONCURRENCY, stop, move |key| {
-            let watched = expiries.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            let watched = expiries.lock().remove(&key);
             Arc::clone(&controller).reconcile(key, watched)
         })
         .await;

@@ -8,13 +8,11 @@
 mod batch;
 mod decide;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use backup_lock::{ObjectKind, ProtectedProfile, admission::ClaimRequest};
 use kube::core::{DynamicObject, admission::AdmissionRequest};
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -120,7 +118,7 @@ impl Claims {
 
     /// The queue of a scope; a new one if there is none, or its task has ended.
     fn queue(&self, scope: &str) -> Option<mpsc::Sender<Waiting>> {
-        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = self.scopes.lock();
         if let Some(known) = scopes.get(scope).filter(|known| !known.is_closed()) {
             return Some(known.clone());
         }

@@ -1,16 +1,13 @@
 //! The Leases of another operator. A holder of one was admitted by this webhook and has a claim, unless the webhook was off
 //! when it was created: only for that rare case they are read, and not at every request.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_lock::{
     ProtectedProfile,
     observe::{ObserveError, Observed},
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How long nobody's Lease is taken for nobody's.
@@ -36,7 +33,7 @@ impl ExternalLeases {
         }
         let read = Instant::now();
         let holder = protected.store.objects().external_holder(scope).await?;
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if holder.is_some() {
             free.remove(scope);
         } else {
@@ -49,7 +46,6 @@ impl ExternalLeases {
     }
 
     fn is_free(&self, scope: &str) -> bool {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.get(scope).is_some_and(|read| read.elapsed() < FREE)
+        self.free.lock().get(scope).is_some_and(|read| read.elapsed() < FREE)
     }
 }

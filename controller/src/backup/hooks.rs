@@ -13,9 +13,10 @@ pub(crate) mod fake;
 mod pending;
 mod rules;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use backup_store::StoreError;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 #[cfg(test)]
@@ -67,14 +68,14 @@ impl Hooks {
         }
         let pending = PendingPostHooks::new(pod, post);
         self.journal.append(pending.pending_entry()).await?;
-        self.pending().push(pending);
+        self.pending.lock().push(pending);
         Ok(())
     }
 
     /// The commands after the backup of a pod have been run.
     pub(crate) async fn complete(&self, pod: &Pod) -> Result<(), StoreError> {
         let completed = {
-            let mut pending = self.pending();
+            let mut pending = self.pending.lock();
             let at = pending.iter().position(|one| one.uid == pod.uid);
             at.map(|at| pending.remove(at))
         };
@@ -106,9 +107,6 @@ impl Hooks {
     }
 
     /// Takes over a backup that another process may have left: runs what is pending by these entries.
-    ///
-    /// # Errors
-    /// Of the journal: an entry that cannot be decoded, or a new one that cannot be written.
     pub(crate) async fn take_over(&self, entries: &[Value]) -> Result<TakenOver, StoreError> {
         let undecodable = |error| undecodable("commands in pods", &error);
         let pending = PendingPostHooks::read(entries).map_err(undecodable)?;
@@ -133,13 +131,9 @@ impl Hooks {
 
     /// Runs what is pending in this process: its work was stopped in the middle. What went wrong, as sentences.
     pub(crate) async fn run_pending(&self) -> Vec<String> {
-        let pending = std::mem::take(&mut *self.pending());
+        let pending = std::mem::take(&mut *self.pending.lock());
         let run = run_pending(&*self.executor, &*self.journal, &pending).await;
         run.unwrap_or_else(|error| vec![error.to_string()])
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Vec<PendingPostHooks>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,8 @@
 //! What was read a moment ago, for the many that want to know the same at the same time.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::Instant};
 
 /// Values by name, each read once and forgotten after a while. Holds what was asked for within that while.
@@ -23,14 +20,13 @@ impl<T: Clone> Recent<T> {
         Self { life, known: Mutex::default() }
     }
 
-    /// The value, read by `read` if it is not known. Who asks meanwhile waits for the same answer; one that fails is asked for
-    /// again by the next.
+    /// The value, read by `read` if it is not known. Who asks meanwhile waits for the same answer; a failure is not remembered.
     pub(super) async fn get<E, F>(&self, name: &str, read: impl FnOnce() -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
     {
         let cell = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock();
             let now = Instant::now();
             known.retain(|_, (since, _)| now.duration_since(*since) < self.life);
             Arc::clone(&known.entry(name.to_owned()).or_insert_with(|| (now, Arc::default())).1)
@@ -62,6 +58,6 @@ mod tests {
         assert_eq!(recent.get("a", read).await, Ok(2));
         assert_eq!(recent.get("c", || async { Err(()) }).await, Err(()));
         assert_eq!(recent.get("c", read).await, Ok(3), "a failure is not remembered");
-        assert!(recent.known.lock().unwrap().len() <= 3);
+        assert!(recent.known.lock().len() <= 3);
     }
 }

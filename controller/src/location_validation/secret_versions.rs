@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use backup_runtime::{
@@ -13,6 +13,7 @@ use backup_runtime::{
 };
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
+use parking_lot::Mutex;
 
 use crate::location::UsedSecret;
 
@@ -47,7 +48,7 @@ impl SecretVersions {
 
     /// Returns the objects that use what has changed.
     fn apply(&self, event: VersionEvent) -> Vec<Key> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let changed: Vec<String> = match event {
             VersionEvent::Applied { name, version } => {
                 let before = state.versions.insert(name.clone(), version.clone());
@@ -66,7 +67,7 @@ impl SecretVersions {
     }
 
     pub(super) fn set_used(&self, user: &Key, secrets: &[UsedSecret]) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.forget(user);
         for secret in secrets {
             state.users.entry(secret.name.clone()).or_default().insert(user.clone());
@@ -74,17 +75,13 @@ impl SecretVersions {
     }
 
     pub(super) fn forget(&self, user: &Key) {
-        self.state().forget(user);
+        self.0.lock().forget(user);
     }
 
     /// Whether one of these Secrets is not as it was when it was used.
     pub(super) fn have_changed(&self, used: &[UsedSecret]) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         state.listed && used.iter().any(|secret| state.versions.get(&secret.name) != secret.version.as_ref())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,14 +1,11 @@
 //! Why folders of a bucket were not imported, so that they are not read in every pass. Lost with the process; the next one reads
 //! everything once.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupStorageLocationSpec};
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 
 /// However long a folder was skipped, it is read this often.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -92,27 +89,23 @@ impl Entry {
 impl SkipCache {
     /// What is remembered of a location as it is now; one that has changed is a new one.
     pub(super) fn get(&self, location: &BackupStorageLocation) -> LocationCache {
-        let entries = self.entries();
+        let entries = self.0.lock();
         let entry = entries.get(&location.name_any()).filter(|entry| entry.is(location));
         entry.map(|entry| entry.cache.clone()).unwrap_or_default()
     }
 
     pub(super) fn put(&self, location: &BackupStorageLocation, cache: LocationCache) {
         let entry = Entry { uid: location.metadata.uid.clone(), spec: location.spec.clone(), cache };
-        self.entries().insert(location.name_any(), entry);
+        self.0.lock().insert(location.name_any(), entry);
     }
 
     pub(super) fn forget(&self, name: &str) {
-        self.entries().remove(name);
+        self.0.lock().remove(name);
     }
 
     /// Whether this process has compared the location as it is now.
     pub(super) fn has_passed(&self, location: &BackupStorageLocation) -> bool {
         self.get(location).passed.is_some()
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
