@@ -16,23 +16,18 @@ pub(crate) mod files;
 mod observe;
 mod recent;
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use backup_core::{
     api::{
         DownloadRequest,
         download_request::{DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind},
     },
-    reading::{self, Asked},
+    reading,
 };
 use backup_runtime::{
     Cluster, delete,
     health::Health,
-    leader::NotLeader,
     queue::{Action, Key, run_queue},
     retry, watch,
 };
@@ -40,12 +35,13 @@ use backup_store::is_log;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{error::ReconcileError, job::operations::flush_requests::FlushRequests, location::Locations};
 use decide::{Plan, TTL};
-use observe::{DownloadController, Subject, Unanswered};
+use observe::{DownloadController, Subject};
 
 /// Requests that are answered at the same time.
 const CONCURRENCY: usize = 16;
@@ -69,17 +65,14 @@ pub(crate) struct DownloadContext {
 pub(crate) async fn run(ctx: DownloadContext, health: Health, stop: CancellationToken) {
     let delivered = Delivered::default();
     let watched = Arc::clone(&delivered);
-    let observe = move |key: &Key, request: Option<DownloadRequest>| {
-        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-        match request {
-            Some(request) => drop(watched.insert(key.clone(), request)),
-            None => drop(watched.remove(key)),
-        }
+    let observe = move |key: &Key, request: Option<DownloadRequest>| match request {
+        Some(request) => _ = watched.lock().insert(key.clone(), request),
+        None => _ = watched.lock().remove(key),
     };
     let keys = watch::keys_with::<DownloadRequest>(&ctx.cluster, &health, "download requests", observe);
     let controller = Arc::new(DownloadController::new(ctx));
     run_queue("download", keys, CONCURRENCY, stop, move |key| {
-        let watched = delivered.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let watched = delivered.lock().remove(&key);
         Arc::clone(&controller).reconcile(key, watched)
     })
     .await;
@@ -112,8 +105,9 @@ impl DownloadController {
 
     /// Writes the URL into the request, or why there is none.
     async fn answer(&self, request: &DownloadRequest) -> Result<Action, ReconcileError> {
-        let status = match self.url(request).await? {
+        let status = match self.url(request).await {
             Ok(url) => json!({"phase": Phase::Processed, "downloadURL": url, "message": null}),
+            Err(error @ ReconcileError::NotLeader(_)) => return Err(error),
             Err(reason) if reason.is_transient() && decide::is_young(request, Timestamp::now()) => {
                 return Err(ReconcileError::Postponed(format!("no URL yet: {reason}")));
             }
@@ -134,37 +128,33 @@ impl DownloadController {
         Ok(Action::RequeueAfter(TTL))
     }
 
-    /// The URL; the outer error is this replica's.
-    async fn url(&self, request: &DownloadRequest) -> Result<Result<String, Unanswered>, NotLeader> {
+    async fn url(&self, request: &DownloadRequest) -> Result<String, ReconcileError> {
         let target = &request.spec.target;
         let wanted = match reading::asked(request) {
-            None => self.wanted_by_name(target).await,
-            Some(Err(why)) => Err(Unanswered::Nothing(why)),
-            Some(Ok(asked)) if self.ctx.files_address.is_some() => {
-                return Ok(self.path(request, &asked).await);
+            None => self.wanted_by_name(target).await?,
+            Some(asked) => {
+                let asked = asked.map_err(ReconcileError::Impossible)?;
+                let wanted = self.wanted_of(&asked.uid, target).await?;
+                if self.ctx.files_address.is_some() {
+                    self.flush(target, &wanted.of).await;
+                    let (namespace, service) = (&self.ctx.cluster.namespace, &self.ctx.files_service);
+                    return Ok(reading::path(namespace, service, &request.name_any()));
+                }
+                // There is no other way to the file.
+                wanted
             }
-            // There is no other way to the file.
-            Some(Ok(asked)) => self.wanted_of(&asked.uid, target).await,
-        };
-        let wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(reason) => return Ok(Err(reason)),
         };
         self.flush(target, &wanted.of).await;
         if (wanted.of.waits || is_growing(target, &wanted.of)) && !wanted.read_only {
-            let permit = self.snapshot_permits.acquire().await;
+            let _permit = self.snapshot_permits.acquire().await;
             // A private key is written.
             self.ctx.cluster.leadership.check()?;
-            let snapshot = wanted.store.signed_url_of_snapshot(target, &wanted.of.uid, TTL).await;
-            drop(permit);
-            match snapshot {
-                Ok(Some(url)) => return Ok(Ok(url)),
-                // Its end is decided, or written already.
-                Ok(None) => {}
-                Err(error) => return Ok(Err(error.into())),
+            // There is none if its end is decided, or written already.
+            if let Some(url) = wanted.store.signed_url_of_snapshot(target, &wanted.of.uid, TTL).await? {
+                return Ok(url);
             }
         }
-        Ok(wanted.store.signed_url(target, TTL).await.map_err(Unanswered::from))
+        Ok(wanted.store.signed_url(target, TTL).await?)
     }
 
     /// Has the operations or the log stored as they are now, if it is these that are asked for and they go on.
@@ -173,14 +163,6 @@ impl DownloadController {
         if of.waits && operations || is_growing(target, of) {
             self.ctx.flush_requests.flush(&of.uid).await;
         }
-    }
-
-    /// The path under which this controller serves the file to whoever has the key.
-    async fn path(&self, request: &DownloadRequest, asked: &Asked) -> Result<String, Unanswered> {
-        let target = &request.spec.target;
-        let wanted = self.wanted_of(&asked.uid, target).await?;
-        self.flush(target, &wanted.of).await;
-        Ok(reading::path(&self.ctx.cluster.namespace, &self.ctx.files_service, &request.name_any()))
     }
 }
 

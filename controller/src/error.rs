@@ -27,6 +27,9 @@ pub(crate) enum ReconcileError {
     /// It is not possible now, or not to the end: a sentence.
     #[error("{0}")]
     Postponed(String),
+    /// It is not possible until something is changed: a sentence.
+    #[error("{0}")]
+    Impossible(String),
 }
 
 impl ReconcileError {
@@ -41,6 +44,7 @@ impl ReconcileError {
             Self::Store(error) => error.category(),
             Self::Changed(_) => "changed",
             Self::Postponed(_) => "postponed",
+            Self::Impossible(_) => "impossible",
         }
     }
 
@@ -49,6 +53,7 @@ impl ReconcileError {
         match self {
             Self::Location(error) => error.is_transient(),
             Self::Store(error) => error.is_transient(),
+            Self::Impossible(_) => false,
             _ => true,
         }
     }

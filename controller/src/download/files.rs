@@ -11,11 +11,7 @@
 mod decide;
 mod pump;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::{
@@ -43,20 +39,21 @@ use http::{
     },
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     DownloadContext,
-    observe::{DownloadController, Subject, Unanswered, Wanted},
+    observe::{DownloadController, Subject, Wanted},
 };
+use crate::error::ReconcileError;
 use decide::{Part, Refusal};
 
 /// Readers of whom it is not known yet whether they have the key, and to which location.
 const ASKING: usize = 64;
-/// Files of one location that are read at the same time. Each has a few pieces of up to some 64 KiB in memory, and a connection
-/// to the store.
+/// Files of one location that are read at the same time. Each takes a connection to the store, and pieces of some 64 KiB.
 const READERS: usize = 16;
 /// When to come back (seconds).
 const AGAIN: u64 = 2;
@@ -74,9 +71,6 @@ struct Server {
 }
 
 /// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
-///
-/// # Errors
-/// The address can't be listened on.
 pub(crate) async fn serve(ctx: DownloadContext) -> anyhow::Result<()> {
     let Some(address) = ctx.files_address else {
         return std::future::pending().await;
@@ -250,10 +244,10 @@ fn not_allowed() -> Refused {
 }
 
 /// Only of a file that is not there is it said that it is not found.
-fn unanswered(why: &Unanswered) -> Refused {
+fn unanswered(why: &ReconcileError) -> Refused {
     let code = match why {
         _ if why.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
-        Unanswered::Store(StoreError::Corrupt { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
+        ReconcileError::Store(StoreError::Corrupt { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
         _ => StatusCode::FAILED_DEPENDENCY,
     };
     (code, why.to_string())
@@ -284,7 +278,7 @@ struct ReaderLimits(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
 impl ReaderLimits {
     /// A place among the readers of this location, if one is free.
     fn acquire(&self, location: &str) -> Option<OwnedSemaphorePermit> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         // Where nobody reads, nothing is kept.
         all.retain(|_, readers| readers.available_permits() < READERS);
         let readers = all.entry(location.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(READERS)));
@@ -320,6 +314,6 @@ mod tests {
         assert!(limits.acquire("slow").is_some() && limits.acquire("slow").is_some());
         drop(slow);
         drop(limits.acquire("fast"));
-        assert_eq!(limits.0.lock().unwrap().len(), 1, "of those that nobody reads from nothing is kept");
+        assert_eq!(limits.0.lock().len(), 1, "of those that nobody reads from nothing is kept");
     }
 }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use backup_core::api::{Backup, DownloadRequest, Restore, RestorePhase, download_request::DownloadTarget};
-use backup_runtime::errors::{found, plain};
-use backup_store::{FileOwner, Location, StoreError};
+use backup_runtime::errors::found;
+use backup_store::{FileOwner, Location};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::sync::Semaphore;
 
 use super::{DownloadContext, recent::Recent};
-use crate::location::{LocationError, is_read_only};
+use crate::{
+    error::ReconcileError,
+    location::{LocationError, is_read_only},
+};
 
 /// How old what is known of a backup, a restore or a location may be.
 const RECENT: Duration = Duration::from_secs(1);
@@ -59,32 +62,6 @@ pub(super) struct Wanted {
     pub(super) of: Subject,
 }
 
-/// Why nobody knows what a request is about.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
-    /// It is about nothing: a sentence.
-    #[error("{0}")]
-    Nothing(String),
-    #[error("reading what the request is about: {}", plain(.0))]
-    Api(#[from] kube::Error),
-    #[error(transparent)]
-    Location(#[from] LocationError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl Unanswered {
-    /// Whether it may pass without anyone doing anything.
-    pub(super) fn is_transient(&self) -> bool {
-        match self {
-            Self::Nothing(_) => false,
-            Self::Api(_) => true,
-            Self::Location(error) => error.is_transient(),
-            Self::Store(error) => error.is_transient(),
-        }
-    }
-}
-
 impl DownloadController {
     pub(super) fn new(ctx: DownloadContext) -> Self {
         Self {
@@ -101,21 +78,25 @@ impl DownloadController {
     }
 
     /// What a target is, if it is of the Backup or Restore of this uid.
-    pub(super) async fn wanted_of(&self, uid: &str, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+    pub(super) async fn wanted_of(
+        &self,
+        uid: &str,
+        target: &DownloadTarget,
+    ) -> Result<Wanted, ReconcileError> {
         let wanted = self.wanted_by_name(target).await?;
         if wanted.of.uid == uid {
             return Ok(wanted);
         }
         let name = &target.name;
-        Err(Unanswered::Nothing(format!(
+        Err(ReconcileError::Impossible(format!(
             "{name} is not the one that was asked for: another one has its name now"
         )))
     }
 
-    pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, Unanswered> {
+    pub(super) async fn wanted_by_name(&self, target: &DownloadTarget) -> Result<Wanted, ReconcileError> {
         let Some(owner) = FileOwner::of(&target.kind) else {
             let kind = target.kind.as_str();
-            return Err(Unanswered::Nothing(format!("spec.target.kind {kind:?} is not known")));
+            return Err(ReconcileError::Impossible(format!("spec.target.kind {kind:?} is not known")));
         };
         let (backup, of) = match owner {
             FileOwner::Backup => (target.name.clone(), None),
@@ -127,7 +108,7 @@ impl DownloadController {
         let found = self.backups.get(&backup, || self.read_backup(&backup)).await?;
         let Some(found) = found else {
             let of = of.map(|_| format!(", which restore {} is from", target.name)).unwrap_or_default();
-            return Err(Unanswered::Nothing(format!(
+            return Err(ReconcileError::Impossible(format!(
                 "backup {backup}{of} not found in namespace {}: check the name with kubectl get backups.velero.io",
                 self.ctx.cluster.namespace
             )));
@@ -141,13 +122,13 @@ impl DownloadController {
         Ok(Wanted { location, store, read_only, of: of.unwrap_or(found) })
     }
 
-    async fn restore(&self, name: &str) -> Result<(Subject, String), Unanswered> {
+    async fn restore(&self, name: &str) -> Result<(Subject, String), ReconcileError> {
         match self.restores.get(name, || self.read_restore(name)).await? {
-            Some((_, backup)) if backup.is_empty() => Err(Unanswered::Nothing(format!(
+            Some((_, backup)) if backup.is_empty() => Err(ReconcileError::Impossible(format!(
                 "restore {name} has not begun: it has chosen no backup yet, so there are no files of it"
             ))),
             Some(found) => Ok(found),
-            None => Err(Unanswered::Nothing(format!(
+            None => Err(ReconcileError::Impossible(format!(
                 "restore {name} not found in namespace {}: check the name with kubectl get restores.velero.io",
                 self.ctx.cluster.namespace
             ))),
