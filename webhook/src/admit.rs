@@ -144,6 +144,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
     };
     let can_wait = profile.engine && seen.key.kind == ObjectKind::Restore;
     let on_conflict = match annotation(ON_CONFLICT_ANNOTATION) {
+        None | Some("") if usual == OnConflict::Queue && !can_wait => OnConflict::Deny,
         None | Some("") => usual,
         Some("deny") => OnConflict::Deny,
         Some("wait") => OnConflict::Wait,
@@ -158,11 +159,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
         spec: seen.spec,
         since: seen.created,
         dry_run,
-        on_conflict: if on_conflict == OnConflict::Queue && !can_wait {
-            OnConflict::Deny
-        } else {
-            on_conflict
-        },
+        on_conflict,
         break_glass: break_glass.map(|reason| reason.chars().take(200).collect()),
     }))
 }

@@ -46,7 +46,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
         .collect();
     let metrics = Arc::new(metrics::Metrics::default());
-    let health = server::Health::new(Arc::clone(&metrics));
+    let health = server::Health { ready: Arc::default(), metrics: Arc::clone(&metrics) };
 
     let mut made_ca = None;
     let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
@@ -63,7 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         (None, Some(cert), Some(key)) => tls::Source::Files { cert, key },
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
-    let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?.unwrap_or_default();
+    let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?;
     let authorization = authorization::Authorization::new(client.clone());
     let webhook = review::Webhook::new(profiles.clone(), authorization, peers, Arc::clone(&metrics));
     let tls = tls::load(source).await?;

@@ -1,12 +1,7 @@
 //! Hands the requests for one scope to one replica, so that replicas do not get in each other's way on its ledger. An
 //! optimisation: a replica that gets a request may decide it, and does when the other does not answer, or is in trouble.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::{
@@ -14,6 +9,7 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
@@ -40,13 +36,8 @@ pub(crate) struct Settings {
     pub ca: Vec<u8>,
 }
 
-/// The replicas; cheap to clone. Without settings there is only this one.
-#[derive(Clone, Default)]
+/// The other replicas.
 pub(crate) struct Peers {
-    shared: Option<Arc<Shared>>,
-}
-
-struct Shared {
     settings: Settings,
     known: RwLock<HashMap<SocketAddr, Peer>>,
 }
@@ -59,45 +50,36 @@ struct Peer {
 
 impl Peers {
     /// Knows the replicas in the settings, and looks for those behind the service.
-    pub(crate) fn start(settings: Settings) -> anyhow::Result<Self> {
-        let shared = Arc::new(Shared { settings, known: RwLock::default() });
-        shared.update(&shared.settings.peers)?;
-        if let Some(service) = shared.settings.service.clone() {
-            tokio::spawn(Arc::clone(&shared).look_up(service));
+    pub(crate) fn start(settings: Settings) -> anyhow::Result<Arc<Self>> {
+        let peers = Arc::new(Self { settings, known: RwLock::default() });
+        peers.update(&peers.settings.peers)?;
+        if let Some(service) = peers.settings.service.clone() {
+            tokio::spawn(Arc::clone(&peers).look_up(service));
         }
-        Ok(Self { shared: Some(shared) })
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.shared.is_none()
+        Ok(peers)
     }
 
     /// The replica that a burst on this scope goes to, if that is another one that answers: the same for every replica
     /// that knows the same others (rendezvous hashing).
     pub(crate) fn owner(&self, scope: &str) -> Option<SocketAddr> {
-        let shared = self.shared.as_ref()?;
-        let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let now = Instant::now();
         let answering = known.iter().filter(|(_, peer)| peer.shunned_until.is_none_or(|until| until <= now));
         let owner = answering
             .map(|(address, _)| *address)
-            .chain([shared.settings.own])
+            .chain([self.settings.own])
             .max_by_key(|address| Sha256::digest(format!("{scope} {address}")).to_vec())?;
-        (owner != shared.settings.own).then_some(owner)
+        (owner != self.settings.own).then_some(owner)
     }
 
     /// The other replica's answer to this review; none if it gave none in time. What it claimed stands under the same
     /// uid, so that deciding again here is harmless.
     pub(crate) async fn ask(&self, peer: SocketAddr, review: Bytes, deadline: Instant) -> Option<Response> {
-        let shared = self.shared.as_ref()?;
-        let client = {
-            let known = shared.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.get(&peer)?.client.clone()
-        };
+        let client = self.known.read().get(&peer)?.client.clone();
         let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()) / 2);
         let url = format!(
             "https://{}:{}/validate?{FORWARDED}&timeout={}ms",
-            shared.settings.name,
+            self.settings.name,
             peer.port(),
             patience.as_millis()
         );
@@ -117,23 +99,14 @@ impl Peers {
                 .ok(),
             Err(error) => {
                 tracing::warn!(%peer, %error, "another replica did not answer; deciding here");
-                let mut known = shared.known.write().unwrap_or_else(PoisonError::into_inner);
-                if let Some(peer) = known.get_mut(&peer) {
+                if let Some(peer) = self.known.write().get_mut(&peer) {
                     peer.shunned_until = Some(Instant::now() + SHUNNED);
                 }
                 None
             }
         }
     }
-}
 
-/// Whether an answer says that the replica itself is in trouble.
-fn is_trouble(review: &[u8]) -> bool {
-    let review: Option<serde_json::Value> = serde_json::from_slice(review).ok();
-    review.is_none_or(|review| review["response"]["status"]["code"] == 503)
-}
-
-impl Shared {
     async fn look_up(self: Arc<Self>, service: String) {
         loop {
             match tokio::net::lookup_host(&service).await {
@@ -154,7 +127,7 @@ impl Shared {
         let own = self.settings.own;
         let wanted: Vec<SocketAddr> =
             addresses.iter().copied().filter(|address| *address != own).take(MAX_PEERS).collect();
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         known.retain(|address, _| wanted.contains(address));
         for address in wanted {
             if let std::collections::hash_map::Entry::Vacant(place) = known.entry(address) {
@@ -177,6 +150,12 @@ impl Shared {
     }
 }
 
+/// Whether an answer says that the replica itself is in trouble.
+fn is_trouble(review: &[u8]) -> bool {
+    let review: Option<serde_json::Value> = serde_json::from_slice(review).ok();
+    review.is_none_or(|review| review["response"]["status"]["code"] == 503)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,7 +173,7 @@ mod tests {
         let others = all.iter().copied().filter(|other| *other != address(own));
         let peer = Peer { client: reqwest::Client::new(), shunned_until: None };
         let known = others.map(|other| (other, peer.clone())).collect();
-        Peers { shared: Some(Arc::new(Shared { settings, known: RwLock::new(known) })) }
+        Peers { settings, known: RwLock::new(known) }
     }
 
     #[tokio::test]
@@ -216,8 +195,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let one = peers(0, 2);
         let scope = (0..1000).map(|n| n.to_string()).find(|scope| one.owner(scope).is_some()).unwrap();
-        let shared = one.shared.as_ref().unwrap();
-        for peer in shared.known.write().unwrap().values_mut() {
+        for peer in one.known.write().values_mut() {
             peer.shunned_until = Some(Instant::now() + SHUNNED);
         }
         assert_eq!(one.owner(&scope), None);

@@ -46,7 +46,8 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 pub(crate) struct Webhook {
     claims: Arc<[Claims]>,
     authorization: Authorization,
-    peers: Peers,
+    /// The other replicas, if there may be any.
+    peers: Option<Arc<Peers>>,
     external_leases: ExternalLeases,
     metrics: Arc<Metrics>,
 }
@@ -80,7 +81,7 @@ impl Webhook {
     pub(crate) fn new(
         profiles: Vec<ProtectedProfile>,
         authorization: Authorization,
-        peers: Peers,
+        peers: Option<Arc<Peers>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let claims =
@@ -88,14 +89,11 @@ impl Webhook {
         Self { claims, authorization, peers, external_leases: ExternalLeases::default(), metrics }
     }
 
-    /// One replica decides for all on a scope, so that they do not get in each other's way on its ledger. None: decide
-    /// here.
+    /// One replica decides for all on a scope, so that they do not conflict on its ledger. `None`: decide here.
     async fn forward(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
-        if self.peers.is_empty() || claiming.dry_run {
-            return None;
-        }
-        let owner = self.peers.owner(&claiming.scope)?;
-        let answer = self.peers.ask(owner, review.clone(), deadline).await;
+        let peers = self.peers.as_ref().filter(|_| !claiming.dry_run)?;
+        let owner = peers.owner(&claiming.scope)?;
+        let answer = peers.ask(owner, review.clone(), deadline).await;
         self.metrics.forwarded(answer.is_some());
         answer
     }
@@ -253,21 +251,9 @@ pub(crate) async fn validate(
         Ok(body) => body,
         Err(rejection) => return no_review(rejection.status(), &rejection.body_text()),
     };
-    let review: AdmissionReview<DynamicObject> = match serde_json::from_slice(&body) {
-        Ok(review) => review,
-        Err(error) => {
-            return no_review(StatusCode::BAD_REQUEST, &format!("this is no AdmissionReview: {error}"));
-        }
-    };
-    if review.types.api_version != "admission.k8s.io/v1" || review.types.kind != "AdmissionReview" {
-        let found = format!("{} {}", review.types.api_version, review.types.kind);
-        return no_review(
-            StatusCode::BAD_REQUEST,
-            &format!("expected admission.k8s.io/v1 AdmissionReview, got {found}"),
-        );
-    }
-    let Ok(request) = TryInto::<AdmissionRequest<DynamicObject>>::try_into(review) else {
-        return no_review(StatusCode::BAD_REQUEST, "this AdmissionReview has no request");
+    let request = match request_of(&body) {
+        Ok(request) => request,
+        Err(message) => return no_review(StatusCode::BAD_REQUEST, &message),
     };
     let deadline = start + budget(&uri);
     let forwarded = uri.query().is_some_and(|query| query.contains(peers::FORWARDED));
@@ -298,6 +284,16 @@ pub(crate) async fn validate(
         response.result = status;
     }
     Json(response.into_review()).into_response()
+}
+
+fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
+    let review: AdmissionReview<DynamicObject> =
+        serde_json::from_slice(body).map_err(|error| format!("this is no AdmissionReview: {error}"))?;
+    let (version, kind) = (&review.types.api_version, &review.types.kind);
+    if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
+        return Err(format!("expected admission.k8s.io/v1 AdmissionReview, got {version} {kind}"));
+    }
+    review.try_into().map_err(|_| "this AdmissionReview has no request".to_owned())
 }
 
 /// The answer to what is no review: a Status, as the API server itself would give it.

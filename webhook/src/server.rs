@@ -59,18 +59,8 @@ pub(crate) async fn serve(
 /// Whether this replica can decide; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Health {
-    ready: Arc<AtomicBool>,
-    metrics: Arc<Metrics>,
-}
-
-impl Health {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { ready: Arc::default(), metrics }
-    }
-
-    pub(crate) fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::SeqCst);
-    }
+    pub(crate) ready: Arc<AtomicBool>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 pub(crate) fn health_router(health: Health) -> Router {
@@ -102,16 +92,16 @@ pub(crate) async fn serve_health(address: SocketAddr, health: Health) -> anyhow:
 pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
     loop {
         let Some(protected) = profiles.iter().find(|protected| protected.profile.is_velero()) else {
-            return health.set_ready(true);
+            return health.ready.store(true, Ordering::SeqCst);
         };
         match protected.store.open(VELERO_SCOPE).await {
             Ok(stored) => {
                 tracing::info!(claims = stored.ledger.len(), epoch = stored.ledger.epoch, "ready");
-                return health.set_ready(true);
+                return health.ready.store(true, Ordering::SeqCst);
             }
             Err(error) if error.is_transient() && !error.passes_soon() => {
                 tracing::warn!(%error, "ready, but nothing is granted yet");
-                return health.set_ready(true);
+                return health.ready.store(true, Ordering::SeqCst);
             }
             Err(error) => tracing::warn!(%error, "not ready: the ledger could not be read; trying again"),
         }
@@ -123,6 +113,6 @@ pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health
 pub(crate) async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
     stop.await;
     tracing::info!("stopping");
-    health.set_ready(false);
+    health.ready.store(false, Ordering::SeqCst);
     handle.graceful_shutdown(Some(DRAIN));
 }

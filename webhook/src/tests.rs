@@ -19,7 +19,7 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{authorization::Authorization, metrics::Metrics, peers::Peers, review::Webhook, server};
+use crate::{authorization::Authorization, metrics::Metrics, review::Webhook, server};
 
 const GRACE: Duration = Duration::from_mins(2);
 
@@ -52,7 +52,7 @@ impl Replica {
         let store =
             profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
         let authorization = Authorization::new(api.client());
-        let webhook = Webhook::new(profiles, authorization, Peers::default(), Arc::clone(&metrics));
+        let webhook = Webhook::new(profiles, authorization, None, Arc::clone(&metrics));
         Self { client: Client::new(server::router(webhook), "velero"), metrics, store }
     }
 
@@ -195,8 +195,7 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     );
 }
 
-/// Conflicting creations sent at once through two replicas, many times over; who was admitted, and how often the replicas
-/// got in one another's way.
+/// Conflicting creations at once through two replicas, many times: who was admitted, and how often the replicas conflicted.
 async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
     let (mut backups, mut restores, mut both, mut conflicts) = (0, 0, 0, 0);
     for round in 0..40 {
