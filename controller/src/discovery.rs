@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backup_core::resources::{ResourceType, group_resource};
+use backup_core::resources::ResourceType;
 use kube::{
     Client,
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
@@ -14,30 +14,25 @@ const BUDGET: Duration = Duration::from_secs(30);
 
 /// The types that the cluster served when this was loaded.
 #[derive(Clone, Debug, Default)]
-pub struct ServedTypes {
-    types: Vec<ResourceType>,
-    names: Vec<Names>,
+pub(crate) struct ServedTypes {
+    all: Vec<Served>,
     /// Groups and versions (`metrics.k8s.io/v1beta1`) whose server did not answer. Their types are missing here.
     pub failed: Vec<String>,
 }
 
+/// A type in its preferred version, and what else it is called.
 #[derive(Clone, Debug)]
-struct Names {
-    group: String,
-    plural: String,
+struct Served {
+    resource: ResourceType,
     singular: String,
-    kind: String,
     short: Vec<String>,
     versions: Vec<String>,
 }
 
 impl ServedTypes {
-    /// Asks the API server, by aggregated discovery (two requests).
-    ///
-    /// # Errors
-    /// If the API server does not answer for 30 s. A single API group that is unavailable is no error: see
+    /// Asks the API server, by aggregated discovery (two requests). A single API group that is unavailable is no error: see
     /// [`ServedTypes::failed`].
-    pub async fn load(client: &Client) -> Result<Self, kube::Error> {
+    pub(crate) async fn load(client: &Client) -> Result<Self, kube::Error> {
         let core = retry::read(BUDGET, || client.list_core_api_versions_aggregated()).await?;
         let groups = retry::read(BUDGET, || client.list_api_groups_aggregated()).await?;
         Ok(Self::of(core.items.into_iter().chain(groups.items)))
@@ -65,16 +60,14 @@ impl ServedTypes {
 
     /// Just these types, each called by its plural name and kind.
     #[cfg(test)]
-    pub fn just(types: &[ResourceType]) -> Self {
-        let names = types.iter().map(|resource| Names {
-            group: resource.group.clone(),
-            plural: resource.plural.clone(),
+    pub(crate) fn just(types: &[ResourceType]) -> Self {
+        let all = types.iter().map(|resource| Served {
+            resource: resource.clone(),
             singular: resource.kind.to_lowercase(),
-            kind: resource.kind.clone(),
             short: Vec::new(),
             versions: vec![resource.version.clone()],
         });
-        Self { names: names.collect(), types: types.to_vec(), failed: Vec::new() }
+        Self { all: all.collect(), failed: Vec::new() }
     }
 
     fn add(&mut self, group: &str, version: &str, resource: APIResourceDiscovery) {
@@ -83,63 +76,55 @@ impl ServedTypes {
         else {
             return;
         };
-        if let Some(known) =
-            self.names.iter_mut().find(|names| names.group == group && names.plural == plural)
-        {
+        let is_known = |known: &&mut Served| known.resource.group == group && known.resource.plural == plural;
+        if let Some(known) = self.all.iter_mut().find(is_known) {
             known.versions.push(version.to_owned());
             return;
         }
-        self.names.push(Names {
-            group: group.to_owned(),
-            plural: plural.clone(),
+        self.all.push(Served {
+            resource: ResourceType {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                plural,
+                kind,
+                namespaced: resource.scope.as_deref() == Some("Namespaced"),
+                verbs: resource.verbs,
+            },
             singular: resource.singular_resource.unwrap_or_default(),
-            kind: kind.clone(),
             short: resource.short_names,
             versions: vec![version.to_owned()],
         });
-        let served = ResourceType {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            plural,
-            kind,
-            namespaced: resource.scope.as_deref() == Some("Namespaced"),
-            verbs: resource.verbs,
-        };
-        if served.can_be_backed_up() {
-            self.types.push(served);
-        }
     }
 
-    /// Every type that can be listed, read, created and deleted, in its preferred version, without subresources. In the
-    /// API server's order of priority.
-    pub fn types(&self) -> &[ResourceType] {
-        &self.types
+    /// The types that can be listed, read, created and deleted, in their preferred versions and the order of the API server.
+    pub(crate) fn types(&self) -> impl Iterator<Item = &ResourceType> {
+        self.all.iter().map(|served| &served.resource).filter(|resource| resource.can_be_backed_up())
     }
 
     /// The type of this name, for example `pods` or `deployments.apps`.
-    pub fn by_group_resource(&self, group_resource: &str) -> Option<&ResourceType> {
-        self.types.iter().find(|served| served.group_resource() == group_resource)
+    pub(crate) fn by_group_resource(&self, group_resource: &str) -> Option<&ResourceType> {
+        self.types().find(|resource| resource.group_resource() == group_resource)
     }
 
     /// The full name of a type that a person calls `po`, `pods`, `Pod`, `deploy`, `deployments.apps` or
     /// `deployments.v1.apps`; none if nothing served is called so. Of several types of one name the first in the API
     /// server's order of priority is meant, as in kubectl. Case does not matter.
-    pub fn resolve(&self, name: &str) -> Option<String> {
+    pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         let (head, rest) =
             name.split_once('.').map_or((name.as_str(), None), |(head, rest)| (head, Some(rest)));
         // Plural names win over short names and kinds of other types.
-        let plural = self.names.iter().find(|names| names.plural == head && names.lives_in(rest));
-        let found = plural
-            .or_else(|| self.names.iter().find(|names| names.is_called(head) && names.lives_in(rest)))?;
-        Some(group_resource(&found.plural, &found.group))
+        let living = || self.all.iter().filter(|served| served.lives_in(rest));
+        let found = living().find(|served| served.resource.plural == head);
+        let found = &found.or_else(|| living().find(|served| served.is_called(head)))?.resource;
+        Some(found.group_resource())
     }
 }
 
-impl Names {
+impl Served {
     fn is_called(&self, name: &str) -> bool {
         self.singular == name
-            || self.kind.eq_ignore_ascii_case(name)
+            || self.resource.kind.eq_ignore_ascii_case(name)
             || self.short.iter().any(|short| short == name)
     }
 
@@ -147,9 +132,10 @@ impl Names {
     fn lives_in(&self, rest: Option<&str>) -> bool {
         let Some(rest) = rest else { return true };
         let served = |version: &str| self.versions.iter().any(|other| other == version);
-        rest == self.group
-            || rest.split_once('.').is_some_and(|(version, group)| group == self.group && served(version))
-            || (self.group.is_empty() && served(rest))
+        let own = &self.resource.group;
+        rest == own
+            || rest.split_once('.').is_some_and(|(version, group)| group == own && served(version))
+            || (own.is_empty() && served(rest))
     }
 }
 

@@ -4,12 +4,12 @@
 
 pub(crate) mod stored;
 
-use std::{hash::Hash, sync::Arc};
+use std::sync::Arc;
 
 use axum::{Router, extract::State, routing::get};
 use backup_core::{api::Backup, sync::Summary};
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
@@ -17,28 +17,15 @@ use prometheus_client::{
 /// Upper bounds of durations (seconds), Velero's.
 const DURATIONS: [f64; 9] = [60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0];
 
-/// The schedule that a backup or restore comes from, empty if none.
-#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Schedule {
-    schedule: String,
-}
+/// The names of labels, and their values.
+type Labels<const N: usize> = [(&'static str, String); N];
 
-/// The labels `schedule` and `backupName`.
-type ScheduleAndBackup = [(&'static str, String); 2];
+/// By `schedule`, which is empty if a backup or restore comes from none; by the name of a location; or by that of a profile.
+type Counters = Family<Labels<1>, Counter>;
+type Gauges = Family<Labels<1>, Gauge>;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct LocationName {
-    backup_location_name: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ProfileName {
-    profile: String,
-}
-
-type PerSchedule = Family<Schedule, Counter>;
-
-type PerBackup = Family<ScheduleAndBackup, Counter>;
+/// By `schedule` and `backupName`.
+type PerBackup = Family<Labels<2>, Counter>;
 
 /// How a backup or restore ended, or that it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +48,7 @@ macro_rules! metrics {
         #[derive(Debug)]
         pub(crate) struct Metrics {
             registry: Registry,
-            backup_duration_seconds: Family<Schedule, Histogram, fn() -> Histogram>,
+            backup_duration_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
             $($name: $type,)*
         }
 
@@ -83,58 +70,54 @@ macro_rules! metrics {
 }
 
 metrics! {
-    backup_attempt: PerSchedule, "Backups that began";
-    backup_success: PerSchedule, "Backups that completed";
-    backup_partial_failure: PerSchedule, "Backups that miss some items";
-    backup_failure: PerSchedule, "Backups that failed";
-    backup_validation_failure: PerSchedule, "Backups that were refused";
-    restore_attempt: PerSchedule, "Restores that began";
-    restore_success: PerSchedule, "Restores that completed";
-    restore_partial_failure: PerSchedule, "Restores that miss some items";
-    restore_failed: PerSchedule, "Restores that failed";
-    restore_validation_failed: PerSchedule, "Restores that were refused";
-    backup_deletion_attempt: PerSchedule, "Deletions of backups that began";
-    backup_deletion_success: PerSchedule, "Backups that were deleted";
-    backup_deletion_failure: PerSchedule, "Deletions of backups that failed";
-    backup_warning: PerSchedule, "Warnings of backups";
-    backup_tarball_size_bytes: Family<Schedule, Gauge>, "Size of the last backup";
-    backup_items_total: Family<Schedule, Gauge>, "Items of the last backup";
-    backup_items_errors: Family<Schedule, Gauge>, "Errors of the last backup";
-    backup_last_successful_timestamp: Family<Schedule, Gauge>, "End of the last completed backup, Unix time";
-    backup_last_status: Family<Schedule, Gauge>, "1 if the last backup completed, else 0";
-    volume_snapshot_attempt: PerSchedule, "Snapshots of volumes that plugins were asked for";
-    volume_snapshot_success: PerSchedule, "Snapshots of volumes that plugins have taken";
-    volume_snapshot_failure: PerSchedule, "Snapshots of volumes that failed";
+    backup_attempt: Counters, "Backups that began";
+    backup_success: Counters, "Backups that completed";
+    backup_partial_failure: Counters, "Backups that miss some items";
+    backup_failure: Counters, "Backups that failed";
+    backup_validation_failure: Counters, "Backups that were refused";
+    restore_attempt: Counters, "Restores that began";
+    restore_success: Counters, "Restores that completed";
+    restore_partial_failure: Counters, "Restores that miss some items";
+    restore_failed: Counters, "Restores that failed";
+    restore_validation_failed: Counters, "Restores that were refused";
+    backup_deletion_attempt: Counters, "Deletions of backups that began";
+    backup_deletion_success: Counters, "Backups that were deleted";
+    backup_deletion_failure: Counters, "Deletions of backups that failed";
+    backup_warning: Counters, "Warnings of backups";
+    backup_tarball_size_bytes: Gauges, "Size of the last backup";
+    backup_items_total: Gauges, "Items of the last backup";
+    backup_items_errors: Gauges, "Errors of the last backup";
+    backup_last_successful_timestamp: Gauges, "End of the last completed backup, Unix time";
+    backup_last_status: Gauges, "1 if the last backup completed, else 0";
+    volume_snapshot_attempt: Counters, "Snapshots of volumes that plugins were asked for";
+    volume_snapshot_success: Counters, "Snapshots of volumes that plugins have taken";
+    volume_snapshot_failure: Counters, "Snapshots of volumes that failed";
     csi_snapshot_attempt: PerBackup, "Snapshots of CSI volumes that were begun";
     csi_snapshot_success: PerBackup, "Snapshots of CSI volumes that can be used";
     csi_snapshot_failure: PerBackup, "Snapshots of CSI volumes that failed";
     backup_total: Gauge, "Backups that exist";
     restore_total: Gauge, "Restores that exist";
-    schedule_expected_interval_seconds: Family<Schedule, Gauge>, "Between the next two backups of a schedule";
-    schedule_skipped: PerSchedule, "Scheduled backups that were left out";
-    backup_location_status_gauge: Family<LocationName, Gauge>,
+    schedule_expected_interval_seconds: Gauges, "Between the next two backups of a schedule";
+    schedule_skipped: Counters, "Scheduled backups that were left out";
+    backup_location_status_gauge: Gauges,
         "1 if the location was available when it was last validated, else 0";
-    backup_sync: Family<LocationName, Counter>, "Comparisons of a location with the cluster";
-    backup_sync_failure: Family<LocationName, Counter>, "Comparisons that did not end";
-    backup_sync_created: Family<LocationName, Counter>, "Backups that were imported into the cluster";
-    backup_sync_removed: Family<LocationName, Counter>,
-        "Backups that were removed as they are gone from the bucket";
-    backup_sync_pruned: Family<LocationName, Counter>,
-        "Folders without a backup that were removed from the bucket";
-    backup_sync_refused: Family<LocationName, Gauge>,
-        "Backups that were not removed as too many are gone at once";
-    backup_sync_skipped: Family<LocationName, Gauge>, "Folders that were not imported";
-    backup_sync_stray: Family<LocationName, Gauge>, "Folders of incomplete backups that nothing writes to";
-    backup_sync_last_timestamp: Family<LocationName, Gauge>,
-        "Begin of the last comparison that ended, Unix time";
-    lock_unclaimed: Family<ProfileName, Gauge>, "Objects that run without a place in the lock, beside others";
-    lock_unknown_phase: Family<ProfileName, Gauge>, "Objects in a phase that this version does not know";
+    backup_sync: Counters, "Comparisons of a location with the cluster";
+    backup_sync_failure: Counters, "Comparisons that did not end";
+    backup_sync_created: Counters, "Backups that were imported into the cluster";
+    backup_sync_removed: Counters, "Backups that were removed as they are gone from the bucket";
+    backup_sync_pruned: Counters, "Folders without a backup that were removed from the bucket";
+    backup_sync_refused: Gauges, "Backups that were not removed as too many are gone at once";
+    backup_sync_skipped: Gauges, "Folders that were not imported";
+    backup_sync_stray: Gauges, "Folders of incomplete backups that nothing writes to";
+    backup_sync_last_timestamp: Gauges, "Begin of the last comparison that ended, Unix time";
+    lock_unclaimed: Gauges, "Objects that run without a place in the lock, beside others";
+    lock_unknown_phase: Gauges, "Objects in a phase that this version does not know";
 }
 
 /// Counts `attempted` snapshots, of which `completed` have succeeded.
-fn count_snapshots<L: Clone + Hash + Eq>(
-    [attempts, successes, failures]: [&Family<L, Counter>; 3],
-    labels: &L,
+fn count_snapshots<const N: usize>(
+    [attempts, successes, failures]: [&Family<Labels<N>, Counter>; 3],
+    labels: &Labels<N>,
     attempted: i64,
     completed: i64,
 ) {
@@ -278,7 +261,7 @@ impl Metrics {
 
     /// How many objects of a profile run without a place in the lock, and how many are in an unknown phase.
     pub(crate) fn lock(&self, profile: &str, conflicting: u64, unknown: u64) {
-        let labels = ProfileName { profile: profile.to_owned() };
+        let labels = [("profile", profile.to_owned())];
         self.lock_unclaimed.get_or_create(&labels).set(gauge(conflicting));
         self.lock_unknown_phase.get_or_create(&labels).set(gauge(unknown));
     }
@@ -304,7 +287,7 @@ fn gauge(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn set_or_remove(family: &Family<Schedule, Gauge>, labels: &Schedule, value: Option<i64>) {
+fn set_or_remove(family: &Gauges, labels: &Labels<1>, value: Option<i64>) {
     match value {
         Some(value) => {
             family.get_or_create(labels).set(value);
@@ -316,16 +299,16 @@ fn set_or_remove(family: &Family<Schedule, Gauge>, labels: &Schedule, value: Opt
 }
 
 /// As the label of its backups names it.
-fn of_schedule(name: &str) -> Schedule {
+fn of_schedule(name: &str) -> Labels<1> {
     labels(&backup_core::labels::valid_value(name))
 }
 
-fn of_location(name: &str) -> LocationName {
-    LocationName { backup_location_name: name.to_owned() }
+fn of_location(name: &str) -> Labels<1> {
+    [("backup_location_name", name.to_owned())]
 }
 
-fn labels(schedule: &str) -> Schedule {
-    Schedule { schedule: schedule.to_owned() }
+fn labels(schedule: &str) -> Labels<1> {
+    [("schedule", schedule.to_owned())]
 }
 
 #[cfg(test)]

@@ -8,12 +8,7 @@
 mod decide;
 mod scheduled_backup;
 
-use std::{
-    collections::HashMap,
-    future::ready,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, future::ready, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, BackupPhase, Schedule, schedule::SchedulePhase as Phase},
@@ -39,6 +34,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, PostParams},
 };
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -81,14 +77,6 @@ pub(crate) struct RefusedSlot {
     reason: String,
 }
 
-/// What the API server has under the name of a schedule.
-enum Stored {
-    Schedule(Box<Schedule>),
-    /// It cannot be decoded, for these reasons.
-    Undecodable(Box<DynamicObject>, Vec<String>),
-    Nothing,
-}
-
 impl ScheduleController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
@@ -108,12 +96,15 @@ impl ScheduleController {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
-        let schedule = match self.read(&key.name).await? {
-            Stored::Schedule(schedule) => *schedule,
-            Stored::Undecodable(object, errors) => return self.refuse_undecodable(&object, &errors).await,
-            Stored::Nothing => {
-                self.set_refused(&key.name, None);
-                self.metrics.forget_schedule(&key.name);
+        let Some(object) = found(self.raw_schedules().get(&key.name).await, &key.name)? else {
+            self.set_refused(&key.name, None);
+            self.metrics.forget_schedule(&key.name);
+            return Ok(Action::AwaitChange);
+        };
+        let schedule = match serde_json::to_value(&object).and_then(serde_json::from_value::<Schedule>) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                self.refuse(&object, &undecodable(&object, &error)).await?;
                 return Ok(Action::AwaitChange);
             }
         };
@@ -122,7 +113,10 @@ impl ScheduleController {
             Ok(cron) => cron,
             Err(errors) => {
                 self.metrics.schedule_interval(&key.name, None);
-                return self.refuse(&schedule, &errors).await;
+                if self.refuse(&object, &errors).await? {
+                    self.cluster.events.warning(&schedule, "FailedValidation", &errors.join("; "));
+                }
+                return Ok(Action::AwaitChange);
             }
         };
         let Some(schedule) = self.enable(schedule, &cron).await? else { return Ok(AT_ONCE) };
@@ -138,65 +132,24 @@ impl ScheduleController {
         }
     }
 
-    async fn read(&self, name: &str) -> Result<Stored, kube::Error> {
-        let Some(object) = found(self.raw_schedules().get(name).await, name)? else {
-            return Ok(Stored::Nothing);
-        };
-        Ok(match serde_json::to_value(&object).and_then(serde_json::from_value::<Schedule>) {
-            Ok(schedule) => Stored::Schedule(Box::new(schedule)),
-            Err(error) => {
-                let template = json!({ "spec": object.data["spec"]["template"] });
-                let mut errors: Vec<String> =
-                    validate::raw_backup(&template).iter().map(decide::in_template).collect();
-                if errors.is_empty() {
-                    errors.push(format!("the Schedule cannot be read: {error}"));
-                }
-                Stored::Undecodable(Box::new(object), errors)
-            }
-        })
-    }
-
     fn raw_schedules(&self) -> Api<DynamicObject> {
         let kind = ApiResource::erase::<Schedule>(&());
         Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &kind)
     }
 
-    /// Publishes that a schedule is not valid.
-    async fn refuse(&self, schedule: &Schedule, errors: &[String]) -> Result<Action, ReconcileError> {
-        let is_refused = |schedule: &Schedule| {
-            let status = &schedule.status;
-            status.phase == Some(Phase::FailedValidation) && status.validation_errors == errors
-        };
-        if is_refused(schedule) {
-            return Ok(Action::AwaitChange);
-        }
-        let outcome = retry::status_patch(&self.cluster, schedule, |current| {
-            (current.spec == schedule.spec && !is_refused(current))
-                .then(|| json!({"status": {"phase": Phase::FailedValidation, "validationErrors": errors}}))
-        })
-        .await?;
-        if matches!(outcome, PatchOutcome::Written(_)) {
-            self.cluster.events.warning(schedule, "FailedValidation", &errors.join("; "));
-        }
-        Ok(Action::AwaitChange)
-    }
-
-    /// The same for one that cannot be decoded.
-    async fn refuse_undecodable(
-        &self,
-        object: &DynamicObject,
-        errors: &[String],
-    ) -> Result<Action, ReconcileError> {
+    /// Publishes that a schedule is not valid, perhaps not even decodable. Returns whether that is new.
+    async fn refuse(&self, object: &DynamicObject, errors: &[String]) -> Result<bool, ReconcileError> {
         let Cluster { leadership, patch_budget, .. } = &self.cluster;
         let wanted = json!({"phase": Phase::FailedValidation, "validationErrors": errors});
-        retry::status_patch_in(&self.raw_schedules(), leadership, *patch_budget, object, |current| {
+        let patch = |current: &DynamicObject| {
             let status = &current.data["status"];
             let is_new = status["phase"] != wanted["phase"]
                 || status["validationErrors"] != wanted["validationErrors"];
             (current.data["spec"] == object.data["spec"] && is_new).then(|| json!({ "status": wanted }))
-        })
-        .await?;
-        Ok(Action::AwaitChange)
+        };
+        let outcome =
+            retry::status_patch_in(&self.raw_schedules(), leadership, *patch_budget, object, patch).await?;
+        Ok(matches!(outcome, PatchOutcome::Written(_)))
     }
 
     /// Publishes that a schedule is valid, and skips what it says is to be skipped. Returns the Schedule as it is then, `None`
@@ -382,17 +335,23 @@ impl ScheduleController {
 
     fn refused(&self, schedule: &Schedule) -> Option<RefusedSlot> {
         let name = schedule.metadata.name.as_deref().unwrap_or_default();
-        let slots = self.refused_slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.refused_slots.lock();
         slots.get(name).filter(|refused| refused.uid == schedule.metadata.uid).cloned()
     }
 
     fn set_refused(&self, name: &str, refused: Option<RefusedSlot>) {
-        let mut slots = self.refused_slots.lock().unwrap_or_else(PoisonError::into_inner);
         match refused {
-            Some(refused) => drop(slots.insert(name.to_owned(), refused)),
-            None => drop(slots.remove(name)),
+            Some(refused) => _ = self.refused_slots.lock().insert(name.to_owned(), refused),
+            None => _ = self.refused_slots.lock().remove(name),
         }
     }
+}
+
+/// What is wrong with a Schedule that cannot be decoded.
+fn undecodable(object: &DynamicObject, error: &serde_json::Error) -> Vec<String> {
+    let template = json!({ "spec": object.data["spec"]["template"] });
+    let errors: Vec<String> = validate::raw_backup(&template).iter().map(decide::in_template).collect();
+    if errors.is_empty() { vec![format!("the Schedule cannot be read: {error}")] } else { errors }
 }
 
 fn sleep_until(at: Timestamp, now: Timestamp) -> Action {

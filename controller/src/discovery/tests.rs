@@ -68,7 +68,7 @@ fn names_are_resolved_as_people_write_them(#[case] name: &str, #[case] expected:
 fn each_type_is_there_once_in_the_first_version_that_has_it() {
     let served = served();
     let name = |served: &ResourceType| format!("{}/{}", served.group_resource(), served.version);
-    let names: Vec<String> = served.types().iter().map(name).collect();
+    let names: Vec<String> = served.types().map(name).collect();
     assert_eq!(
         names,
         [

@@ -8,9 +8,9 @@ use backup_runtime::watch::WatchEvent;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Metrics, labels, set_or_remove};
+use super::{Metrics, gauge, labels, set_or_remove};
 
-pub trait Stored<O> {
+pub(crate) trait Stored<O> {
     fn touched(&mut self, event: &WatchEvent<O>, metrics: &Metrics);
 }
 
@@ -28,11 +28,12 @@ impl Stored<Backup> for StoredBackups {
 impl Stored<Restore> for StoredRestores {
     fn touched(&mut self, event: &WatchEvent<Restore>, metrics: &Metrics) {
         match event {
-            WatchEvent::Applied(restore) => self.applied(&restore.name_any(), metrics),
-            WatchEvent::Undecodable(bad) => self.applied(&bad.name, metrics),
-            WatchEvent::Deleted(key) => self.gone(&key.name, metrics),
-            WatchEvent::Listed => self.listed(metrics),
+            WatchEvent::Applied(restore) => _ = self.known.insert(restore.name_any(), true),
+            WatchEvent::Undecodable(bad) => _ = self.known.insert(bad.name.clone(), true),
+            WatchEvent::Deleted(key) => _ = self.known.remove(&key.name),
+            WatchEvent::Listed => self.known.retain(|_, touched| std::mem::take(touched)),
         }
+        metrics.restore_total.set(gauge(self.known.len() as u64));
     }
 }
 
@@ -129,7 +130,7 @@ impl StoredBackups {
         if !self.listed {
             return;
         }
-        metrics.backup_total.set(i64::try_from(self.known.len()).unwrap_or(i64::MAX));
+        metrics.backup_total.set(gauge(self.known.len() as u64));
         let ends =
             || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
         let labels = labels(schedule);
@@ -154,31 +155,10 @@ pub(crate) struct StoredRestores {
     known: HashMap<String, bool>,
 }
 
-impl StoredRestores {
-    pub(crate) fn applied(&mut self, name: &str, metrics: &Metrics) {
-        self.known.insert(name.to_owned(), true);
-        self.update(metrics);
-    }
-
-    pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
-        self.known.remove(name);
-        self.update(metrics);
-    }
-
-    /// All that exist have been delivered.
-    pub(crate) fn listed(&mut self, metrics: &Metrics) {
-        self.known.retain(|_, touched| std::mem::take(touched));
-        self.update(metrics);
-    }
-
-    fn update(&self, metrics: &Metrics) {
-        metrics.restore_total.set(i64::try_from(self.known.len()).unwrap_or(i64::MAX));
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use backup_core::labels::SCHEDULE_NAME;
+    use backup_core::{api::RestoreSpec, labels::SCHEDULE_NAME};
+    use backup_runtime::queue::Key;
     use serde_json::json;
 
     use super::*;
@@ -270,14 +250,16 @@ mod tests {
         assert!(metrics.encode().contains("velero_backup_total 0"));
 
         let mut restores = StoredRestores::default();
-        restores.applied("r", &metrics);
-        restores.applied("s", &metrics);
-        restores.applied("s", &metrics);
-        restores.listed(&metrics);
+        let restore = |name: &str| WatchEvent::Applied(Restore::new(name, RestoreSpec::default()));
+        for name in ["r", "s", "s"] {
+            restores.touched(&restore(name), &metrics);
+        }
+        restores.touched(&WatchEvent::Listed, &metrics);
         assert!(metrics.encode().contains("velero_restore_total 2"));
-        restores.applied("s", &metrics);
-        restores.listed(&metrics);
-        restores.gone("r", &metrics);
+        restores.touched(&restore("s"), &metrics);
+        restores.touched(&WatchEvent::Listed, &metrics);
+        let gone = Key { namespace: "velero".to_owned(), name: "r".to_owned() };
+        restores.touched(&WatchEvent::Deleted(gone), &metrics);
         assert!(metrics.encode().contains("velero_restore_total 1"));
     }
 }

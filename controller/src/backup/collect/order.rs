@@ -21,9 +21,12 @@ impl Types {
     /// Chooses from the preferred versions of all served types, given as discovery lists them. Core first, `extensions`
     /// last, otherwise as served; of two types that stand for the same objects the first (Velero
     /// `pkg/backup/item_collector.go`, v1.18).
-    pub(crate) fn choose(served: &[ResourceType], filter: &ResourceFilter) -> Self {
+    pub(crate) fn choose<'a>(
+        served: impl IntoIterator<Item = &'a ResourceType>,
+        filter: &ResourceFilter,
+    ) -> Self {
         let mut all: Vec<&ResourceType> =
-            served.iter().filter(|resource| resource.can_be_backed_up()).collect();
+            served.into_iter().filter(|resource| resource.can_be_backed_up()).collect();
         all.sort_by_key(|resource| rank(resource));
         let mut types = Self::default();
         let mut met = HashSet::new();
