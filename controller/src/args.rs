@@ -152,21 +152,17 @@ fn provider_and_name(text: &str) -> Result<(String, String), String> {
 
 /// Nothing, or at least a day: a backup that collects for long writes nothing that could be seen.
 fn never_or_a_day(text: &str) -> Result<GoDuration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    if duration.is_zero() || duration >= GoDuration::from_secs(24 * HOUR) {
-        Ok(duration)
-    } else {
-        Err("it has to be 0 (never), or at least 24h".to_owned())
-    }
+    let is_valid = |duration: GoDuration| duration.is_zero() || duration >= GoDuration::from_secs(24 * HOUR);
+    duration(text, is_valid, "it has to be 0 (never), or at least 24h")
 }
 
 fn positive(text: &str) -> Result<GoDuration, String> {
+    duration(text, |duration| duration > GoDuration::from_secs(0), "it has to be more than 0")
+}
+
+fn duration(text: &str, is_valid: impl Fn(GoDuration) -> bool, rule: &str) -> Result<GoDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    if duration > GoDuration::from_secs(0) {
-        Ok(duration)
-    } else {
-        Err("it has to be more than 0".to_owned())
-    }
+    if is_valid(duration) { Ok(duration) } else { Err(rule.to_owned()) }
 }
 
 impl Args {

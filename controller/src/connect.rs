@@ -14,9 +14,6 @@ use kube::{
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// A client for single requests and watches, and one for connections that may be silent for as long as a command in a pod is.
-///
-/// # Errors
-/// See [`config`].
 pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client, Client)> {
     let config = config(kubeconfig).await?;
     let mut silent = config.clone();
@@ -29,10 +26,8 @@ pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client
     Ok((client(config)?, client(silent)?))
 }
 
-/// The configuration from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account.
-///
-/// # Errors
-/// If there is no usable configuration, in one sentence with the remedy.
+/// The configuration from this kubeconfig; without one from `$KUBECONFIG`, `~/.kube/config`, or the pod's service account. An
+/// error is one sentence with the remedy.
 async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     let mut config = match kubeconfig {
         Some(path) => {

@@ -259,12 +259,11 @@ impl Locations {
     ) -> Result<Option<Vec<u8>>, LocationError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let (name, optional) = (location.to_owned(), reference.optional == Some(true));
-        let secret = match found(api.get(&reference.name).await, &reference.name) {
-            Ok(secret) => secret,
-            Err(source) => {
-                return Err(LocationError::SecretUnreadable { name, secret: reference.name.clone(), source });
-            }
+        let unreadable = |source| {
+            let secret = reference.name.clone();
+            LocationError::SecretUnreadable { name: name.clone(), secret, source }
         };
+        let secret = found(api.get(&reference.name).await, &reference.name).map_err(unreadable)?;
         let version = secret.as_ref().and_then(ResourceExt::resource_version);
         used.push(UsedSecret { name: reference.name.clone(), version });
         let Some(secret) = secret else {
@@ -313,13 +312,13 @@ pub(crate) fn choose_default(locations: &[BackupStorageLocation], fallback: &str
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use backup_core::api::BackupStorageLocationSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
-    fn location(name: &str, default: Option<bool>, created: i64) -> BackupStorageLocation {
+    pub(crate) fn location(name: &str, default: Option<bool>, created: i64) -> BackupStorageLocation {
         let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
         location.spec.default = default;
         location.metadata.creation_timestamp = Some(Time(jiff::Timestamp::from_second(created).unwrap()));

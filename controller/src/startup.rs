@@ -37,10 +37,7 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
     ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
 
-/// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server.
-///
-/// # Errors
-/// The first thing that is wrong, and what to do.
+/// Checks the cluster and the namespace; only an `engine` may not stand beside a Velero server. An error says what to do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
     let version = version(client).await.map_err(|error| {
         anyhow!(
@@ -166,9 +163,6 @@ fn velero_server(deployment: &Deployment) -> Option<String> {
 
 /// The cluster and the namespace of an installation, in a form that names no other one: the uid of `kube-system`, which people
 /// know a cluster by, and the namespace.
-///
-/// # Errors
-/// The namespace `kube-system` cannot be read.
 pub(crate) async fn installation(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let api: Api<Namespace> = Api::all(client.clone());
     let system = retry::read(BUDGET, || api.get_metadata("kube-system")).await;

@@ -2,7 +2,7 @@
 //! from their bucket are removed from it.
 //!
 //! A pass over a location lists the cluster, then the bucket, and compares the two (`comparison`). It imports what is missing in
-//! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`orphan`), and writes a summary into
+//! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`pass`), and writes a summary into
 //! the location. What is wrong with one backup is part of the summary; the pass goes on.
 
 mod comparison;
@@ -10,7 +10,6 @@ mod csi;
 mod decide;
 mod import;
 mod incomplete_backup;
-mod orphan;
 mod pass;
 mod sanitize;
 mod side_objects;
@@ -234,7 +233,7 @@ impl SyncController {
             return Ok(());
         }
         for (backup, _) in &compared.orphans {
-            orphan::remove(&pass, backup, summary).await?;
+            pass::remove_orphan(&pass, backup, summary).await?;
         }
         Ok(())
     }

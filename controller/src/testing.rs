@@ -1,7 +1,8 @@
 //! What unit tests give to the controllers in place of a cluster.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
+use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
 use backup_plugins::Host;
 use backup_runtime::{Cluster, events::Events, leader::Leadership};
 use kube::Client;
@@ -23,4 +24,11 @@ pub(crate) fn cluster(client: Client) -> Cluster {
 /// Without plugins.
 pub(crate) fn locations(cluster: &Cluster) -> Locations {
     Locations::new(cluster.client.clone(), &cluster.namespace, "default", Host::none(), &[])
+}
+
+/// The location `default` in a folder.
+pub(crate) fn local_location(folder: &Path) -> BackupStorageLocation {
+    let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
+    spec.object_storage.bucket = folder.to_str().unwrap().to_owned();
+    BackupStorageLocation::new("default", spec)
 }

@@ -107,9 +107,6 @@ impl StartedOperation {
 }
 
 /// Operations that were started, by the entries of the journal: for a backup that is abandoned.
-///
-/// # Errors
-/// As of [`action_journal::read`].
 pub(crate) fn started_operations(
     backup: &Backup,
     entries: &[Value],

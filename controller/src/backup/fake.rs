@@ -3,29 +3,31 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use backup_testkit::{FakeApi, Fault};
-pub use backup_testkit::{LEDGER_PATH as LEDGER, MARKER_PATH as MARKER};
+pub(crate) use backup_testkit::{LEDGER_PATH as LEDGER, MARKER_PATH as MARKER};
 use serde_json::{Value, json};
 
 use crate::job::JobContext;
 
-pub const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
-pub const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
-pub const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
+pub(crate) const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
+pub(crate) const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
+pub(crate) const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 
 /// A cluster with a Backup `b`, its location in a folder, and two ConfigMaps in namespace `a`.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     api: FakeApi,
     folder: Arc<tempfile::TempDir>,
 }
 
 impl Cluster {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_, _, _, _| None)
     }
 
     /// The hook looks at a request (method, path, body) before it is served, and may refuse it with a code.
-    pub fn with(hook: impl Fn(&Self, &str, &str, &Value) -> Option<u16> + Send + Sync + 'static) -> Self {
+    pub(crate) fn with(
+        hook: impl Fn(&Self, &str, &str, &Value) -> Option<u16> + Send + Sync + 'static,
+    ) -> Self {
         let cluster = Self { api: FakeApi::new(), folder: Arc::new(tempfile::tempdir().unwrap()) };
         let folder = Arc::clone(&cluster.folder);
         cluster.api.fault(move |api, request| {
@@ -54,44 +56,44 @@ impl Cluster {
         cluster
     }
 
-    pub fn put(&self, path: &str, object: Value) {
+    pub(crate) fn put(&self, path: &str, object: Value) {
         self.api.put(path, object);
     }
 
-    pub fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         self.api.delete(path);
     }
 
     /// The object at a path; null if there is none.
-    pub fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.api.get(path).unwrap_or_default()
     }
 
     /// Changes the Backup by a merge patch.
-    pub fn change_backup(&self, patch: &Value) {
+    pub(crate) fn change_backup(&self, patch: &Value) {
         self.api.edit(BACKUP, |backup| json_patch::merge(backup, patch));
     }
 
-    pub fn phase(&self) -> String {
+    pub(crate) fn phase(&self) -> String {
         self.get(BACKUP)["status"]["phase"].as_str().unwrap_or("New").to_owned()
     }
 
     /// How many requests there were, such as `GET /api`.
-    pub fn asked(&self, line: &str) -> usize {
+    pub(crate) fn asked(&self, line: &str) -> usize {
         self.api.count(line)
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("backups/b").join(name)
     }
 
-    pub fn metadata(&self) -> Value {
+    pub(crate) fn metadata(&self) -> Value {
         let bytes = std::fs::read(self.file("velero-backup.json"));
         bytes.map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap())
     }
 
     /// Waits (two minutes at most, of a clock that a test may have paused).
-    pub async fn until(&self, what: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&self, what: impl Fn(&Self) -> bool) {
         let waiting = async {
             while !what(self) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -102,12 +104,12 @@ impl Cluster {
     }
 
     /// What a controller of this cluster is given.
-    pub fn context(&self) -> JobContext {
+    pub(crate) fn context(&self) -> JobContext {
         JobContext::fake(self.api.client())
     }
 }
 
-pub fn velero(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
+pub(crate) fn velero(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
         "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"),

@@ -15,14 +15,14 @@ use kube::{Api, Client, api::ListParams};
 
 use super::{
     collect::{CollectPlan, NamespaceScope},
-    prepare::{self, ClusterVersion, Facts},
+    prepare::{self, Facts},
 };
 use crate::{discovery::ServedTypes, snapshot_locations::SnapshotLocations};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// What preparation of a Backup with this spec needs to know.
-pub async fn facts(
+pub(crate) async fn facts(
     cluster: &Cluster,
     snapshot_locations: &SnapshotLocations,
     spec: &BackupSpec,
@@ -34,7 +34,7 @@ pub async fn facts(
     Ok(Facts {
         locations,
         excluded_namespaces: excluded_namespaces(&cluster.client).await?,
-        version: ClusterVersion { git: version.git_version, major: version.major, minor: version.minor },
+        version,
         policy: policy(cluster, spec).await?,
         snapshots: snapshot_locations.candidates().await?,
     })
@@ -80,7 +80,7 @@ async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube
 
 /// What a backup is to collect, and what is known already to be missing from it.
 #[derive(Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     pub plan: CollectPlan,
     /// API groups that did not answer, of which something may have been selected.
     pub unavailable: Vec<String>,
@@ -92,7 +92,7 @@ pub struct Selection {
 
 /// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources come only with what is
 /// related to them.
-pub async fn selection(
+pub(crate) async fn selection(
     cluster: &Cluster,
     spec: &BackupSpec,
     only_related: bool,

@@ -13,7 +13,7 @@ use backup_core::{
 };
 use backup_store::tarball::FORMAT_VERSION;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, version::Info};
 use kube::ResourceExt as _;
 
 use crate::{
@@ -61,18 +61,10 @@ pub(crate) struct Facts {
     pub(crate) locations: Vec<BackupStorageLocation>,
     /// Namespaces that carry `velero.io/exclude-from-backup: "true"`.
     pub(crate) excluded_namespaces: Vec<String>,
-    pub(crate) version: ClusterVersion,
+    pub(crate) version: Info,
     /// The data of the ConfigMap with the resource policy that the Backup names, if there is one.
     pub(crate) policy: Option<BTreeMap<String, String>>,
     pub(crate) snapshots: SnapshotCandidates,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ClusterVersion {
-    /// Such as `v1.34.4`.
-    pub(crate) git: String,
-    pub(crate) major: String,
-    pub(crate) minor: String,
 }
 
 /// A Backup with its defaults, and what keeps it from running.
@@ -141,9 +133,9 @@ fn fill_spec(spec: &mut BackupSpec, facts: &Facts, settings: &Settings, location
     }
 }
 
-fn annotate(annotations: &mut BTreeMap<String, String>, version: &ClusterVersion, settings: &Settings) {
+fn annotate(annotations: &mut BTreeMap<String, String>, version: &Info, settings: &Settings) {
     for (key, value) in [
-        (labels::SOURCE_CLUSTER_GIT_VERSION, version.git.clone()),
+        (labels::SOURCE_CLUSTER_GIT_VERSION, version.git_version.clone()),
         (labels::SOURCE_CLUSTER_MAJOR, version.major.clone()),
         (labels::SOURCE_CLUSTER_MINOR, version.minor.clone()),
         (labels::RESOURCE_TIMEOUT, settings.resource_timeout.to_string()),
@@ -176,11 +168,14 @@ fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name
     let problem = match locations.iter().find(|location| location.name_any() == name) {
         Some(location) => location_problem(location, name)?,
         None if is_named => {
-            format!("BackupStorageLocation {name:?} does not exist; existing ones: {}", names(locations))
+            format!(
+                "BackupStorageLocation {name:?} does not exist; existing ones: {}",
+                choice::names(locations)
+            )
         }
         None => format!(
             "no location was named, none is marked as the default, and {name:?} does not exist; name one of: {}",
-            names(locations)
+            choice::names(locations)
         ),
     };
     Some(Finding::new(STORAGE_LOCATION, problem))
@@ -199,13 +194,6 @@ fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<Stri
             message.unwrap_or("no reason was given; see its status")
         )),
     }
-}
-
-fn names(locations: &[BackupStorageLocation]) -> String {
-    if locations.is_empty() {
-        return "none".to_owned();
-    }
-    locations.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>().join(", ")
 }
 
 /// What can be asked for and is not done yet. It is refused, and never left out silently. `csi`: volumes of CSI drivers are
@@ -249,10 +237,7 @@ fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -
     }
 }
 
-/// The resource policy, if the Backup names one.
-///
-/// # Errors
-/// Everything that is wrong with it.
+/// The resource policy, if the Backup names one. The error is everything that is wrong with it.
 pub(crate) fn read_policy(
     spec: &BackupSpec,
     data: Option<&BTreeMap<String, String>>,

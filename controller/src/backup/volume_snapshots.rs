@@ -61,9 +61,6 @@ pub(crate) struct TakenSnapshots {
 
 impl VolumeSnapshots {
     /// Opens the locations of a backup. One that cannot be used is an error of the backup.
-    ///
-    /// # Errors
-    /// The API server could not be asked.
     pub(crate) async fn open(
         kind: &Backups,
         backup: &Backup,
@@ -100,10 +97,8 @@ impl VolumeSnapshots {
     }
 
     /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume. `claim` may be null. What went
-    /// wrong, as sentences.
-    ///
-    /// # Errors
-    /// Of the journal: then no snapshot is begun, or the next attempt reports that its outcome is unknown.
+    /// wrong, as sentences. After an error of the journal no snapshot is begun, or the next attempt reports that its outcome is
+    /// unknown.
     pub(crate) async fn take(
         &mut self,
         volume: &Value,
@@ -278,10 +273,8 @@ pub(crate) struct SnapshotJournal {
 }
 
 impl SnapshotJournal {
-    /// Goes on from these entries; those about other things are passed over.
-    ///
-    /// # Errors
-    /// An entry about snapshots cannot be decoded: then it is not known what was taken.
+    /// Goes on from these entries; those about other things are passed over. An entry that cannot be decoded is an error: then it
+    /// is not known what was taken.
     pub(crate) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
         let prior = prior_snapshots(entries).map_err(|error| undecodable("snapshots of volumes", &error))?;
         Ok(Self { writer, prior })
@@ -298,9 +291,6 @@ impl SnapshotJournal {
 
 /// Snapshots that were begun and are not known to have failed, by the names of their PersistentVolumes. The outcome of one that is
 /// New is unknown.
-///
-/// # Errors
-/// An entry about snapshots cannot be decoded.
 pub(crate) fn prior_snapshots(
     entries: &[Value],
 ) -> Result<BTreeMap<String, VolumeSnapshot>, serde_json::Error> {

@@ -140,19 +140,13 @@ impl DeletionController {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::BackupStorageLocationSpec;
-
     use super::*;
+    use crate::testing;
 
     #[tokio::test]
     async fn unfinished_files_of_another_backup_of_the_name_are_not_ours() {
         let folder = tempfile::tempdir().unwrap();
-        let mut spec = BackupStorageLocationSpec {
-            provider: "local".to_owned(),
-            ..BackupStorageLocationSpec::default()
-        };
-        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
-        let store = Location::open(&BackupStorageLocation::new("default", spec), None, None).unwrap();
+        let store = Location::open(&testing::local_location(folder.path()), None, None).unwrap();
         let writer = store.open_backup("b", "theirs").await.unwrap();
         assert!(store.is_anothers("b", "ours").await.unwrap());
         assert!(!store.is_anothers("b", "theirs").await.unwrap());

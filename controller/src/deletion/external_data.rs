@@ -65,8 +65,7 @@ impl DeletionController {
         Ok(actions)
     }
 
-    /// Runs the actions on every item that they apply to. Ends with the first that fails; a repetition begins with the first
-    /// item again.
+    /// Runs the actions on every item that they apply to, until one fails; a repetition begins with the first item again.
     async fn run_actions(
         &self,
         backup: &Backup,

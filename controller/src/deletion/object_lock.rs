@@ -51,8 +51,7 @@ impl DeletionController {
         Ok(Some(decide::left(&waits, now).unwrap_or_default()))
     }
 
-    /// Releases the claim of the request until [`Self::resume`]: it may wait for years, and hundreds of others with it. May be
-    /// repeated.
+    /// Releases the claim of the request until [`Self::resume`], as it may wait for years. May be repeated.
     pub(super) async fn suspend(&self, request: &DeleteBackupRequest) -> Result<(), ReconcileError> {
         let outcome = retry::status_patch(&self.cluster, request, |current| {
             (current.status.phase == Some(Phase::InProgress) && !is_suspended(current))

@@ -58,36 +58,19 @@ fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorag
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::BackupStorageLocationSpec;
     use backup_testkit::{FakeApi, velero_path};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::testing;
+    use crate::{location::tests::location, testing};
 
     #[test]
     fn those_that_say_so_and_are_not_the_newest_are_overruled() {
-        let location = |name: &str, default, created: i64| {
-            let mut location = BackupStorageLocation::new(name, BackupStorageLocationSpec::default());
-            location.spec.default = default;
-            location.metadata.creation_timestamp = Some(Time(jiff::Timestamp::from_second(created).unwrap()));
-            location
-        };
         let (old, new) = (location("old", Some(true), 1), location("new", Some(true), 2));
         let (plain, newest) = (location("plain", None, 3), location("newest", Some(false), 4));
-        let names = |all: &[BackupStorageLocation]| {
-            overruled(all).map(|(newest, others)| {
-                let others: Vec<String> = others.into_iter().map(kube::ResourceExt::name_any).collect();
-                (newest, others)
-            })
-        };
-        let outcome = |newest: &str, others: &[&str]| {
-            Some((newest.to_owned(), others.iter().map(ToString::to_string).collect::<Vec<_>>()))
-        };
-        let all = [old.clone(), new, plain.clone(), newest.clone()];
-        assert_eq!(names(&all), outcome("new", &["old"]));
-        assert_eq!(names(&[old, plain.clone()]), outcome("old", &[]));
-        assert_eq!(names(&[plain, newest]), None, "nobody says so");
+        let all = [old.clone(), new.clone(), plain.clone(), newest.clone()];
+        assert_eq!(overruled(&all), Some(("new".to_owned(), vec![&old])));
+        assert_eq!(overruled(&[old.clone(), plain.clone()]), Some(("old".to_owned(), vec![])));
+        assert_eq!(overruled(&[plain, newest]), None, "nobody says so");
     }
 
     #[rstest::rstest]

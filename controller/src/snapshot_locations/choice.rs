@@ -47,7 +47,7 @@ pub(crate) fn choose(
         let Some(location) = candidates.locations.iter().find(|location| location.name_any() == name) else {
             chosen.refuse(format!(
                 "VolumeSnapshotLocation {name:?} does not exist; existing ones: {}",
-                names(candidates.locations.iter())
+                names(&candidates.locations)
             ));
             continue;
         };
@@ -125,8 +125,9 @@ pub(super) fn missing_plugin(location: &str, plugin: &str, problems: &[String]) 
     sentence
 }
 
-fn names<'a>(locations: impl Iterator<Item = &'a VolumeSnapshotLocation>) -> String {
-    let names: Vec<_> = locations.map(kube::ResourceExt::name_any).collect();
+/// For a sentence.
+pub(crate) fn names<'a, K: kube::ResourceExt + 'a>(objects: impl IntoIterator<Item = &'a K>) -> String {
+    let names: Vec<_> = objects.into_iter().map(K::name_any).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 

@@ -25,11 +25,7 @@ pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
     if let Some(all) = made.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         all.retain(|key, _| key != labels::csi::DEFAULT_CLASS && !key.starts_with("kubectl.kubernetes.io/"));
     }
-    for field in ["driver", "deletionPolicy", "parameters"] {
-        if !stored[field].is_null() {
-            made[field] = stored[field].clone();
-        }
-    }
+    copy(&stored, &mut made, &["driver", "deletionPolicy", "parameters"]);
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotClass {name}: {error}"))
 }
 
@@ -65,12 +61,14 @@ pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObjec
                 "namespace": format!("ns-{uid}"), "name": format!("name-{uid}") },
         },
     });
-    for field in ["volumeSnapshotClassName", "sourceVolumeMode"] {
-        if !stored["spec"][field].is_null() {
-            made["spec"][field] = stored["spec"][field].clone();
-        }
-    }
+    copy(&stored["spec"], &mut made["spec"], &["volumeSnapshotClassName", "sourceVolumeMode"]);
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))
+}
+
+fn copy(from: &Value, to: &mut Value, fields: &[&str]) {
+    for field in fields.iter().filter(|field| !from[**field].is_null()) {
+        to[*field] = from[*field].clone();
+    }
 }
 
 fn read(object: &RawValue, kind: &str) -> Result<Value, String> {

@@ -269,7 +269,7 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Folde
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+    use backup_core::api::BackupSpec;
     use backup_runtime::clock::Clock;
     use backup_testkit::{FakeApi, velero_path};
 
@@ -302,9 +302,7 @@ mod tests {
     ) {
         let (api, folder) = (FakeApi::new(), tempfile::tempdir().unwrap());
         let (cluster, deletions) = (testing::cluster(api.client()), RecentDeletions::default());
-        let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
-        spec.object_storage.bucket = folder.path().to_str().unwrap().to_owned();
-        let location = BackupStorageLocation::new("default", spec);
+        let location = testing::local_location(folder.path());
         let store = backup_store::Location::open(&location, None, None).unwrap();
 
         if matches!(deleted, Deleted::BeforeThePass) {

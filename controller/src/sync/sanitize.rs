@@ -38,12 +38,10 @@ pub(super) struct ImportTarget<'a> {
 pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Backup, Skip> {
     let mut backup = stored;
     if let Some(version) = newer_format(&backup) {
-        return Err(Skip::new(
-            "newer_format",
-            format!(
-                "its format version is {version}, and this version knows {FORMAT_MAJOR}; update the controller"
-            ),
-        ));
+        let reason = format!(
+            "its format version is {version}, and this version knows {FORMAT_MAJOR}; update the controller"
+        );
+        return Err(Skip::new("newer_format", reason));
     }
     backup.status.phase = Some(ended(&backup, target.now)?);
     backup.status.queue_position = 0;

@@ -130,8 +130,7 @@ impl<S: Sink> Collector<'_, S> {
         true
     }
 
-    /// Runs the actions one after the other, each on what the one before it has made of the item. What they ask for is
-    /// included before it.
+    /// Runs the actions one after the other, each on the result of the one before. What they ask for is included before the item.
     async fn run_actions(
         &mut self,
         kind: &ResourceKind,

@@ -94,8 +94,7 @@ fn asks_for_something(policy: &ResourcePolicy) -> bool {
     policy.volumes.iter().any(|rule| rule.action.kind != VolumeActionKind::Skip)
 }
 
-/// Why the data of a claim's volume is not in the backup although the policy asks for it. `csi`: volumes of CSI drivers
-/// are snapshotted.
+/// Why the data of a claim's volume is not in the backup although the policy asks for it. `csi`: CSI volumes are snapshotted.
 fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bool) -> Option<&'static str> {
     match plan(spec, Some(policy), volume, false) {
         VolumePlan::FsBackup => {

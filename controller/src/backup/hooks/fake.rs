@@ -9,8 +9,8 @@ use super::{
     rules::Hook,
 };
 
-/// Answers a command: pod, first word, how often this pod was asked before.
-type Answer = dyn Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync;
+/// Answers a command: pod, first word.
+type Answer = dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync;
 
 /// Running pods, by name; their uids are `a-<name>`.
 pub(crate) struct FakePods {
@@ -30,14 +30,14 @@ impl FakePods {
     pub(crate) fn running(names: &[&str]) -> Self {
         Self {
             pods: names.iter().map(ToString::to_string).collect(),
-            answer: Box::new(|_, command, _| Ok(format!("{command} was here"))),
+            answer: Box::new(|_, command| Ok(format!("{command} was here"))),
             ran: Mutex::default(),
         }
     }
 
     pub(crate) fn answering(
         mut self,
-        answer: impl Fn(&str, &str, usize) -> Result<String, ExecError> + Send + Sync + 'static,
+        answer: impl Fn(&str, &str) -> Result<String, ExecError> + Send + Sync + 'static,
     ) -> Self {
         self.answer = Box::new(answer);
         self
@@ -56,11 +56,7 @@ impl Executor for FakePods {
     }
 
     async fn run(&self, _: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
-        let before = {
-            let mut ran = self.ran.lock().unwrap();
-            ran.push(format!("{pod} {}", hook.command[0]));
-            ran.len() - 1
-        };
-        (self.answer)(pod, &hook.command[0], before)
+        self.ran.lock().unwrap().push(format!("{pod} {}", hook.command[0]));
+        (self.answer)(pod, &hook.command[0])
     }
 }

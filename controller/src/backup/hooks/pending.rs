@@ -47,10 +47,8 @@ impl PendingPostHooks {
         json!({ COMPLETED: self.uid })
     }
 
-    /// What is still pending by all entries, in order. Entries about other things are passed over.
-    ///
-    /// # Errors
-    /// An entry about hooks cannot be decoded: then it is not known what is pending.
+    /// What is still pending by all entries, in order. Entries about other things are passed over. An entry about hooks that
+    /// cannot be decoded is an error: then it is not known what is pending.
     pub(crate) fn read(entries: &[Value]) -> Result<Vec<Self>, serde_json::Error> {
         let mut pending: Vec<Self> = Vec::new();
         for entry in entries {
@@ -76,9 +74,6 @@ impl PendingPostHooks {
 
     /// Runs them; nothing in a pod that is gone or was replaced. What went wrong, as sentences. Commands that could not be
     /// begun stay pending.
-    ///
-    /// # Errors
-    /// Of the journal.
     async fn run(
         &self,
         executor: &dyn Executor,
@@ -113,9 +108,6 @@ impl PendingPostHooks {
 }
 
 /// Runs all that is pending. What went wrong, as sentences.
-///
-/// # Errors
-/// Of the journal.
 pub(crate) async fn run_pending(
     executor: &dyn Executor,
     journal: &dyn JournalWriter,

@@ -111,7 +111,7 @@ async fn nothing_is_run_in_a_pod_that_is_gone_or_was_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_does_not_begin_is_retried_and_stays_pending() {
-    let pods = FakePods::running(&["p"]).answering(|_, _, _| Err(ExecError::NotBegun("no kubelet".into())));
+    let pods = FakePods::running(&["p"]).answering(|_, _| Err(ExecError::NotBegun("no kubelet".into())));
     let journal = MemoryJournal::default();
     let problems = run_pending(&pods, &journal, &[pending("p")]).await.unwrap();
     assert_eq!(problems.len(), 2, "{problems:?}");
@@ -121,7 +121,7 @@ async fn a_command_that_does_not_begin_is_retried_and_stays_pending() {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_fails_has_run() {
-    let pods = FakePods::running(&["p"]).answering(|_, command, _| match command {
+    let pods = FakePods::running(&["p"]).answering(|_, command| match command {
         "thaw" => Err(ExecError::Failed { reason: "exit code 1".into(), output: String::new() }),
         _ => Ok(String::new()),
     });

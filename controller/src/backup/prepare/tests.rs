@@ -23,7 +23,7 @@ fn facts() -> Facts {
     Facts {
         locations: vec![location("default", |_| {})],
         excluded_namespaces: vec![],
-        version: ClusterVersion { git: "v1.34.4".into(), major: "1".into(), minor: "34".into() },
+        version: Info { git_version: "v1.34.4".to_owned(), ..Info::default() },
         policy: None,
         snapshots: SnapshotCandidates::default(),
     }

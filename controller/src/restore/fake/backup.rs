@@ -1,26 +1,17 @@
 //! A stored backup for tests.
 
-use backup_core::api::{
-    Backup, BackupPhase, BackupSpec, BackupStorageLocation,
-    backup_storage_location::{BackupStorageLocationSpec, ObjectStorageLocation},
-};
+use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
 use backup_store::{BackupFiles, ItemPath, Location, LogFile, ResourceList, Results};
 use serde_json::Value;
+
+use crate::testing;
 
 /// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object.
 pub async fn stored(
     items: &[(&str, Option<&str>, Value)],
 ) -> (tempfile::TempDir, Location, BackupStorageLocation) {
     let folder = tempfile::tempdir().unwrap();
-    let spec = BackupStorageLocationSpec {
-        provider: "local".to_owned(),
-        object_storage: ObjectStorageLocation {
-            bucket: folder.path().to_str().unwrap().to_owned(),
-            ..ObjectStorageLocation::default()
-        },
-        ..BackupStorageLocationSpec::default()
-    };
-    let object = BackupStorageLocation::new("default", spec);
+    let object = testing::local_location(folder.path());
     let location = Location::open(&object, None, None).unwrap();
     let mut writer = location.open_backup("b", "uid").await.unwrap();
     for (group_resource, namespace, json) in items {

@@ -4,14 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 
 fn deployments() -> ResourceType {
-    ResourceType {
-        group: "apps".into(),
-        version: "v1".into(),
-        plural: "deployments".into(),
-        kind: "Deployment".into(),
-        namespaced: true,
-        verbs: vec!["list".into()],
-    }
+    let (group, version, kind) = ("apps".to_owned(), "v1".to_owned(), "Deployment".to_owned());
+    ResourceType { group, version, kind, ..ResourceType::default() }
 }
 
 fn completed(object: &Value) -> Value {

@@ -86,20 +86,15 @@ fn pods(names: &[&str]) -> FakeApi {
     cluster().with_list("/api/v1/pods", names.iter().map(|name| item("a", name)).collect())
 }
 
-const PODS: &str = r#"{ "includedResources": ["pods", "configmaps"] }"#;
-
 fn spec() -> Value {
-    serde_json::from_str(PODS).unwrap()
+    json!({ "includedResources": ["pods", "configmaps"] })
 }
 
 #[tokio::test]
 async fn actions_run_in_the_order_of_their_names_on_the_last_result() {
     let first = action("a/first", "pods", changes(|item| item["step"] = json!(1)));
-    let second = action("b/second", "pods", |item| {
-        let mut item = item.clone();
-        item["step"] = json!(item["step"].as_i64().unwrap() * 10);
-        Ok(BackupActionOutput { item: Some(item), ..BackupActionOutput::default() })
-    });
+    let tenfold = |item: &mut Value| item["step"] = json!(item["step"].as_i64().unwrap() * 10);
+    let second = action("b/second", "pods", changes(tenfold));
     let outcome = collect_by(spec(), pods(&["p"]), vec![second, first]).await;
     let (name, pod) = &outcome.sink.items[0];
     assert_eq!((name.as_str(), &pod["step"]), ("pods/a/p", &json!(10)));

@@ -113,7 +113,7 @@ async fn pods_that_share_a_claim_are_frozen_together() {
 
 #[tokio::test]
 async fn a_failed_command_drops_its_pod_and_all_pods_are_thawed() {
-    let fails = |pod: &str, command: &str, _| match (pod, command) {
+    let fails = |pod: &str, command: &str| match (pod, command) {
         ("two", "freeze") => Err(ExecError::Failed { reason: "exit code 1".into(), output: String::new() }),
         _ => Ok(String::new()),
     };

@@ -50,7 +50,7 @@ async fn a_pod_is_written_between_its_commands_with_related_items() {
 
 #[tokio::test]
 async fn a_failed_pre_hook_drops_the_pod_and_its_post_hook_is_run() {
-    let fails = |_: &str, command: &str, _| match command {
+    let fails = |_: &str, command: &str| match command {
         "freeze" => Err(ExecError::Failed { reason: "exit code 1".into(), output: "no disk".into() }),
         _ => Ok(String::new()),
     };
@@ -71,7 +71,7 @@ async fn a_pod_whose_command_may_fail_is_written_with_an_error() {
         "db",
         &json!({ "pre.hook.backup.velero.io/command": "freeze", "pre.hook.backup.velero.io/on-error": "Continue" }),
     )]);
-    let fails = |_: &str, _: &str, _| Err(ExecError::Unknown("it did not end within 30s".into()));
+    let fails = |_: &str, _: &str| Err(ExecError::Unknown("it did not end within 30s".into()));
     let (_, setup) = hooked(api, FakePods::running(&["db"]).answering(fails));
     let outcome = setup.collect().await;
     assert!(outcome.names().contains(&"pods/a/db"));
@@ -98,7 +98,7 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
 async fn post_hooks_are_pending_before_the_first_command() {
     let cancellation = cancellation();
     let deleted = cancellation.clone();
-    let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _, _| {
+    let pods = Arc::new(FakePods::running(&["db"]).answering(move |_, _| {
         deleted.delete();
         Ok(String::new())
     }));
