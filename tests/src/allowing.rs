@@ -64,8 +64,6 @@ pub(crate) struct Request {
     #[serde(default)]
     pub(crate) namespace: String,
     #[serde(default)]
-    pub(crate) name: String,
-    #[serde(default)]
     pub(crate) object: Object,
 }
 

@@ -5,22 +5,18 @@
 //! are registered by a Service, as in production: the API server then speaks HTTP/1.1 over many connections, where it
 //! would send everything to a loopback URL over one.
 
-mod cpu;
 mod load;
 mod many_claims;
-mod many_scopes;
 mod memory;
 mod one_client;
-mod one_scope;
 mod plane;
 mod refusal;
 mod register;
 mod replicas;
 mod report;
-mod requests;
-mod seen;
 mod stats;
 mod sweep;
+mod throughput;
 
 use std::time::{Duration, Instant};
 
@@ -78,9 +74,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         eprintln!("[{:5.1} s] {point:?}", start.elapsed().as_secs_f64());
         let result = match point {
             Point::OneClient => one_client::measure(&mut plane, budget, &mut report).await,
-            Point::OneScope => one_scope::measure_one(&mut plane, budget, &mut report).await,
-            Point::Replicas => one_scope::measure_three(&mut plane, budget, &mut report).await,
-            Point::ManyScopes => many_scopes::measure(&mut plane, budget, &mut report).await,
+            Point::OneScope => throughput::one_replica(&mut plane, budget, &mut report).await,
+            Point::Replicas => throughput::three_replicas(&mut plane, budget, &mut report).await,
+            Point::ManyScopes => throughput::many_scopes(&mut plane, budget, &mut report).await,
             Point::Refusal => refusal::measure(&mut plane, budget, &mut report).await,
             Point::ManyClaims => many_claims::measure(&mut plane, budget, &mut report).await,
             Point::Memory => memory::measure(&mut plane, &mut report).await,

@@ -13,8 +13,8 @@ use backup_tests::{
     binaries::root,
     control_plane::client_without_retries,
     install::{self, ensure_namespace},
-    naive_update::NaiveUpdate,
     pki::{Identity, Pki},
+    updating::UpdatingWebhook,
     wait::{Probe, eventually, when},
 };
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -22,7 +22,6 @@ use kube::{Api, Client, api::DeleteParams};
 use serde_json::json;
 
 use super::{
-    cpu::Cpu,
     register::{Registration, register},
     replicas::Replicas,
     sweep,
@@ -34,11 +33,9 @@ pub const GUARDED: &str = "bench-guarded";
 pub const ALLOWED: &str = "bench-allowed";
 /// Whoever is asked says no.
 pub const REFUSED: &str = "bench-refused";
-/// Whoever is asked reads and updates a shared Lease.
-pub const NAIVE: &str = "bench-naive";
 /// Whoever is asked updates a Lease of each scope, from memory.
 pub const UPDATED: &str = "bench-updated";
-const ALL: [&str; 5] = [GUARDED, ALLOWED, REFUSED, NAIVE, UPDATED];
+const ALL: [&str; 4] = [GUARDED, ALLOWED, REFUSED, UPDATED];
 const CLIENTS: usize = 32;
 /// Grace of the replica that frees claims between rounds.
 const GRACE: &str = "--orphan-grace=1s";
@@ -49,8 +46,8 @@ pub struct Plane {
     pub clients: Vec<Client>,
     /// The control that only answers.
     pub allowing: AllowingWebhook,
-    /// The controls that write for each request.
-    pub naive: NaiveUpdate,
+    /// The control that writes for each request.
+    pub updating: UpdatingWebhook,
     guard: Option<Replicas>,
     sweeper: Option<Replicas>,
     pki: Pki,
@@ -75,8 +72,8 @@ impl Plane {
             clients.push(client_without_retries(&kubeconfig).await?);
         }
         let allowing = AllowingWebhook::start(&identity).await?;
-        let naive = NaiveUpdate::start(&kubeconfig, &identity).await?;
-        Ok(Self { world, clients, allowing, naive, guard: None, sweeper: None, pki, identity })
+        let updating = UpdatingWebhook::start(&kubeconfig, &identity).await?;
+        Ok(Self { world, clients, allowing, updating, guard: None, sweeper: None, pki, identity })
     }
 
     /// The client of whoever works alone.
@@ -137,7 +134,7 @@ impl Plane {
     }
 
     fn asked(&self) -> u64 {
-        self.allowing.calls() + self.naive.calls()
+        self.allowing.calls() + self.updating.calls()
     }
 
     /// Waits until the guard refuses what only it would.
@@ -168,17 +165,6 @@ impl Plane {
     pub async fn sweep(&self) -> anyhow::Result<()> {
         let sweeper = self.sweeper.as_ref().context("the guard was not started")?;
         sweep::sweep(self.client(), sweeper, &ALL.map(str::to_owned)).await
-    }
-
-    /// What everybody has used of the processors so far.
-    pub fn cpu(&self) -> Cpu {
-        let ids = |processes: &mut dyn Iterator<Item = &backup_tests::process::Process>| -> Vec<u32> {
-            processes.filter_map(backup_tests::process::Process::id).collect()
-        };
-        let servers = ids(&mut self.world.plane.api_servers.iter());
-        let etcd = ids(&mut self.world.plane.etcd.iter());
-        let guard = self.guard.as_ref().map(Replicas::ids).unwrap_or_default();
-        Cpu::now([("API server", &servers[..]), ("etcd", &etcd), ("guard", &guard)])
     }
 
     pub fn logs(&self, lines: usize) -> String {

@@ -60,10 +60,6 @@ impl Replicas {
         self.front.as_ref().map_or(self.addresses[0].reviews, Proxy::address)
     }
 
-    pub fn ids(&self) -> Vec<u32> {
-        self.processes.iter().filter_map(Process::id).collect()
-    }
-
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }

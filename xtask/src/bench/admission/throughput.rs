@@ -1,0 +1,239 @@
+//! Many clients at once: on the one scope of Velero, and each on scopes of its own, as with clusters of a database operator.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use backup_tests::{
+    binaries::root,
+    proxy::Proxy,
+    wait::{eventually, when},
+};
+use kube::Client;
+
+use super::{
+    load::{Burst, Creation, burst},
+    plane::{ALLOWED, GUARDED, Plane, UPDATED},
+    report::{Report, Row},
+    stats::{Sample, median, paired_ratio},
+};
+
+const PROFILE: &str = "percona-ps";
+/// Scopes that each client uses in turn, so that no two meet on one.
+const SCOPES_EACH: usize = 2;
+const ROUNDS: usize = 5;
+/// After a clean-up, so that what it left to do is not measured.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// One replica, beside the allowing webhook.
+pub async fn one_replica(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(1, &[]).await?;
+    plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
+    let outcome = ONE_SCOPE.measure(plane, budget).await?;
+    let (guard, allowing) = (&outcome.guard, &outcome.control);
+    report.row(Row {
+        what: "16 clients, one scope, 1 replica: throughput",
+        guard: format!("{:.0}/s", guard.rate()),
+        beside: format!("allowing {:.0}/s", allowing.rate()),
+        found: format!("{:.0}%", guard.share_of(allowing) * 100.0),
+        asked: String::new(),
+        met: None,
+    });
+    let writes = outcome.writes;
+    report.row(Row {
+        what: "… writes of the ledger for each creation",
+        guard: format!("{writes:.2}"),
+        beside: String::new(),
+        found: format!("{writes:.2}"),
+        asked: "0.3 at most".to_owned(),
+        met: Some(writes <= 0.3),
+    });
+    let (with, without) = (guard.took.p99(), allowing.took.p99());
+    report.row(Row {
+        what: "… 99th percentile",
+        guard: format!("{with:.1} ms"),
+        beside: format!("allowing {without:.1} ms"),
+        found: format!("{:.2}x", with / without),
+        asked: "2x at most".to_owned(),
+        met: Some(with <= without * 2.0),
+    });
+    report.row(Row {
+        what: "… creations refused",
+        guard: guard.refused.len().to_string(),
+        beside: format!("allowing {}", allowing.refused.len()),
+        found: guard.refused.first().map_or_else(|| "none".to_owned(), |why| why.replace('|', "/")),
+        asked: "none".to_owned(),
+        met: Some(guard.refused.is_empty()),
+    });
+    Ok(())
+}
+
+/// Three replicas behind one address; the allowing webhook has a proxy in front of it, too.
+pub async fn three_replicas(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.start_guard(3, &[]).await?;
+    let front = Proxy::start(vec![plane.allowing.address()]).await?;
+    plane.register_control(ALLOWED, front.address(), "/validate").await?;
+    let outcome = ONE_SCOPE.measure(plane, budget).await?;
+    let ratio = outcome.guard.share_of(&outcome.control);
+    report.row(Row {
+        what: "16 clients, one scope, 3 replicas: throughput",
+        guard: format!("{:.0}/s", outcome.guard.rate()),
+        beside: format!("allowing {:.0}/s", outcome.control.rate()),
+        found: format!("{:.0}%, {:.2} writes for each creation", ratio * 100.0, outcome.writes),
+        asked: "60% at least".to_owned(),
+        met: Some(ratio >= 0.6),
+    });
+    Ok(())
+}
+
+/// Two replicas, beside a webhook that does one update of a Lease of each scope for each creation.
+pub async fn many_scopes(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+    plane.install_profile(PROFILE).await?;
+    plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
+    let folder = root().join("deploy/profiles").join(PROFILE);
+    let guard = plane.guard()?.address();
+    plane.register(GUARDED, &folder, guard, "/validate").await?;
+    let front = Proxy::start(vec![plane.updating.address()]).await?;
+    plane.register(UPDATED, &folder, front.address(), "/own").await?;
+    wait_until_asked(plane).await?;
+    let outcome = MANY_SCOPES.measure(plane, budget).await?;
+    let ratio = outcome.guard.share_of(&outcome.control);
+    report.row(Row {
+        what: "32 clients, 64 scopes, 2 replicas: throughput",
+        guard: format!("{:.0}/s", outcome.guard.rate()),
+        beside: format!("allowing with an update for each {:.0}/s", outcome.control.rate()),
+        found: format!("{:.0}%", ratio * 100.0),
+        asked: "85% at least".to_owned(),
+        met: Some(ratio >= 0.85 && outcome.guard.refused.is_empty()),
+    });
+    Ok(())
+}
+
+/// Waits until both are asked about the kind of the profile.
+async fn wait_until_asked(plane: &Plane) -> anyhow::Result<()> {
+    let deadline = Duration::from_secs(30);
+    let client = plane.client();
+    let calls = plane.updating.calls();
+    eventually("the control is asked", deadline, async || {
+        let sent = Creation::cluster_backup(UPDATED, "c0").send(client).await;
+        anyhow::Ok(when(plane.updating.calls() > calls, format!("{sent:?}")))
+    })
+    .await?;
+    let guard = plane.guard()?;
+    let decided = guard.metric("_seconds_count").await?;
+    eventually("the guard is asked", deadline, async || {
+        let sent = Creation::cluster_backup(GUARDED, "c0").send(client).await;
+        anyhow::Ok(when(guard.metric("_seconds_count").await? > decided, format!("{sent:?}")))
+    })
+    .await
+}
+
+/// What clients do in each round, with the guard and with a control.
+struct Load {
+    control: &'static str,
+    clients: usize,
+    /// Creations of a round. Nothing finishes these backups, so a round ends before the ledger holds more claims than a busy
+    /// cluster would.
+    round: usize,
+    creation: fn(&'static str, usize, usize) -> Creation,
+}
+
+const ONE_SCOPE: Load = Load {
+    control: ALLOWED,
+    clients: 16,
+    round: 160,
+    creation: |namespace, _, _| Creation::backup(namespace),
+};
+const MANY_SCOPES: Load = Load {
+    control: UPDATED,
+    clients: 32,
+    round: 320,
+    creation: |namespace, client, made| {
+        Creation::cluster_backup(namespace, &format!("c{}", client * SCOPES_EACH + made % SCOPES_EACH))
+    },
+};
+
+struct Outcome {
+    guard: Seen,
+    control: Seen,
+    /// Of the ledger, for each creation.
+    writes: f64,
+}
+
+impl Load {
+    /// Rounds of guard and control in turn.
+    async fn measure(&self, plane: &Plane, budget: Duration) -> anyhow::Result<Outcome> {
+        let (mut guarded, mut controlled, mut writes) = (Seen::default(), Seen::default(), 0.0);
+        let (start, mut number) = (Instant::now(), 0);
+        while start.elapsed() < budget * 2 || number < ROUNDS {
+            plane.sweep().await?;
+            for namespace in [GUARDED, self.control] {
+                // Connections are made, and each scope has its ledger, or its Lease, before anything is measured.
+                self.burst(&plane.clients, namespace, self.clients * SCOPES_EACH).await?;
+            }
+            tokio::time::sleep(SETTLE).await;
+            let (mut guard, mut control) = (Burst::default(), Burst::default());
+            let before = ledger_writes(plane).await?;
+            for is_control in quarters(number) {
+                let namespace = if is_control { self.control } else { GUARDED };
+                let quarter = self.burst(&plane.clients, namespace, self.round / 2).await?;
+                if is_control { &mut control } else { &mut guard }.then(quarter);
+            }
+            writes += ledger_writes(plane).await? - before;
+            guarded.add(guard);
+            controlled.add(control);
+            number += 1;
+        }
+        plane.sweep().await?;
+        ensure!(guarded.took.len() > 0, "every creation was refused: {:?}", guarded.refused.first());
+        #[allow(clippy::cast_precision_loss)]
+        let writes = writes / guarded.took.len() as f64;
+        Ok(Outcome { guard: guarded, control: controlled, writes })
+    }
+
+    async fn burst(
+        &self,
+        clients: &[Client],
+        namespace: &'static str,
+        count: usize,
+    ) -> anyhow::Result<Burst> {
+        let creation = self.creation;
+        burst(&clients[..self.clients], count, move |client, made| creation(namespace, client, made)).await
+    }
+}
+
+async fn ledger_writes(plane: &Plane) -> anyhow::Result<f64> {
+    plane.guard()?.metric("ledger_writes_total").await
+}
+
+/// What was seen of one webhook over all rounds.
+#[derive(Default)]
+struct Seen {
+    rates: Vec<f64>,
+    took: Sample,
+    /// What those got to hear that were refused.
+    refused: Vec<String>,
+}
+
+impl Seen {
+    fn add(&mut self, burst: Burst) {
+        self.rates.push(burst.rate());
+        self.took.extend(burst.took);
+        self.refused.extend(burst.refused);
+    }
+
+    /// Creations in a second, in the round in the middle.
+    fn rate(&self) -> f64 {
+        median(self.rates.iter().copied())
+    }
+
+    /// This throughput as a share of another's, in the pair of rounds in the middle.
+    fn share_of(&self, other: &Self) -> f64 {
+        paired_ratio(&self.rates, &other.rates)
+    }
+}
+
+/// The order of the quarters of a round, by its number: of guard and control, `false` and `true`, each has one early and one
+/// late quarter, or both in the middle. What gets slower or faster meanwhile hits both.
+fn quarters(round: usize) -> [bool; 4] {
+    if round.is_multiple_of(2) { [false, true, true, false] } else { [true, false, false, true] }
+}
