@@ -76,7 +76,12 @@ const SHUTDOWN: Duration = Duration::from_secs(25);
 /// # Errors
 /// One sentence that says what is wrong and what to do: no cluster, a cluster that is too old, kinds that are missing,
 /// a Velero server in the same namespace, an address in use, or the loss of leadership.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
+    // A future without a type of its own is compiled here, and not once more in the program.
+    Box::pin(start(args))
+}
+
+async fn start(args: Args) -> anyhow::Result<()> {
     init_logs();
     for feature in args.unknown_features() {
         tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");

@@ -7,7 +7,7 @@ use clap::Parser as _;
 async fn main() -> ExitCode {
     // Fails only if another provider was installed before, which then serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match Box::pin(backup_controller::run(backup_controller::Args::parse())).await {
+    match backup_controller::run(backup_controller::Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("backup-controller: {error:#}");

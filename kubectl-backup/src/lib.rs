@@ -19,6 +19,10 @@ mod view;
 use std::ffi::OsString;
 
 use clap::FromArgMatches as _;
+use futures::{
+    FutureExt as _,
+    future::{LocalBoxFuture, ready},
+};
 
 use error::{Problem, ProblemKind};
 
@@ -31,7 +35,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Parses the arguments and runs the command on a runtime of its own. Help is printed without one.
-pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> Exit {
+pub fn run_blocking(args: Vec<OsString>, mut terminal: Terminal) -> Exit {
     let task = match task(args, &mut terminal) {
         Ok(task) => task,
         Err(exit) => return exit,
@@ -42,11 +46,12 @@ pub fn run_blocking(args: impl IntoIterator<Item = OsString>, mut terminal: Term
     }
 }
 
-/// Parses the arguments and runs the command.
-pub async fn run(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Exit {
+/// Parses the arguments and runs the command. A future without a type of its own is compiled here, and not once more in each
+/// program that awaits it.
+pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, Exit> {
     match task(args, terminal) {
-        Ok(task) => Box::pin(perform(task, terminal)).await,
-        Err(exit) => exit,
+        Ok(task) => perform(task, terminal).boxed_local(),
+        Err(exit) => ready(exit).boxed_local(),
     }
 }
 
@@ -56,8 +61,7 @@ enum Task {
     Complete(Vec<OsString>),
 }
 
-fn task(args: impl IntoIterator<Item = OsString>, terminal: &mut Terminal) -> Result<Task, Exit> {
-    let args: Vec<OsString> = args.into_iter().collect();
+fn task(args: Vec<OsString>, terminal: &mut Terminal) -> Result<Task, Exit> {
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         return Ok(Task::Complete(args[2..].to_vec()));
     }

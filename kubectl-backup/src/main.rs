@@ -5,6 +5,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // Fails only where a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let exit = kubectl_backup::run_blocking(std::env::args_os(), kubectl_backup::Terminal::standard());
+    let exit =
+        kubectl_backup::run_blocking(std::env::args_os().collect(), kubectl_backup::Terminal::standard());
     ExitCode::from(exit.code())
 }

@@ -17,7 +17,7 @@ mod server;
 mod tests;
 mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use backup_lock::{ProtectedProfile, connection};
@@ -37,8 +37,13 @@ pub fn install() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Serves until SIGTERM or SIGINT, then ends what is under way.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT, then ends what is under way. A future without a type of its own is compiled here, and not
+/// once more in the program.
+pub fn run(args: Args) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
+    Box::pin(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
     let profiles: Vec<ProtectedProfile> = args
         .profiles()?

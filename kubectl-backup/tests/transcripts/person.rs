@@ -157,12 +157,8 @@ impl Person {
                 (true, true, true);
             terminal.input = Box::new(Cursor::new(self.answer.unwrap_or_default()));
         }
-        let exit = kubectl_backup::run(
-            std::iter::once("kubectl-backup".to_owned()).chain(words).map(Into::into),
-            &mut terminal,
-        )
-        .await;
-        exit.code()
+        let words = std::iter::once("kubectl-backup".to_owned()).chain(words).map(Into::into).collect();
+        kubectl_backup::run(words, &mut terminal).await.code()
     }
 
     fn seen(&self, line: &str, out: &Buffer, err: &Buffer, end: &str) -> String {
