@@ -26,7 +26,6 @@ pub(crate) struct ClaimsController {
     pub(crate) metrics: Arc<Metrics>,
     /// How long a claim may stand whose object was never seen.
     pub(crate) orphan_grace: Duration,
-    /// With their ledgers.
     pub(crate) protected: Arc<[ProtectedProfile]>,
 }
 

@@ -106,9 +106,8 @@ impl ServedTypes {
         self.types().find(|resource| resource.group_resource() == group_resource)
     }
 
-    /// The full name of a type that a person calls `po`, `pods`, `Pod`, `deploy`, `deployments.apps` or
-    /// `deployments.v1.apps`; none if nothing served is called so. Of several types of one name the first in the API
-    /// server's order of priority is meant, as in kubectl. Case does not matter.
+    /// The full name of a type that a person calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in any case. Of several types
+    /// of one name the first in the order of the API server is meant, as in kubectl.
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         let (head, rest) =

@@ -49,7 +49,6 @@ const CONCURRENCY: usize = 16;
 /// Requests as the watch has delivered them, until they are looked at.
 type Delivered = Arc<Mutex<HashMap<Key, DownloadRequest>>>;
 
-/// What answers need.
 #[derive(Clone)]
 pub(crate) struct DownloadContext {
     pub(crate) cluster: Cluster,

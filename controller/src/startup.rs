@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 use backup_runtime::{errors::plain, retry};
 
-/// For each request.
 const BUDGET: Duration = Duration::from_secs(10);
 /// How long a refusal may pass by itself.
 const STARTING: Duration = Duration::from_secs(20);

@@ -15,7 +15,6 @@ use prometheus_client::{
 /// Names of labels, and their values out of small fixed sets.
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// All metrics of this process, in a registry of their own.
 pub(crate) struct Metrics {
     registry: Registry,
     /// By kind and decision.

@@ -79,9 +79,7 @@ pub(crate) async fn collect_backup<S: Sink>(
     Ok(CollectedBackup { items: collect(request, output).await?, volumes })
 }
 
-/// Collects everything into the sink. What could not be had is an error in the report; the backup goes on without it.
-///
-/// One that is cancelled ends early; what is in the sink then is whole, and an error says that the rest is missing.
+/// Collects everything into the sink. What could not be had, or is missing after a cancellation, is an error in the report.
 async fn collect<'a, S: Sink>(
     request: CollectRequest<'a>,
     output: CollectOutput<'a, S>,

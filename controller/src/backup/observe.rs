@@ -57,7 +57,6 @@ async fn policy(
     Ok(map.map(|map| map.data.unwrap_or_default()))
 }
 
-/// Namespaces that ask to be left out of every backup.
 async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
     namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await
 }

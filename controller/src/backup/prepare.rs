@@ -70,8 +70,7 @@ pub(crate) struct Facts {
 /// A Backup with its defaults, and what keeps it from running.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// The Backup as it is to be stored: spec, labels, annotations, and the parts of the status that depend on nothing
-    /// else. The phase is as it was.
+    /// The Backup as it is to be stored, with those parts of the status that depend on nothing else. The phase is as it was.
     pub(crate) backup: Backup,
     /// Everything that is wrong. Empty: it may run.
     pub(crate) findings: Vec<Finding>,

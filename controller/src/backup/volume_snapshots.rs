@@ -210,8 +210,7 @@ impl VolumeSnapshots {
         self.taken.push(snapshot);
     }
 
-    /// All snapshots. Those that an earlier attempt has begun, and whose volumes are gone, are recorded, so that they are deleted
-    /// with the backup.
+    /// All snapshots, also those that an earlier attempt has begun of volumes that are gone: they are deleted with the backup.
     pub(crate) fn finish(mut self) -> TakenSnapshots {
         let mut problems = Vec::new();
         for prior in std::mem::take(&mut self.journal.prior).into_values() {
@@ -262,9 +261,8 @@ fn unknown_outcome(snapshot: &VolumeSnapshot, reason: &str) -> String {
     )
 }
 
-/// The journal of snapshots: one entry before a plugin is asked to take one, one when it has answered. After a crash the volumes
-/// are collected again: what was taken is not taken a second time, and what was begun and never ended is reported, as its outcome
-/// is unknown.
+/// The journal of snapshots, one entry before a plugin is asked and one when it has answered: after a crash nothing is taken
+/// twice, and what was begun and never ended is reported, as its outcome is unknown.
 #[derive(Clone)]
 pub(crate) struct SnapshotJournal {
     writer: Arc<dyn JournalWriter>,

@@ -136,15 +136,13 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-/// Whether the backup may have files in the store. One that was refused never wrote any, and files under its name are
-/// someone else's.
+/// Whether the backup may have files. One that was refused never wrote any; those under its name are of another.
 pub(super) fn has_files(backup: &Backup) -> bool {
     backup.status.validation_errors.is_empty()
 }
 
-/// Whether the files under the backup's name are its own, given the metadata stored there. A backup that failed because
-/// the name was taken must not take the other's files with it. (A backup that was synced has another uid than its
-/// metadata, but the phase of it.)
+/// Whether the files under the backup's name are its own, given the metadata stored there: one that failed because the name was
+/// taken has none. (One that was synced has another uid than its metadata, but the phase of it.)
 pub(super) fn owns_files(backup: &Backup, stored: Option<&Backup>) -> bool {
     let Some(stored) = stored else { return true };
     let failed = backup.status.failure_reason.is_some();

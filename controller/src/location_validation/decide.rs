@@ -9,8 +9,7 @@ use backup_runtime::queue::Action;
 
 use crate::location::{DEFAULT_PERIOD, UsedSecret, period};
 
-/// How often an unchanged location is probed. The next backup reports a right that is lost in between; probes write to the
-/// bucket and fill its access log.
+/// How often an unchanged location is probed. Probes write to the bucket; the next backup reports a right that was lost.
 const PROBE_PERIOD: Duration = Duration::from_hours(6);
 
 /// No location is asked more often than this, whatever it says.

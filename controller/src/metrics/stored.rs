@@ -37,7 +37,6 @@ impl Stored<Restore> for StoredRestores {
     }
 }
 
-/// What is kept of each Backup, by name.
 #[derive(Debug, Default)]
 pub(crate) struct StoredBackups {
     known: HashMap<String, Known>,
@@ -149,7 +148,6 @@ impl StoredBackups {
     }
 }
 
-/// Names of the Restores that are there.
 #[derive(Debug, Default)]
 pub(crate) struct StoredRestores {
     known: HashMap<String, bool>,

@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::*;
 
-/// A Backup with a bit of everything.
 fn ended() -> Backup {
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
         "metadata": { "name": "b" },

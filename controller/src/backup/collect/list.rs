@@ -100,8 +100,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(kind)
     }
 
-    /// The items of a type that come first. Each is read by itself, right before its type is listed. One that does not exist,
-    /// or is not selected, is a warning.
+    /// The items of a type that come first, each read by itself. One that does not exist, or is not selected, is a warning.
     async fn collect_ordered(&mut self, kind: &ResourceKind) -> Result<(), CollectError> {
         let plan = self.request.plan;
         for ordered in plan.ordered.of_type(&kind.group_resource) {

@@ -18,9 +18,8 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    /// Chooses from the preferred versions of all served types, given as discovery lists them. Core first, `extensions`
-    /// last, otherwise as served; of two types that stand for the same objects the first (Velero
-    /// `pkg/backup/item_collector.go`, v1.18).
+    /// Chooses of the served types, core first, `extensions` last, otherwise as served; of two types that stand for the same
+    /// objects the first (Velero `pkg/backup/item_collector.go`, v1.18).
     pub(crate) fn choose<'a>(
         served: impl IntoIterator<Item = &'a ResourceType>,
         filter: &ResourceFilter,

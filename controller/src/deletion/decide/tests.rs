@@ -27,7 +27,6 @@ fn facts(phase: &str) -> Facts {
     Facts { backup: Some(backup(phase)), users: Vec::new(), store: Store::Ready, now: now() }
 }
 
-/// The plan in a word.
 fn plan(request: &DeleteBackupRequest, facts: &Facts) -> &'static str {
     match decide(request, facts) {
         Plan::Nothing => "nothing",
