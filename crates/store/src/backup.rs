@@ -14,11 +14,11 @@ use serde_json::Value;
 use crate::{
     Location, LogFile, ResourceList, Results, StoreError, crash,
     gzip::{file, parse},
-    job::{
-        AwaitingOperations, CommittedPlan, FoundJob, PendingUpload, RecordedOutcome, StoredJob,
-        record::Record,
+    job::{AwaitingOperations, CommittedPlan, FoundJob, PendingUpload, StoredJob},
+    layout::{
+        ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS, VOLUME_INFO,
+        VOLUME_SNAPSHOTS,
     },
-    layout::{BackupKeys, Layout, PrivateKeys},
     staging::Staged,
 };
 
@@ -27,7 +27,6 @@ pub use writer::BackupWriter;
 /// What the store holds of a backup; its end is the metadata.
 pub type FoundBackup = FoundJob<Backup>;
 pub type PendingBackup = PendingUpload<Backup>;
-/// A backup of which every byte is recorded.
 pub type CommittedBackup = CommittedPlan<Backup>;
 pub type AwaitingBackup = AwaitingOperations<Backup>;
 
@@ -48,50 +47,32 @@ pub struct BackupFiles {
 impl StoredJob for Backup {
     type Files = BackupFiles;
     type Outcome = Backup;
-    type Keys = BackupKeys;
 
-    const NOUN: &'static str = "backup";
-
-    fn keys(layout: &Layout, name: &str, _uid: &str) -> Result<(BackupKeys, PrivateKeys), StoreError> {
-        let keys = layout.backup(name)?;
-        let private = keys.private();
-        Ok((keys, private))
+    fn keys(layout: &Layout, name: &str, _uid: &str) -> Result<JobKeys, StoreError> {
+        layout.backup(name)
     }
 
-    fn name(keys: &BackupKeys) -> &str {
-        keys.name()
-    }
-
-    fn folder(keys: &BackupKeys) -> &Path {
-        keys.folder()
-    }
-
-    /// Each final key with its bytes, in the order of writing; the same bytes each time.
-    fn encode(files: &BackupFiles, keys: &BackupKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
-        let log =
-            files.log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+    fn encode(files: &BackupFiles, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
         Ok(vec![
-            (keys.log(), log),
-            file(keys.results(), &files.results)?,
-            file(keys.resource_list(), &files.resource_list)?,
-            file(keys.volume_info(), &files.volume_info)?,
-            file(keys.item_operations(), &files.item_operations)?,
-            file(keys.volume_snapshots(), &files.volume_snapshots)?,
-            file(keys.pod_volume_backups(), &files.pod_volume_backups)?,
+            (keys.file(LOG), files.log.bytes()?),
+            file(keys.file(RESULTS), &files.results)?,
+            file(keys.file(RESOURCE_LIST), &files.resource_list)?,
+            file(keys.file(VOLUME_INFO), &files.volume_info)?,
+            file(keys.file(ITEM_OPERATIONS), &files.item_operations)?,
+            file(keys.file(VOLUME_SNAPSHOTS), &files.volume_snapshots)?,
+            file(keys.file(POD_VOLUME_BACKUPS), &files.pod_volume_backups)?,
         ])
     }
 
-    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
-    fn decode(keys: &BackupKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<BackupFiles, String> {
-        let log = LogFile::read(&keys.log(), bytes_of)?;
+    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<BackupFiles, String> {
         Ok(BackupFiles {
-            log,
-            results: parse(&keys.results(), bytes_of)?,
-            resource_list: parse(&keys.resource_list(), bytes_of)?,
-            volume_info: parse(&keys.volume_info(), bytes_of)?,
-            item_operations: parse(&keys.item_operations(), bytes_of)?,
-            volume_snapshots: parse(&keys.volume_snapshots(), bytes_of)?,
-            pod_volume_backups: parse(&keys.pod_volume_backups(), bytes_of)?,
+            log: LogFile::read(&keys.file(LOG), bytes_of)?,
+            results: parse(&keys.file(RESULTS), bytes_of)?,
+            resource_list: parse(&keys.file(RESOURCE_LIST), bytes_of)?,
+            volume_info: parse(&keys.file(VOLUME_INFO), bytes_of)?,
+            item_operations: parse(&keys.file(ITEM_OPERATIONS), bytes_of)?,
+            volume_snapshots: parse(&keys.file(VOLUME_SNAPSHOTS), bytes_of)?,
+            pod_volume_backups: parse(&keys.file(POD_VOLUME_BACKUPS), bytes_of)?,
         })
     }
 
@@ -117,23 +98,11 @@ impl StoredJob for Backup {
         Ok(())
     }
 
-    fn encode_outcome(metadata: &Backup, keys: &BackupKeys) -> Result<RecordedOutcome, StoreError> {
-        let json = serde_json::to_vec_pretty(metadata)
-            .map_err(|error| StoreError::io("encode the Backup", &error))?;
-        Ok(RecordedOutcome::File(keys.metadata(), json.into()))
-    }
-
-    fn decode_outcome(keys: &BackupKeys, record: &Record) -> Result<Backup, String> {
-        let metadata = record.file(&keys.metadata()).unwrap_or_default();
-        serde_json::from_slice(&metadata)
-            .map_err(|error| format!("the Backup in it can not be read: {error}"))
-    }
-
-    fn outcome_key(keys: &BackupKeys) -> Option<Path> {
+    fn outcome_key(keys: &JobKeys) -> Option<Path> {
         Some(keys.metadata())
     }
 
-    fn contents(keys: &BackupKeys) -> Option<Path> {
+    fn contents(keys: &JobKeys) -> Option<Path> {
         Some(keys.contents())
     }
 
@@ -165,8 +134,7 @@ impl CommittedPlan<Backup> {
                 self.location.delete(vec![key]).await?;
             }
         }
-        let number = self.number();
-        self.location.begin(self.keys, &self.record.uid, number, false).await
+        self.location.begin(self.keys, &self.record.uid, self.number, false).await
     }
 
     async fn commit(&self, staged: &Staged) -> Result<Backup, StoreError> {
@@ -229,10 +197,10 @@ impl Location {
         if !found.contains(&keys.metadata()) {
             return Ok(());
         }
-        if keys.private().upload_notes().has_any(&found) {
+        if keys.upload_notes().has_any(&found) {
             self.remove_begun(&keys, false).await?;
         }
-        let owner = keys.private().owner();
+        let owner = keys.owner();
         self.delete(found.into_iter().filter(|key| keys.is_private(key) && *key != owner).collect()).await
     }
 }

@@ -10,7 +10,10 @@ use backup_core::api::{
 };
 use object_store::path::Path;
 
-use crate::{FoundJob, Location, StoreError, layout::Layout};
+use crate::{
+    FoundJob, Location, StoreError,
+    layout::{self, Layout},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
@@ -22,21 +25,9 @@ impl FileOwner {
     /// What a kind of targets belongs to; none for a kind that this version does not know.
     pub fn of(kind: &Kind) -> Option<Self> {
         match kind {
-            Kind::BackupLog
-            | Kind::BackupContents
-            | Kind::BackupVolumeSnapshots
-            | Kind::BackupItemOperations
-            | Kind::BackupResourceList
-            | Kind::BackupResults
-            | Kind::CsiBackupVolumeSnapshots
-            | Kind::CsiBackupVolumeSnapshotContents
-            | Kind::BackupVolumeInfos => Some(Self::Backup),
-            Kind::RestoreLog
-            | Kind::RestoreResults
-            | Kind::RestoreResourceList
-            | Kind::RestoreItemOperations
-            | Kind::RestoreVolumeInfo => Some(Self::Restore),
             Kind::Unknown(_) => None,
+            restore if restore.as_str().starts_with("Restore") => Some(Self::Restore),
+            _ => Some(Self::Backup),
         }
     }
 }
@@ -49,27 +40,26 @@ pub fn is_log(kind: &Kind) -> bool {
 impl Layout {
     /// The key of a target. Errors: a kind that is not known, or a name that is none.
     pub(crate) fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
-        let (backup, restore) = (|| self.backup(&target.name), || self.restore(&target.name));
-        Ok(match &target.kind {
-            Kind::BackupLog => backup()?.log(),
-            Kind::BackupContents => backup()?.contents(),
-            Kind::BackupVolumeSnapshots => backup()?.volume_snapshots(),
-            Kind::BackupItemOperations => backup()?.item_operations(),
-            Kind::BackupResourceList => backup()?.resource_list(),
-            Kind::BackupResults => backup()?.results(),
-            Kind::CsiBackupVolumeSnapshots => backup()?.csi_snapshots(),
-            Kind::CsiBackupVolumeSnapshotContents => backup()?.csi_snapshot_contents(),
-            Kind::BackupVolumeInfos => backup()?.volume_info(),
-            Kind::RestoreLog => restore()?.log(),
-            Kind::RestoreResults => restore()?.results(),
-            Kind::RestoreResourceList => restore()?.resource_list(),
-            Kind::RestoreItemOperations => restore()?.item_operations(),
-            Kind::RestoreVolumeInfo => restore()?.volume_info(),
+        let suffix = match &target.kind {
+            Kind::BackupLog | Kind::RestoreLog => layout::LOG,
+            Kind::BackupContents => layout::CONTENTS,
+            Kind::BackupVolumeSnapshots => layout::VOLUME_SNAPSHOTS,
+            Kind::BackupItemOperations | Kind::RestoreItemOperations => layout::ITEM_OPERATIONS,
+            Kind::BackupResourceList | Kind::RestoreResourceList => layout::RESOURCE_LIST,
+            Kind::BackupResults | Kind::RestoreResults => layout::RESULTS,
+            Kind::CsiBackupVolumeSnapshots => layout::CSI_SNAPSHOTS,
+            Kind::CsiBackupVolumeSnapshotContents => layout::CSI_SNAPSHOT_CONTENTS,
+            Kind::BackupVolumeInfos | Kind::RestoreVolumeInfo => layout::VOLUME_INFO,
             Kind::Unknown(kind) => {
                 let message = format!("{kind:?} is not known: expected one of {}", Kind::KNOWN.join(", "));
                 return Err(StoreError::config("spec.target.kind", message));
             }
-        })
+        };
+        let keys = match FileOwner::of(&target.kind) {
+            Some(FileOwner::Restore) => self.restore(&target.name)?,
+            _ => self.backup(&target.name)?,
+        };
+        Ok(keys.file(suffix))
     }
 }
 

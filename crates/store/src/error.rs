@@ -9,7 +9,6 @@ use crate::{Fault, PluginFault, location::HttpFailure};
 /// The variants hold text only, so that an error can be kept and shown again; none of them ever holds a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The bucket, folder or key is not there.
     #[error("{what} does not exist: {remedy}")]
     NotFound {
         /// What is missing, with its place.

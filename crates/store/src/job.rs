@@ -22,11 +22,12 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use object_store::path::Path;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
     Location, StoreError,
-    layout::{Layout, PrivateKeys},
+    layout::{JobKeys, Layout},
 };
 use record::{Contents, MAX_RECORD, Record};
 
@@ -41,44 +42,41 @@ pub use pending_upload::PendingUpload;
 pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     type Files: Debug + Send + Sync;
     /// What is published in the object at its end.
-    type Outcome: Clone + Debug + Send + Sync;
-    type Keys: Clone + Debug + Send + Sync;
+    type Outcome: Clone + Debug + Serialize + DeserializeOwned + Send + Sync;
 
-    const NOUN: &'static str;
-
-    /// The keys of the object of this name, and its private ones.
-    fn keys(layout: &Layout, name: &str, uid: &str) -> Result<(Self::Keys, PrivateKeys), StoreError>;
-    fn name(keys: &Self::Keys) -> &str;
-    fn folder(keys: &Self::Keys) -> &Path;
+    fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError>;
     /// Each final key with its bytes, in the order of writing; the same bytes each time.
-    fn encode(files: &Self::Files, keys: &Self::Keys) -> Result<Vec<(Path, Bytes)>, StoreError>;
+    fn encode(files: &Self::Files, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError>;
     /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
-    fn decode(keys: &Self::Keys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self::Files, String>;
+    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self::Files, String>;
     fn operations(files: &mut Self::Files) -> &mut Vec<Value>;
     /// Refuses an outcome that is not an end, or is not of this object.
     fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
-    /// The outcome in a record: as a file with a final key of its own, or as the status.
-    fn encode_outcome(outcome: &Self::Outcome, keys: &Self::Keys) -> Result<RecordedOutcome, StoreError>;
-    /// Back from what [`Self::encode_outcome`] gave.
-    fn decode_outcome(keys: &Self::Keys, record: &Record) -> Result<Self::Outcome, String>;
-    /// Key of the file that holds the outcome, if it has one.
-    fn outcome_key(keys: &Self::Keys) -> Option<Path>;
-    fn contents(keys: &Self::Keys) -> Option<Path>;
-    /// What is already there under the final keys, of this or another uid.
+
+    /// Key of the file that holds the outcome and is written last. Without one it is in the record only.
+    fn outcome_key(_: &JobKeys) -> Option<Path> {
+        None
+    }
+
+    fn contents(_: &JobKeys) -> Option<Path> {
+        None
+    }
+
+    /// What is already there under the final keys, of this or another uid; none where the files do not say of which uid they
+    /// are.
     fn stored(
-        location: &Location,
-        name: &str,
-    ) -> impl Future<Output = Result<Option<Self::Outcome>, StoreError>> + Send;
+        _: &Location,
+        _name: &str,
+    ) -> impl Future<Output = Result<Option<Self::Outcome>, StoreError>> + Send {
+        async { Ok(None) }
+    }
+
     /// The last step of publishing: what makes the outcome visible in the store.
     fn publish_outcome(
         plan: &mut CommittedPlan<Self>,
-    ) -> impl Future<Output = Result<Self::Outcome, StoreError>> + Send;
-}
-
-pub enum RecordedOutcome {
-    /// In a file that is written last.
-    File(Path, Bytes),
-    Status(Value),
+    ) -> impl Future<Output = Result<Self::Outcome, StoreError>> + Send {
+        async { Ok(plan.outcome.clone()) }
+    }
 }
 
 /// What the store holds of an object.
@@ -106,35 +104,33 @@ impl Location {
             Err(error @ StoreError::Corrupt { .. }) if self.plugin().is_some() => Some(error),
             Err(error) => return Err(error),
         };
-        let (keys, private) = J::keys(self.layout(), name, uid)?;
-        let found = self.list(private.folder()).await?;
-        let Some(number) = private.last_record(&found) else {
+        let keys = J::keys(self.layout(), name, uid)?;
+        let found = self.list(keys.private_folder()).await?;
+        let Some(number) = keys.last_record(&found) else {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         };
-        let key = private.record(number);
+        let key = keys.record(number);
         let corrupt = |detail: String| self.corrupt(&key, detail);
         let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else {
             // Another replica has just finished it, and tidied up.
             let stored = J::stored(self, name).await?;
             return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
         };
-        let record = Record::decode(&bytes, J::folder(&keys)).map_err(corrupt)?;
+        let record = Record::decode(&bytes, keys.folder()).map_err(corrupt)?;
         if record.uid != uid {
             return broken.map_or(Ok(FoundJob::Nothing), Err); // the folder is another's; opening it says whose
         }
+        let location = self.clone();
         // The first record of a restore is never its end.
         if number == 0 || matches!(record.contents, Contents::Open { .. }) {
-            let awaiting =
-                AwaitingOperations::found(self.clone(), keys, private, (number, record), &found).await?;
+            let awaiting = AwaitingOperations::found(location, keys, number, record, &found).await?;
             return Ok(FoundJob::Awaiting(Box::new(awaiting)));
         }
-        let outcome = J::decode_outcome(&keys, &record).map_err(corrupt)?;
-        Ok(FoundJob::Committed(Box::new(CommittedPlan::new(
-            self.clone(),
-            keys,
-            private,
-            (number, record),
-            outcome,
-        ))))
+        let outcome = match J::outcome_key(&keys) {
+            Some(of) => serde_json::from_slice(&record.file(&of).unwrap_or_default()),
+            None => serde_json::from_value(record.status.clone()),
+        };
+        let outcome = outcome.map_err(|error| corrupt(format!("the end in it can not be read: {error}")))?;
+        Ok(FoundJob::Committed(Box::new(CommittedPlan { location, keys, number, record, outcome, done: 0 })))
     }
 }

@@ -12,6 +12,21 @@ pub(crate) const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metada
 /// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes them with the backup.
 pub(crate) const PRIVATE: &str = ".private";
 
+// What the names of files end with.
+pub(crate) const CONTENTS: &str = ".tar.gz";
+pub(crate) const LOG: &str = "-logs.gz";
+pub(crate) const RESULTS: &str = "-results.gz";
+pub(crate) const RESOURCE_LIST: &str = "-resource-list.json.gz";
+/// The one file of a restore without `restore-` in its name.
+pub(crate) const VOLUME_INFO: &str = "-volumeinfo.json.gz";
+pub(crate) const ITEM_OPERATIONS: &str = "-itemoperations.json.gz";
+pub(crate) const VOLUME_SNAPSHOTS: &str = "-volumesnapshots.json.gz";
+pub(crate) const POD_VOLUME_BACKUPS: &str = "-podvolumebackups.json.gz";
+// Written by Velero only: up to 1.17, and two up to 1.16.
+pub(crate) const CSI_SNAPSHOT_CLASSES: &str = "-csi-volumesnapshotclasses.json.gz";
+pub(crate) const CSI_SNAPSHOT_CONTENTS: &str = "-csi-volumesnapshotcontents.json.gz";
+pub(crate) const CSI_SNAPSHOTS: &str = "-csi-volumesnapshots.json.gz";
+
 const OPERATIONS: &str = "operations-";
 const JOURNAL: &str = "journal-";
 const SNAPSHOT: &str = "so-far-";
@@ -48,16 +63,13 @@ impl Layout {
     }
 
     /// Keys of one backup. Errors: a name that would leave the folder.
-    pub(crate) fn backup(&self, name: &str) -> Result<BackupKeys, StoreError> {
-        Ok(BackupKeys { folder: self.backups().join(part(name)?), name: name.to_owned() })
+    pub(crate) fn backup(&self, name: &str) -> Result<JobKeys, StoreError> {
+        JobKeys::new("backup", self.backups(), name)
     }
 
-    /// Keys of one restore. Errors: a name that would leave the folder.
-    pub(crate) fn restore(&self, name: &str) -> Result<RestoreKeys, StoreError> {
-        Ok(RestoreKeys {
-            folder: self.prefix.clone().join("restores").join(part(name)?),
-            name: name.to_owned(),
-        })
+    /// Keys of one restore, of any uid. Errors: a name that would leave the folder.
+    pub(crate) fn restore(&self, name: &str) -> Result<JobKeys, StoreError> {
+        JobKeys::new("restore", self.prefix.clone().join("restores"), name)
     }
 }
 
@@ -72,13 +84,35 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
     Ok(PathPart::from(name))
 }
 
+/// Keys of one Backup or Restore.
 #[derive(Clone, Debug)]
-pub struct BackupKeys {
+pub struct JobKeys {
+    /// `backup` or `restore`, for sentences.
+    noun: &'static str,
     folder: Path,
     name: String,
+    /// Where everything lies that is ours and of no concern to a reader. All keys there are create-only.
+    private: Path,
 }
 
-impl BackupKeys {
+impl JobKeys {
+    fn new(noun: &'static str, parent: Path, name: &str) -> Result<Self, StoreError> {
+        let folder = parent.join(part(name)?);
+        let private = folder.clone().join(PRIVATE);
+        Ok(Self { noun, folder, name: name.to_owned(), private })
+    }
+
+    /// With private keys of the object of this uid only. There may be another of the same name, of before or of another
+    /// cluster. Errors: a uid that would leave the folder.
+    pub(crate) fn of_uid(self, uid: &str) -> Result<Self, StoreError> {
+        let private = self.private.join(part(uid)?);
+        Ok(Self { private, ..self })
+    }
+
+    pub(crate) fn noun(&self) -> &'static str {
+        self.noun
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -93,173 +127,37 @@ impl BackupKeys {
     }
 
     pub(crate) fn contents(&self) -> Path {
-        self.file(".tar.gz")
+        self.file(CONTENTS)
     }
 
-    pub(crate) fn log(&self) -> Path {
-        self.file("-logs.gz")
+    /// A file, by what its name ends with.
+    pub(crate) fn file(&self, suffix: &str) -> Path {
+        let prefix = if self.noun == "restore" && suffix != VOLUME_INFO { "restore-" } else { "" };
+        self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
     }
 
-    pub(crate) fn results(&self) -> Path {
-        self.file("-results.gz")
-    }
-
-    pub(crate) fn resource_list(&self) -> Path {
-        self.file("-resource-list.json.gz")
-    }
-
-    pub(crate) fn volume_info(&self) -> Path {
-        self.file("-volumeinfo.json.gz")
-    }
-
-    pub(crate) fn item_operations(&self) -> Path {
-        self.file("-itemoperations.json.gz")
-    }
-
-    pub(crate) fn volume_snapshots(&self) -> Path {
-        self.file("-volumesnapshots.json.gz")
-    }
-
-    pub(crate) fn pod_volume_backups(&self) -> Path {
-        self.file("-podvolumebackups.json.gz")
-    }
-
-    /// VolumeSnapshotClasses. Written by Velero up to 1.17, never by us.
-    pub(crate) fn csi_snapshot_classes(&self) -> Path {
-        self.file("-csi-volumesnapshotclasses.json.gz")
-    }
-
-    /// VolumeSnapshotContents. Written by Velero up to 1.16, never by us.
-    pub(crate) fn csi_snapshot_contents(&self) -> Path {
-        self.file("-csi-volumesnapshotcontents.json.gz")
-    }
-
-    /// CSI snapshots; written by Velero up to 1.16 only.
-    pub(crate) fn csi_snapshots(&self) -> Path {
-        self.file("-csi-volumesnapshots.json.gz")
-    }
-
-    /// Where everything lies that is ours and of no concern to a reader.
-    pub(crate) fn private(&self) -> PrivateKeys {
-        PrivateKeys { folder: self.folder.clone().join(PRIVATE), owner: self.folder.clone().join(PRIVATE) }
-    }
-
-    /// Whether a key is one of [`PrivateKeys::file_snapshot`] or [`PrivateKeys::log_snapshots`].
+    /// Whether a key is one of [`Self::file_snapshot`] or [`Self::log_snapshots`].
     pub(crate) fn is_snapshot(&self, key: &Path) -> bool {
         self.is_private(key) && key.filename().is_some_and(|name| name.starts_with(SNAPSHOT))
     }
 
     pub(crate) fn is_private(&self, key: &Path) -> bool {
-        key.prefix_matches(self.private().folder())
+        key.prefix_matches(&self.private)
     }
 
-    fn file(&self, suffix: &str) -> Path {
-        self.folder.clone().join(format!("{}{suffix}", self.name))
-    }
-}
-
-/// Private keys of one kind, which are numbered.
-#[derive(Clone, Debug)]
-pub(crate) struct Numbered {
-    folder: Path,
-    kind: &'static str,
-}
-
-impl Numbered {
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(crate) fn key(&self, number: u64) -> Path {
-        self.folder.clone().join(format!("{}{number}", self.kind))
-    }
-
-    /// The number of a key; none if it is of another kind.
-    pub(crate) fn number(&self, key: &Path) -> Option<u64> {
-        let name = key.filename().filter(|_| key.prefix_matches(&self.folder))?;
-        name.strip_prefix(self.kind)?.parse().ok()
-    }
-
-    /// The highest number among keys.
-    pub(crate) fn last(&self, keys: &[Path]) -> Option<u64> {
-        keys.iter().filter_map(|key| self.number(key)).max()
-    }
-
-    pub(crate) fn has_any(&self, keys: &[Path]) -> bool {
-        keys.iter().any(|key| self.number(key).is_some())
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct RestoreKeys {
-    folder: Path,
-    name: String,
-}
-
-impl RestoreKeys {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(crate) fn log(&self) -> Path {
-        self.file("restore-", "-logs.gz")
-    }
-
-    pub(crate) fn results(&self) -> Path {
-        self.file("restore-", "-results.gz")
-    }
-
-    pub(crate) fn resource_list(&self) -> Path {
-        self.file("restore-", "-resource-list.json.gz")
-    }
-
-    pub(crate) fn item_operations(&self) -> Path {
-        self.file("restore-", "-itemoperations.json.gz")
-    }
-
-    /// How each volume was restored. The one file without `restore-` in its name.
-    pub(crate) fn volume_info(&self) -> Path {
-        self.file("", "-volumeinfo.json.gz")
-    }
-
-    /// Where everything lies that is ours and of no concern to a reader, about the Restore of this uid. There may be another
-    /// of the same name, of before or of another cluster. Errors: a uid that would leave the folder.
-    pub(crate) fn private(&self, uid: &str) -> Result<PrivateKeys, StoreError> {
-        let folder = self.folder.clone().join(PRIVATE);
-        Ok(PrivateKeys { folder: folder.clone().join(part(uid)?), owner: folder })
-    }
-
-    fn file(&self, prefix: &str, suffix: &str) -> Path {
-        self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
-    }
-}
-
-/// Private keys of one Backup or Restore. All are create-only.
-#[derive(Clone, Debug)]
-pub struct PrivateKeys {
-    folder: Path,
-    /// Where the marker lies.
-    owner: Path,
-}
-
-impl PrivateKeys {
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    pub(crate) fn private_folder(&self) -> &Path {
+        &self.private
     }
 
     /// Holds the uid of the object that writes the folder.
     pub(crate) fn owner(&self) -> Path {
-        self.owner.clone().join("owner")
+        self.folder.clone().join(PRIVATE).join("owner")
     }
 
     /// What the final keys hold so far (number 0 of a restore, and one of a backup that is open), or will hold. The highest
     /// counts.
     pub(crate) fn record(&self, number: u64) -> Path {
-        if number == 0 { self.folder.clone().join("record") } else { self.records().key(number) }
+        if number == 0 { self.private.clone().join("record") } else { self.records().key(number) }
     }
 
     /// The highest number among the records that are there.
@@ -290,7 +188,7 @@ impl PrivateKeys {
     pub(crate) fn file_snapshot(&self, record: u64, operations: u64, key: &Path) -> Path {
         let file = key.filename().unwrap_or_default();
         let state = if record == 0 { operations.to_string() } else { format!("{record}-{operations}") };
-        self.folder.clone().join(format!("{SNAPSHOT}{state}-{file}"))
+        self.private.clone().join(format!("{SNAPSHOT}{state}-{file}"))
     }
 
     /// The log as it was at a moment (milliseconds since 1970) while items were worked on. Made when somebody asks for it.
@@ -299,7 +197,38 @@ impl PrivateKeys {
     }
 
     fn numbered(&self, kind: &'static str) -> Numbered {
-        Numbered { folder: self.folder.clone(), kind }
+        Numbered { folder: self.private.clone(), kind }
+    }
+}
+
+/// Private keys of one kind, which are numbered.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbered {
+    folder: Path,
+    kind: &'static str,
+}
+
+impl Numbered {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn key(&self, number: u64) -> Path {
+        self.folder.clone().join(format!("{}{number}", self.kind))
+    }
+
+    /// The number of a key; none if it is of another kind.
+    pub(crate) fn number(&self, key: &Path) -> Option<u64> {
+        let name = key.filename().filter(|_| key.prefix_matches(&self.folder))?;
+        name.strip_prefix(self.kind)?.parse().ok()
+    }
+
+    pub(crate) fn last(&self, keys: &[Path]) -> Option<u64> {
+        keys.iter().filter_map(|key| self.number(key)).max()
+    }
+
+    pub(crate) fn has_any(&self, keys: &[Path]) -> bool {
+        keys.iter().any(|key| self.number(key).is_some())
     }
 }
 
@@ -315,46 +244,49 @@ mod tests {
             let layout = Layout::new(prefix).unwrap();
             let b = layout.backup("nightly-1.2").unwrap();
             let r = layout.restore("r1").unwrap();
-            let of_u = r.private("u-1").unwrap();
+            let of_u = layout.restore("r1").unwrap().of_uid("u-1").unwrap();
             let table = [
                 (b.metadata(), "backups/nightly-1.2/velero-backup.json"),
                 (b.contents(), "backups/nightly-1.2/nightly-1.2.tar.gz"),
-                (b.log(), "backups/nightly-1.2/nightly-1.2-logs.gz"),
-                (b.results(), "backups/nightly-1.2/nightly-1.2-results.gz"),
-                (b.resource_list(), "backups/nightly-1.2/nightly-1.2-resource-list.json.gz"),
-                (b.volume_info(), "backups/nightly-1.2/nightly-1.2-volumeinfo.json.gz"),
-                (b.item_operations(), "backups/nightly-1.2/nightly-1.2-itemoperations.json.gz"),
-                (b.volume_snapshots(), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
-                (b.pod_volume_backups(), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
+                (b.file(LOG), "backups/nightly-1.2/nightly-1.2-logs.gz"),
+                (b.file(RESULTS), "backups/nightly-1.2/nightly-1.2-results.gz"),
+                (b.file(RESOURCE_LIST), "backups/nightly-1.2/nightly-1.2-resource-list.json.gz"),
+                (b.file(VOLUME_INFO), "backups/nightly-1.2/nightly-1.2-volumeinfo.json.gz"),
+                (b.file(ITEM_OPERATIONS), "backups/nightly-1.2/nightly-1.2-itemoperations.json.gz"),
+                (b.file(VOLUME_SNAPSHOTS), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
+                (b.file(POD_VOLUME_BACKUPS), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
                 (
-                    b.csi_snapshot_classes(),
+                    b.file(CSI_SNAPSHOT_CLASSES),
                     "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotclasses.json.gz",
                 ),
                 (
-                    b.csi_snapshot_contents(),
+                    b.file(CSI_SNAPSHOT_CONTENTS),
                     "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotcontents.json.gz",
                 ),
-                (b.csi_snapshots(), "backups/nightly-1.2/nightly-1.2-csi-volumesnapshots.json.gz"),
+                (b.file(CSI_SNAPSHOTS), "backups/nightly-1.2/nightly-1.2-csi-volumesnapshots.json.gz"),
                 (
-                    b.private().file_snapshot(1, 2, &b.log()),
+                    b.file_snapshot(1, 2, &b.file(LOG)),
                     "backups/nightly-1.2/.private/so-far-1-2-nightly-1.2-logs.gz",
                 ),
-                (b.private().owner(), "backups/nightly-1.2/.private/owner"),
-                (b.private().records().key(2), "backups/nightly-1.2/.private/record-2"),
-                (b.private().operations().key(3), "backups/nightly-1.2/.private/operations-3"),
-                (b.private().journal().key(4), "backups/nightly-1.2/.private/journal-4"),
-                (b.private().upload_notes().key(1), "backups/nightly-1.2/.private/upload-1"),
-                (r.log(), "restores/r1/restore-r1-logs.gz"),
-                (r.results(), "restores/r1/restore-r1-results.gz"),
-                (r.resource_list(), "restores/r1/restore-r1-resource-list.json.gz"),
-                (r.item_operations(), "restores/r1/restore-r1-itemoperations.json.gz"),
-                (r.volume_info(), "restores/r1/r1-volumeinfo.json.gz"),
+                (b.owner(), "backups/nightly-1.2/.private/owner"),
+                (b.records().key(2), "backups/nightly-1.2/.private/record-2"),
+                (b.operations().key(3), "backups/nightly-1.2/.private/operations-3"),
+                (b.journal().key(4), "backups/nightly-1.2/.private/journal-4"),
+                (b.upload_notes().key(1), "backups/nightly-1.2/.private/upload-1"),
+                (r.file(LOG), "restores/r1/restore-r1-logs.gz"),
+                (r.file(RESULTS), "restores/r1/restore-r1-results.gz"),
+                (r.file(RESOURCE_LIST), "restores/r1/restore-r1-resource-list.json.gz"),
+                (r.file(ITEM_OPERATIONS), "restores/r1/restore-r1-itemoperations.json.gz"),
+                (r.file(VOLUME_INFO), "restores/r1/r1-volumeinfo.json.gz"),
                 (of_u.owner(), "restores/r1/.private/owner"),
                 (of_u.record(1), "restores/r1/.private/u-1/record-1"),
                 (of_u.record(0), "restores/r1/.private/u-1/record"),
                 (of_u.operations().key(2), "restores/r1/.private/u-1/operations-2"),
                 (of_u.journal().key(3), "restores/r1/.private/u-1/journal-3"),
-                (of_u.file_snapshot(0, 2, &r.log()), "restores/r1/.private/u-1/so-far-2-restore-r1-logs.gz"),
+                (
+                    of_u.file_snapshot(0, 2, &r.file(LOG)),
+                    "restores/r1/.private/u-1/so-far-2-restore-r1-logs.gz",
+                ),
             ];
             for (key, expected) in table {
                 assert_eq!(key.as_ref(), format!("{base}{expected}"));
@@ -364,7 +296,7 @@ mod tests {
 
     #[test]
     fn numbers_are_read_back_from_private_keys_only() {
-        let keys = Layout::new("p").unwrap().backup("b").unwrap().private();
+        let keys = Layout::new("p").unwrap().backup("b").unwrap();
         let (records, operations) = (keys.records(), keys.operations());
         assert_eq!(records.number(&records.key(12)), Some(12));
         assert_eq!(operations.number(&operations.key(3)), Some(3));
@@ -374,7 +306,7 @@ mod tests {
         let notes = keys.upload_notes();
         assert_eq!(notes.number(&notes.key(1)), Some(1));
         for other in
-            [keys.owner(), Path::from("p/backups/b/record-1"), keys.folder().clone().join("record-x")]
+            [keys.owner(), Path::from("p/backups/b/record-1"), keys.private_folder().clone().join("record-x")]
         {
             assert_eq!(records.number(&other), None, "{other}");
         }
@@ -386,7 +318,7 @@ mod tests {
         for name in ["", ".", "..", "a/b", "../x", "a#1", "a b", "a%2e", "a\n", &"x".repeat(254)] {
             assert_eq!(layout.backup(name).unwrap_err().category(), "config", "{name:?}");
             assert!(layout.restore(name).is_err(), "{name:?}");
-            assert!(layout.restore("r").unwrap().private(name).is_err(), "{name:?}");
+            assert!(layout.restore("r").unwrap().of_uid(name).is_err(), "{name:?}");
         }
         assert!(Layout::new("a/../b").is_err() && Layout::new("a//b").is_err());
     }

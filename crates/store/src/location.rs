@@ -61,7 +61,6 @@ struct Inner {
     unconditional: AtomicBool,
 }
 
-/// A client of a store, in its roles.
 struct Backend {
     store: Arc<dyn ObjectStore>,
     /// The same store, for uploads that outlive the process.
@@ -70,7 +69,6 @@ struct Backend {
     creating: Option<Arc<dyn MultipartStore>>,
     /// Set where more can be asked than objects.
     bucket: Option<Arc<dyn BucketApi>>,
-    /// Set if a plugin serves the store.
     plugin: Option<Arc<PluginUploads>>,
     /// Makes URLs that open a key; none where the store has none.
     signer: Option<Arc<dyn Signer>>,
@@ -120,7 +118,6 @@ trait BucketApi: Send + Sync {
     /// Removes versions for good, at most a page of them. Those that are refused.
     async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError>;
 
-    /// What keeps a version from being removed.
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
 }
 

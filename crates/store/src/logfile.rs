@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use object_store::path::Path;
 
-use crate::gzip;
+use crate::{StoreError, gzip};
 
 mod format;
 mod snapshot;
@@ -62,7 +62,11 @@ impl LogFile {
     }
 
     /// The log as it is now, as gzip. The same bytes each time, as long as no line is added.
-    pub(crate) fn bytes(&self) -> io::Result<Bytes> {
+    pub(crate) fn bytes(&self) -> Result<Bytes, StoreError> {
+        self.read_all().map_err(|error| StoreError::io("read the log from local disk", &error))
+    }
+
+    fn read_all(&self) -> io::Result<Bytes> {
         let (file, end, mut tail, lost) = {
             let mut spool = self.spool();
             let end = spool.file.seek(SeekFrom::End(0))?;

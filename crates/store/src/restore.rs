@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::marker::PhantomData;
+
 use backup_core::api::{Restore, RestorePhase, RestoreStatus};
 use bytes::Bytes;
 use object_store::path::Path;
@@ -12,16 +14,14 @@ use crate::{
     Location, LogFile, ResourceList, Results, StoreError, crash,
     gzip::{file, parse},
     job::{
-        AwaitingOperations, Claimant, CommittedPlan, FoundJob, PendingUpload, RecordedOutcome, StoredJob,
+        AwaitingOperations, Claimant, CommittedPlan, FoundJob, PendingUpload, StoredJob,
         record::{Contents, Record},
     },
-    layout::{Layout, PrivateKeys, RestoreKeys},
+    layout::{ITEM_OPERATIONS, JobKeys, LOG, Layout, RESOURCE_LIST, RESULTS, VOLUME_INFO},
 };
 
 pub type FoundRestore = FoundJob<Restore>;
-/// A restore that may commit its end.
 pub type PendingRestore = PendingUpload<Restore>;
-/// A restore of which every byte is recorded.
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
@@ -40,44 +40,29 @@ impl StoredJob for Restore {
     type Files = RestoreFiles;
     /// The status at the end. It has no final key of its own.
     type Outcome = RestoreStatus;
-    type Keys = RestoreKeys;
 
-    const NOUN: &'static str = "restore";
-
-    fn keys(layout: &Layout, name: &str, uid: &str) -> Result<(RestoreKeys, PrivateKeys), StoreError> {
-        let keys = layout.restore(name)?;
-        let private = keys.private(uid)?;
-        Ok((keys, private))
-    }
-
-    fn name(keys: &RestoreKeys) -> &str {
-        keys.name()
-    }
-
-    fn folder(keys: &RestoreKeys) -> &Path {
-        keys.folder()
+    fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError> {
+        layout.restore(name)?.of_uid(uid)
     }
 
     // The results are last: Velero's command line asks for this file, so once it is there, all is there.
-    fn encode(files: &RestoreFiles, keys: &RestoreKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
-        let log =
-            files.log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
+    fn encode(files: &RestoreFiles, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
         Ok(vec![
-            (keys.log(), log),
-            file(keys.resource_list(), &files.resource_list)?,
-            file(keys.item_operations(), &files.item_operations)?,
-            file(keys.volume_info(), &files.volume_info)?,
-            file(keys.results(), &files.results)?,
+            (keys.file(LOG), files.log.bytes()?),
+            file(keys.file(RESOURCE_LIST), &files.resource_list)?,
+            file(keys.file(ITEM_OPERATIONS), &files.item_operations)?,
+            file(keys.file(VOLUME_INFO), &files.volume_info)?,
+            file(keys.file(RESULTS), &files.results)?,
         ])
     }
 
-    fn decode(keys: &RestoreKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<RestoreFiles, String> {
+    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<RestoreFiles, String> {
         Ok(RestoreFiles {
-            log: LogFile::read(&keys.log(), bytes_of)?,
-            results: parse(&keys.results(), bytes_of)?,
-            resource_list: parse(&keys.resource_list(), bytes_of)?,
-            item_operations: parse(&keys.item_operations(), bytes_of)?,
-            volume_info: parse(&keys.volume_info(), bytes_of)?,
+            log: LogFile::read(&keys.file(LOG), bytes_of)?,
+            results: parse(&keys.file(RESULTS), bytes_of)?,
+            resource_list: parse(&keys.file(RESOURCE_LIST), bytes_of)?,
+            item_operations: parse(&keys.file(ITEM_OPERATIONS), bytes_of)?,
+            volume_info: parse(&keys.file(VOLUME_INFO), bytes_of)?,
         })
     }
 
@@ -96,34 +81,6 @@ impl StoredJob for Restore {
             }
         }
     }
-
-    fn encode_outcome(status: &RestoreStatus, _keys: &RestoreKeys) -> Result<RecordedOutcome, StoreError> {
-        let status =
-            serde_json::to_value(status).map_err(|error| StoreError::io("encode a status", &error))?;
-        Ok(RecordedOutcome::Status(status))
-    }
-
-    fn decode_outcome(_keys: &RestoreKeys, record: &Record) -> Result<RestoreStatus, String> {
-        serde_json::from_value(record.status.clone())
-            .map_err(|error| format!("the status in it can not be read: {error}"))
-    }
-
-    fn outcome_key(_keys: &RestoreKeys) -> Option<Path> {
-        None
-    }
-
-    fn contents(_keys: &RestoreKeys) -> Option<Path> {
-        None
-    }
-
-    /// Nothing that is visible says of which uid it is: the record does.
-    async fn stored(_location: &Location, _name: &str) -> Result<Option<RestoreStatus>, StoreError> {
-        Ok(None)
-    }
-
-    async fn publish_outcome(plan: &mut CommittedPlan<Self>) -> Result<RestoreStatus, StoreError> {
-        Ok(plan.outcome.clone())
-    }
 }
 
 impl Location {
@@ -137,18 +94,17 @@ impl Location {
         restore: &str,
         claimant: &Claimant,
     ) -> Result<PendingRestore, StoreError> {
-        let (keys, private) = Restore::keys(self.layout(), restore, &claimant.uid)?;
-        let owner = private.owner();
-        match self.claimant(&owner).await? {
+        let keys = Restore::keys(self.layout(), restore, &claimant.uid)?;
+        match self.claimant(&keys).await? {
             Some(before) if before.uid == claimant.uid => {}
             Some(before)
                 if before.installation == claimant.installation && !before.installation.is_empty() =>
             {
                 // The marker goes last: a crash before that is repeated, one after it leaves an empty folder.
-                let found = self.list(keys.folder()).await?;
+                let (found, owner) = (self.list(keys.folder()).await?, keys.owner());
                 self.delete(found.into_iter().filter(|key| *key != owner).collect()).await?;
-                self.delete(vec![owner.clone()]).await?;
-                self.put_marker(&owner, claimant, Restore::NOUN).await?;
+                self.delete(vec![owner]).await?;
+                self.put_marker(&keys, claimant).await?;
             }
             Some(before) => {
                 return Err(self.exists(
@@ -161,27 +117,19 @@ impl Location {
                 ));
             }
             None => {
-                self.refuse_unmarked(&keys).await?;
-                self.put_marker(&owner, claimant, Restore::NOUN).await?;
-                if let Err(error) = self.refuse_unmarked(&keys).await {
-                    self.delete(vec![owner]).await?;
-                    return Err(error);
-                }
+                self.refuse_foreign(&keys, &self.list(keys.folder()).await?)?;
+                self.claim(&keys, claimant).await?;
             }
         }
         crash::point("after-owner-marker");
         Ok(PendingRestore {
             location: self.clone(),
             keys,
-            private,
             uid: claimant.uid.clone(),
             record: 1,
             contents: None,
+            of: PhantomData,
         })
-    }
-
-    async fn refuse_unmarked(&self, keys: &RestoreKeys) -> Result<(), StoreError> {
-        self.refuse_foreign(Restore::NOUN, keys.folder(), &self.list(keys.folder()).await?)
     }
 }
 
@@ -197,8 +145,8 @@ impl PendingRestore {
             status: Value::Null,
             files: Restore::encode(files, &self.keys)?,
         };
-        self.location.still_ours(Restore::NOUN, self.keys.folder(), &self.private.owner(), &self.uid).await?;
-        self.location.put_new(&self.private.record(0), record.encode()?).await
+        self.location.still_ours(&self.keys, &self.uid).await?;
+        self.location.put_new(&self.keys.record(0), record.encode()?).await
     }
 }
 
@@ -212,7 +160,7 @@ impl AwaitingRestore {
 impl CommittedRestore {
     /// Removes what nobody needs once the end is published in the cluster, too. The marker stays.
     pub async fn remove_private(&self) -> Result<(), StoreError> {
-        let found = self.location.list(self.private.folder()).await?;
+        let found = self.location.list(self.keys.private_folder()).await?;
         self.location.delete(found).await
     }
 }

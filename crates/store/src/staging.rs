@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub(crate) struct Part {
     /// What the store calls it (an ETag on S3, the id of a block on Azure).
     pub id: String,
     /// SHA-256 of its bytes, in hex.
@@ -24,7 +24,7 @@ pub struct Part {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uploaded {
+pub(crate) struct Uploaded {
     /// What the store calls it.
     pub upload: String,
     /// In order; all of [`PART_SIZE`] but the last.
@@ -38,15 +38,12 @@ pub struct Uploaded {
 pub(crate) enum Staged {
     /// It is small, and its bytes are at hand.
     Inline(Bytes),
-    /// Its bytes are in the store.
     Upload(Uploaded),
 }
 
-/// What an object consists of.
 struct Digests {
     /// Of its pieces of [`PART_SIZE`].
     pieces: Vec<String>,
-    /// In bytes.
     size: u64,
 }
 

@@ -207,7 +207,6 @@ pub(crate) async fn collected(
     writer.finish().await
 }
 
-/// What a store does instead of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// Nothing, and answers with a passing error.

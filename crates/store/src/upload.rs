@@ -81,7 +81,6 @@ impl Upload {
         upload
     }
 
-    /// Where the upload is noted when it begins.
     pub(crate) fn note_at(&mut self, note: Path) {
         self.note = Some(note);
     }

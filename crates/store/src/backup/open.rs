@@ -11,8 +11,8 @@ use object_store::path::Path;
 use super::BackupWriter;
 use crate::{
     Location, StoreError, crash,
-    job::{Claimant, SMALL, StoredJob as _},
-    layout::BackupKeys,
+    job::{Claimant, SMALL},
+    layout::JobKeys,
     tarball::{self, Writer},
     upload::{Note, Upload},
 };
@@ -39,18 +39,18 @@ impl Location {
         if found.contains(&keys.metadata()) {
             return Err(self.finished(&keys, self.read_metadata(backup).await?.as_ref(), uid));
         }
-        let fresh = !found.contains(&keys.private().owner());
+        let fresh = !found.contains(&keys.owner());
         if fresh {
-            self.refuse_foreign(Backup::NOUN, keys.folder(), &found)?;
-            self.claim(&keys, uid).await?;
+            self.refuse_foreign(&keys, &found)?;
+            self.claim(&keys, &Claimant { uid: uid.to_owned(), ..Claimant::default() }).await?;
         } else {
             self.check_owner(&keys, uid).await?;
-            if let Some(number) = keys.private().records().last(&found) {
+            if let Some(number) = keys.records().last(&found) {
                 let decided =
                     "what this backup holds is decided already; it is to be finished, not begun again";
-                return Err(self.exists(&keys.private().records().key(number), decided));
+                return Err(self.exists(&keys.records().key(number), decided));
             }
-            self.refuse_foreign(Backup::NOUN, keys.folder(), &found)?;
+            self.refuse_foreign(&keys, &found)?;
         }
         crash::point("after-owner-marker");
         self.begin(keys, uid, 0, fresh).await
@@ -60,14 +60,13 @@ impl Location {
     /// `fresh` says that nothing can have been uploaded yet.
     pub(super) async fn begin(
         &self,
-        keys: BackupKeys,
+        keys: JobKeys,
         uid: &str,
         after: u64,
         fresh: bool,
     ) -> Result<BackupWriter, StoreError> {
         let note = self.remove_begun(&keys, fresh).await?;
-        let upload =
-            Upload::new(self.clone(), keys.contents(), Some(keys.private().upload_notes().key(note)));
+        let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_notes().key(note)));
         let tar = Writer::new(upload, tarball::now())?;
         Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), after + 1, tar))
     }
@@ -76,10 +75,10 @@ impl Location {
     ///
     /// Each upload is noted once it has begun. The answer of the store that says what it is called may be lost before
     /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
-    pub(crate) async fn remove_begun(&self, keys: &BackupKeys, fresh: bool) -> Result<u64, StoreError> {
+    pub(crate) async fn remove_begun(&self, keys: &JobKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = note_number();
-        for key in self.list(keys.private().folder()).await? {
-            let Some(number) = keys.private().upload_notes().number(&key) else { continue };
+        for key in self.list(keys.private_folder()).await? {
+            let Some(number) = keys.upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
             // A note that cannot be read was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
@@ -104,36 +103,13 @@ impl Location {
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(keys.folder()).await?;
-        if found.contains(&keys.private().owner()) {
+        if found.contains(&keys.owner()) {
             return Ok(self.owner(&keys).await? != uid);
         }
         Ok(!found.is_empty())
     }
 
-    /// Writes the marker (create-only), then looks again: who wrote into the folder meanwhile does not know our marker.
-    async fn claim(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
-        let (owner, claimant) =
-            (keys.private().owner(), Claimant { uid: uid.to_owned(), ..Claimant::default() });
-        self.put_marker(&owner, &claimant, Backup::NOUN).await?;
-        let found = self.list(keys.folder()).await?;
-        if let Err(error) = self.refuse_foreign(Backup::NOUN, keys.folder(), &found) {
-            self.delete(vec![owner]).await?;
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// The uid in the marker; empty if there is none.
-    pub(crate) async fn owner(&self, keys: &BackupKeys) -> Result<String, StoreError> {
-        Ok(self.claimant(&keys.private().owner()).await?.unwrap_or_default().uid)
-    }
-
-    async fn check_owner(&self, keys: &BackupKeys, uid: &str) -> Result<(), StoreError> {
-        let owner = self.owner(keys).await?;
-        if owner == uid { Ok(()) } else { Err(self.is_of_another(Backup::NOUN, keys.folder(), &owner, uid)) }
-    }
-
-    fn finished(&self, keys: &BackupKeys, stored: Option<&Backup>, uid: &str) -> StoreError {
+    fn finished(&self, keys: &JobKeys, stored: Option<&Backup>, uid: &str) -> StoreError {
         let detail = match stored {
             Some(stored) if stored.metadata.uid.as_deref() == Some(uid) => {
                 format!("this backup is stored already, as {}; its metadata is what counts", stored.phase())

@@ -1,5 +1,7 @@
 //! The first step: items.
 
+use std::marker::PhantomData;
+
 use super::{AwaitingBackup, BackupFiles, PendingBackup, open::note_number};
 use crate::{
     Location, StoreError, crash,
@@ -7,7 +9,7 @@ use crate::{
         StoredJob as _,
         record::{Contents, Record},
     },
-    layout::BackupKeys,
+    layout::JobKeys,
     tarball::{self, ItemPath, Writer},
     upload::Upload,
 };
@@ -18,14 +20,14 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct BackupWriter {
     location: Location,
-    keys: BackupKeys,
+    keys: JobKeys,
     uid: String,
     record: u64,
     tar: Writer,
 }
 
 impl BackupWriter {
-    pub(super) fn new(location: Location, keys: BackupKeys, uid: String, record: u64, tar: Writer) -> Self {
+    pub(super) fn new(location: Location, keys: JobKeys, uid: String, record: u64, tar: Writer) -> Self {
         Self { location, keys, uid, record, tar }
     }
 
@@ -45,15 +47,13 @@ impl BackupWriter {
     ///
     /// Errors: as for [`Self::item`].
     pub async fn finish(self) -> Result<PendingBackup, StoreError> {
-        let contents = self.tar.finish().await?;
-        let private = self.keys.private();
         Ok(PendingBackup {
+            contents: Some(self.tar.finish().await?),
             location: self.location,
             keys: self.keys,
-            private,
             uid: self.uid,
             record: self.record,
-            contents: Some(contents),
+            of: PhantomData,
         })
     }
 
@@ -75,10 +75,10 @@ impl BackupWriter {
             status,
             files: Backup::encode(&files, &self.keys)?,
         };
-        let private = self.keys.private();
-        self.location.still_ours(Backup::NOUN, self.keys.folder(), &private.owner(), &record.uid).await?;
-        self.location.put_new(&private.record(self.record), record.encode()?).await?;
-        Ok(AwaitingBackup::new(self.location, self.keys, private, (self.record, record), files))
+        let Self { location, keys, record: number, .. } = self;
+        location.still_ours(&keys, &record.uid).await?;
+        location.put_new(&keys.record(number), record.encode()?).await?;
+        Ok(AwaitingBackup { location, keys, number, record, files, operations: 0 })
     }
 
     /// Gives up: removes what was sent. The claim on the folder stays, for the next try of the same uid.
@@ -96,12 +96,12 @@ impl AwaitingBackup {
     /// uploaded.
     pub fn resume(self) -> Result<(BackupWriter, BackupFiles), StoreError> {
         let Contents::Open { parts, tail, total } = self.record.contents else {
-            let record = self.private.record(self.number);
+            let record = self.keys.record(self.number);
             return Err(self.location.corrupt(&record, "it is a decision, not a backup that waits"));
         };
         let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, &tail);
         // Only used if nothing was uploaded before.
-        upload.note_at(self.private.upload_notes().key(note_number()));
+        upload.note_at(self.keys.upload_notes().key(note_number()));
         let tar = Writer::resume(upload, tarball::now(), total);
         let writer = BackupWriter::new(self.location, self.keys, self.record.uid, self.number + 1, tar);
         Ok((writer, self.files))

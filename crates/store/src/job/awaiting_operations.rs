@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{StoredJob, record::Record};
-use crate::{Location, StoreError, layout::PrivateKeys};
+use crate::{Location, StoreError, layout::JobKeys};
 
 /// States of operations larger than this are refused (bytes).
 const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
@@ -16,13 +16,12 @@ const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub struct AwaitingOperations<J: StoredJob> {
     pub(crate) location: Location,
-    pub(crate) keys: J::Keys,
-    pub(crate) private: PrivateKeys,
+    pub(crate) keys: JobKeys,
     pub(crate) number: u64,
     pub(crate) record: Record,
     pub(crate) files: J::Files,
     /// Number of the last state of the operations.
-    operations: u64,
+    pub(crate) operations: u64,
 }
 
 #[derive(Deserialize)]
@@ -36,42 +35,26 @@ enum State {
 }
 
 impl<J: StoredJob> AwaitingOperations<J> {
-    pub(crate) fn new(
-        location: Location,
-        keys: J::Keys,
-        private: PrivateKeys,
-        (number, record): (u64, Record),
-        files: J::Files,
-    ) -> Self {
-        Self { location, keys, private, number, record, files, operations: 0 }
-    }
-
     /// What was found in the store. Reads the last state of the operations.
     pub(super) async fn found(
         location: Location,
-        keys: J::Keys,
-        private: PrivateKeys,
-        (number, record): (u64, Record),
+        keys: JobKeys,
+        number: u64,
+        record: Record,
         found: &[Path],
     ) -> Result<Self, StoreError> {
-        let files = J::decode(&keys, &|key| record.file(key))
-            .map_err(|detail| location.corrupt(&private.record(number), detail))?;
-        let state = private.operations().last(found).unwrap_or_default();
-        let mut operations = None;
-        if state > 0 {
-            let key = private.operations().key(state);
+        let mut files = J::decode(&keys, &|key| record.file(key))
+            .map_err(|detail| location.corrupt(&keys.record(number), detail))?;
+        let operations = keys.operations().last(found).unwrap_or_default();
+        if operations > 0 {
+            let key = keys.operations().key(operations);
             let bytes = location.get_small(&key, MAX_OPERATIONS).await?.unwrap_or_default();
             let read = serde_json::from_slice(&bytes);
             let (State::List(list) | State::Timed { operations: list }) =
                 read.map_err(|error| location.corrupt(&key, format!("it holds no operations: {error}")))?;
-            operations = Some(list);
+            *J::operations(&mut files) = list;
         }
-        let mut awaiting = Self::new(location, keys, private, (number, record), files);
-        awaiting.operations = state;
-        if let Some(operations) = operations {
-            *J::operations(&mut awaiting.files) = operations;
-        }
-        Ok(awaiting)
+        Ok(Self { location, keys, number, record, files, operations })
     }
 
     /// All files as they are so far; the operations in their last state that was stored, unless they were taken.
@@ -96,7 +79,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
     /// contents and metadata.
     pub(crate) fn file(&self, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
         let files = J::encode(&self.files, &self.keys)?;
-        let snapshot = self.private.file_snapshot(self.number, self.operations, key);
+        let snapshot = self.keys.file_snapshot(self.number, self.operations, key);
         Ok(files.into_iter().find_map(|(of, bytes)| (of == *key).then_some((snapshot.clone(), bytes))))
     }
 
@@ -107,7 +90,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
         let bytes =
             serde_json::to_vec(operations).map_err(|error| StoreError::io("encode operations", &error))?;
         let next = self.operations + 1;
-        self.location.put_new(&self.private.operations().key(next), Bytes::from(bytes)).await?;
+        self.location.put_new(&self.keys.operations().key(next), Bytes::from(bytes)).await?;
         self.operations = next;
         Ok(())
     }

@@ -7,15 +7,14 @@ use super::{
     StoredJob,
     record::{Contents, Record},
 };
-use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
+use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
 /// An end of which every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
 #[derive(Debug)]
 pub struct CommittedPlan<J: StoredJob> {
     pub(crate) location: Location,
-    pub(crate) keys: J::Keys,
-    pub(crate) private: PrivateKeys,
-    number: u64,
+    pub(crate) keys: JobKeys,
+    pub(crate) number: u64,
     pub(crate) record: Record,
     pub(crate) outcome: J::Outcome,
     /// How many files this process has seen in their place.
@@ -23,16 +22,6 @@ pub struct CommittedPlan<J: StoredJob> {
 }
 
 impl<J: StoredJob> CommittedPlan<J> {
-    pub(super) fn new(
-        location: Location,
-        keys: J::Keys,
-        private: PrivateKeys,
-        (number, record): (u64, Record),
-        outcome: J::Outcome,
-    ) -> Self {
-        Self { location, keys, private, number, record, outcome, done: 0 }
-    }
-
     /// What will be published: phase, times, counts.
     pub fn outcome(&self) -> &J::Outcome {
         &self.outcome
@@ -60,15 +49,10 @@ impl<J: StoredJob> CommittedPlan<J> {
     /// backup is visible, and it can be begun again.
     pub async fn publish(&mut self) -> Result<J::Outcome, StoreError> {
         // A folder may have been taken over for a later object of this name since the record was written.
-        if let Some(owner) = self.location.claimant(&self.private.owner()).await?
+        if let Some(owner) = self.location.claimant(&self.keys).await?
             && owner.uid != self.record.uid
         {
-            return Err(self.location.is_of_another(
-                J::NOUN,
-                J::folder(&self.keys),
-                &owner.uid,
-                &self.record.uid,
-            ));
+            return Err(self.location.is_of_another(&self.keys, &owner.uid, &self.record.uid));
         }
         for (place, (key, staged)) in self.files().iter().enumerate().skip(self.done) {
             self.location.publish(key, staged).await?;
@@ -81,8 +65,8 @@ impl<J: StoredJob> CommittedPlan<J> {
     /// `after-contents`, `after-logs.gz`, …
     fn crash_point(&self, key: &Path) {
         let file = key.filename().unwrap_or_default();
-        let name = J::name(&self.keys);
-        let suffix = file.strip_prefix("restore-").unwrap_or(file).strip_prefix(name).unwrap_or_default();
+        let suffix = file.strip_prefix("restore-").unwrap_or(file);
+        let suffix = suffix.strip_prefix(self.keys.name()).unwrap_or_default();
         let suffix = if J::contents(&self.keys).as_ref() == Some(key) {
             "contents"
         } else {

@@ -30,28 +30,25 @@ impl Location {
         name: &str,
         uid: &str,
     ) -> Result<(Journal, Vec<Value>), StoreError> {
-        self.read_journal(J::keys(self.layout(), name, uid)?.1.journal()).await
-    }
-
-    /// The journal of an object that nobody has worked on before: there is nothing to read.
-    pub fn new_journal<J: StoredJob>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
-        let keys = J::keys(self.layout(), name, uid)?.1.journal();
-        Ok(Journal { location: self.clone(), keys, last: 0 })
-    }
-
-    async fn read_journal(&self, keys: Numbered) -> Result<(Journal, Vec<Value>), StoreError> {
-        let numbers = self.numbers(&keys).await?;
+        let mut journal = self.new_journal::<J>(name, uid)?;
+        let numbers = self.numbers(&journal.keys).await?;
         let mut entries = Vec::with_capacity(numbers.len());
         for number in &numbers {
-            let key = keys.key(*number);
+            let key = journal.keys.key(*number);
             let bytes = self.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
             entries.push(
                 serde_json::from_slice(&bytes)
                     .map_err(|error| self.corrupt(&key, format!("it is no entry of a journal: {error}")))?,
             );
         }
-        let last = numbers.last().copied().unwrap_or_default();
-        Ok((Journal { location: self.clone(), keys, last }, entries))
+        journal.last = numbers.last().copied().unwrap_or_default();
+        Ok((journal, entries))
+    }
+
+    /// The journal of an object that nobody has worked on before: there is nothing to read.
+    pub fn new_journal<J: StoredJob>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
+        let keys = J::keys(self.layout(), name, uid)?.journal();
+        Ok(Journal { location: self.clone(), keys, last: 0 })
     }
 
     /// The numbers that are there, sorted.

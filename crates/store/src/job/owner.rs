@@ -6,7 +6,10 @@
 use bytes::Bytes;
 use object_store::path::Path;
 
-use crate::{Location, StoreError, layout::PRIVATE};
+use crate::{
+    Location, StoreError,
+    layout::{JobKeys, PRIVATE},
+};
 
 /// A note or a marker is at most this large (bytes).
 pub(crate) const SMALL: u64 = 16 * 1024;
@@ -35,47 +38,55 @@ impl Claimant {
 
 impl Location {
     /// Who has claimed a folder, by its marker; none if there is no marker.
-    pub(crate) async fn claimant(&self, marker: &Path) -> Result<Option<Claimant>, StoreError> {
-        Ok(self.get_small(marker, SMALL).await?.map(|marker| Claimant::decode(&marker)))
+    pub(crate) async fn claimant(&self, keys: &JobKeys) -> Result<Option<Claimant>, StoreError> {
+        Ok(self.get_small(&keys.owner(), SMALL).await?.map(|marker| Claimant::decode(&marker)))
+    }
+
+    /// The uid in the marker; empty if there is none.
+    pub(crate) async fn owner(&self, keys: &JobKeys) -> Result<String, StoreError> {
+        Ok(self.claimant(keys).await?.unwrap_or_default().uid)
     }
 
     /// Writes the marker (create-only).
-    pub(crate) async fn put_marker(
-        &self,
-        marker: &Path,
-        claimant: &Claimant,
-        noun: &str,
-    ) -> Result<(), StoreError> {
-        self.put_new(marker, claimant.encode()).await.map_err(|error| match error {
+    pub(crate) async fn put_marker(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
+        self.put_new(&keys.owner(), claimant.encode()).await.map_err(|error| match error {
             StoreError::Exists { url, .. } => StoreError::Exists {
                 url,
                 detail: format!(
-                    "another {noun} of this name has just claimed the folder; choose another name"
+                    "another {} of this name has just claimed the folder; choose another name",
+                    keys.noun()
                 ),
             },
             other => other,
         })
     }
 
-    /// Before a commit: where a store knows no conditions, two that claimed the folder at the same moment have both been
-    /// told that it is theirs, and the marker is of the one who wrote last.
-    pub(crate) async fn still_ours(
-        &self,
-        noun: &str,
-        folder: &Path,
-        marker: &Path,
-        uid: &str,
-    ) -> Result<(), StoreError> {
-        if !self.is_unconditional() {
-            return Ok(());
+    /// Claims a folder without a marker, then looks again: who wrote into it meanwhile does not know our marker.
+    pub(crate) async fn claim(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
+        self.put_marker(keys, claimant).await?;
+        let found = self.list(keys.folder()).await?;
+        if let Err(error) = self.refuse_foreign(keys, &found) {
+            self.delete(vec![keys.owner()]).await?;
+            return Err(error);
         }
-        let owner = self.claimant(marker).await?.unwrap_or_default().uid;
-        if owner == uid { Ok(()) } else { Err(self.is_of_another(noun, folder, &owner, uid)) }
+        Ok(())
     }
 
-    pub(crate) fn is_of_another(&self, noun: &str, folder: &Path, owner: &str, uid: &str) -> StoreError {
+    pub(crate) async fn check_owner(&self, keys: &JobKeys, uid: &str) -> Result<(), StoreError> {
+        let owner = self.owner(keys).await?;
+        if owner == uid { Ok(()) } else { Err(self.is_of_another(keys, &owner, uid)) }
+    }
+
+    /// Before a commit: where a store knows no conditions, two that claimed the folder at the same moment have both been
+    /// told that it is theirs, and the marker is of the one who wrote last.
+    pub(crate) async fn still_ours(&self, keys: &JobKeys, uid: &str) -> Result<(), StoreError> {
+        if self.is_unconditional() { self.check_owner(keys, uid).await } else { Ok(()) }
+    }
+
+    pub(crate) fn is_of_another(&self, keys: &JobKeys, owner: &str, uid: &str) -> StoreError {
+        let noun = keys.noun();
         self.exists(
-            folder,
+            keys.folder(),
             format!(
                 "it belongs to another {noun} of this name, which is not finished (uid {owner:?}, ours is {uid:?}); choose \
                  another name, or remove the folder if that {noun} is gone"
@@ -84,12 +95,12 @@ impl Location {
     }
 
     /// Refuses a folder with files outside of the private one, before anything of ours is there.
-    pub(crate) fn refuse_foreign(&self, noun: &str, folder: &Path, found: &[Path]) -> Result<(), StoreError> {
-        let private = folder.clone().join(PRIVATE);
+    pub(crate) fn refuse_foreign(&self, keys: &JobKeys, found: &[Path]) -> Result<(), StoreError> {
+        let private = keys.folder().clone().join(PRIVATE);
         let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else { return Ok(()) };
-        let name = foreign.filename().unwrap_or_default();
+        let (noun, name) = (keys.noun(), foreign.filename().unwrap_or_default());
         Err(self.exists(
-            folder,
+            keys.folder(),
             format!("it holds files that this {noun} did not write, such as {name:?}; choose another name, or remove them"),
         ))
     }

@@ -1,12 +1,14 @@
 //! Everything is there, and what the final keys will hold is committed.
 
+use std::marker::PhantomData;
+
 use serde_json::Value;
 
 use super::{
-    CommittedPlan, RecordedOutcome, StoredJob,
+    CommittedPlan, StoredJob,
     record::{Contents, Record},
 };
-use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
+use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
 /// Results of which all is in the store or in hand, and nothing is visible. From [`crate::BackupWriter::finish`],
 /// [`Location::open_restore`] or [`crate::AwaitingRestore::into_files`].
@@ -14,13 +16,13 @@ use crate::{Location, StoreError, crash, layout::PrivateKeys, staging::Staged};
 /// Nothing is removed when it is dropped: whether a record has landed may not be known. What was not committed is removed
 /// when the folder is opened again.
 #[derive(Debug)]
-pub struct PendingUpload<J: StoredJob> {
+pub struct PendingUpload<J> {
     pub(crate) location: Location,
-    pub(crate) keys: J::Keys,
-    pub(crate) private: PrivateKeys,
+    pub(crate) keys: JobKeys,
     pub(crate) uid: String,
     pub(crate) record: u64,
     pub(crate) contents: Option<Staged>,
+    pub(crate) of: PhantomData<J>,
 }
 
 impl<J: StoredJob> PendingUpload<J> {
@@ -40,7 +42,7 @@ impl<J: StoredJob> PendingUpload<J> {
         files: &J::Files,
         outcome: &J::Outcome,
     ) -> Result<CommittedPlan<J>, StoreError> {
-        J::check(outcome, J::name(&self.keys), &self.uid)?;
+        J::check(outcome, self.keys.name(), &self.uid)?;
         let mut all = Vec::new();
         let contents = match (&self.contents, J::contents(&self.keys)) {
             (Some(Staged::Upload(parts)), _) => Contents::Uploaded(parts.clone()),
@@ -51,24 +53,27 @@ impl<J: StoredJob> PendingUpload<J> {
             _ => Contents::Inline,
         };
         all.append(&mut J::encode(files, &self.keys)?);
-        let status = match J::encode_outcome(outcome, &self.keys)? {
-            RecordedOutcome::File(key, bytes) => {
-                all.push((key, bytes));
+        let failed = |error| StoreError::io("encode the end", &error);
+        let status = match J::outcome_key(&self.keys) {
+            Some(key) => {
+                let json = serde_json::to_vec_pretty(outcome).map_err(failed)?;
+                all.push((key, json.into()));
                 Value::Null
             }
-            RecordedOutcome::Status(status) => status,
+            None => serde_json::to_value(outcome).map_err(failed)?,
         };
         let record = Record { uid: self.uid.clone(), contents, status, files: all };
         crash::point("before-record");
-        self.location.still_ours(J::NOUN, J::folder(&self.keys), &self.private.owner(), &self.uid).await?;
-        self.location.put_new(&self.private.record(self.record), record.encode()?).await?;
+        self.location.still_ours(&self.keys, &self.uid).await?;
+        self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;
         crash::point("after-record");
-        Ok(CommittedPlan::new(
-            self.location.clone(),
-            self.keys.clone(),
-            self.private.clone(),
-            (self.record, record),
-            outcome.clone(),
-        ))
+        Ok(CommittedPlan {
+            location: self.location.clone(),
+            keys: self.keys.clone(),
+            number: self.record,
+            record,
+            outcome: outcome.clone(),
+            done: 0,
+        })
     }
 }

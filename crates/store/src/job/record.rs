@@ -19,7 +19,6 @@ use crate::{
 /// The version of the format. A record with a higher one was written by a newer program, and is left alone.
 const FORMAT: u32 = 1;
 
-/// Name of the first entry.
 const HEADER: &str = "record.json";
 
 /// Name of the entry with the compressed items that are not uploaded yet.
@@ -29,7 +28,7 @@ const TAIL: &str = "contents.tail";
 pub(crate) const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     pub uid: String,
     pub contents: Contents,
     /// What the status says of the collection; null where nothing is to be kept of it.
@@ -39,7 +38,7 @@ pub struct Record {
 }
 
 #[derive(Clone, Debug)]
-pub enum Contents {
+pub(crate) enum Contents {
     /// They are complete, and their bytes are the first of the files. A restore has none.
     Inline,
     Uploaded(Uploaded),
@@ -84,7 +83,7 @@ struct File {
 
 impl Record {
     /// The bytes of the record; the same each time.
-    pub fn encode(&self) -> Result<Bytes, StoreError> {
+    pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
         let failed = |error: std::io::Error| StoreError::io("encode a record", &error);
         let mut entries: Vec<(&str, &Bytes)> =
             self.files.iter().map(|(key, bytes)| (key.filename().unwrap_or_default(), bytes)).collect();
@@ -131,7 +130,7 @@ impl Record {
     }
 
     /// Reads a record; `folder` is where its files belong. Errors: why it cannot be used.
-    pub fn decode(bytes: &Bytes, folder: &Path) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &Bytes, folder: &Path) -> Result<Self, String> {
         let text = |error: std::io::Error| format!("it is damaged: {error}");
         let mut archive = tar::Archive::new(bytes.as_ref());
         let mut entries = archive.entries().map_err(text)?;
@@ -180,7 +179,7 @@ impl Record {
         Ok(Self { uid: header.uid, contents, status: header.status, files })
     }
 
-    pub fn file(&self, key: &Path) -> Option<Bytes> {
+    pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
         self.files.iter().find(|(of, _)| of == key).map(|(_, bytes)| bytes.clone())
     }
 }

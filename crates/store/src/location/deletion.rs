@@ -16,7 +16,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{BucketApi, BucketError, Location};
-use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::BackupKeys};
+use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::JobKeys};
 
 /// Locks that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 8;
@@ -80,7 +80,6 @@ impl RetainedVersions {
         self.until.is_some() || self.held > 0
     }
 
-    /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -92,7 +91,6 @@ impl RetainedVersions {
     }
 }
 
-/// What [`Location::delete_backup_and_versions`] did.
 #[derive(Debug, Default)]
 pub struct DeletedBackup {
     pub keys: u64,
@@ -102,7 +100,6 @@ pub struct DeletedBackup {
 /// A backup of which only our marker is there.
 struct Hidden {
     keys: u64,
-    /// The marker, if it was among them.
     owner: Option<Path>,
 }
 
@@ -120,10 +117,10 @@ impl Location {
     }
 
     /// Removes all of a backup but our marker.
-    async fn hide_backup(&self, keys: &BackupKeys) -> Result<Hidden, StoreError> {
-        let (metadata, owner) = (keys.metadata(), keys.private().owner());
+    async fn hide_backup(&self, keys: &JobKeys) -> Result<Hidden, StoreError> {
+        let (metadata, owner) = (keys.metadata(), keys.owner());
         let mut found = self.list(keys.folder()).await?;
-        if keys.private().upload_notes().has_any(&found) {
+        if keys.upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
         let number = found.len() as u64;
@@ -137,19 +134,27 @@ impl Location {
     /// Removes the files of the restore of this uid; the number of keys that were there. What carries the mark of another
     /// restore of the name stays. Safe to repeat.
     pub async fn delete_restore(&self, restore: &str, uid: &str) -> Result<u64, StoreError> {
-        let (keys, private) = Restore::keys(self.layout(), restore, uid)?;
-        let owner = private.owner();
-        if self.claimant(&owner).await?.is_some_and(|claimant| claimant.uid != uid) {
+        let keys = Restore::keys(self.layout(), restore, uid)?;
+        if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
             return Ok(0);
         }
-        let mut found = self.list(keys.folder()).await?;
-        // The marker goes last, so that no other restore of the name begins here meanwhile.
+        let found = self.list(keys.folder()).await?;
         let number = found.len() as u64;
-        let marker = found.iter().position(|key| *key == owner).map(|at| found.swap_remove(at));
-        self.delete(found).await?;
-        self.delete(marker.into_iter().collect()).await?;
+        self.delete_marker_last(&keys, found).await?;
         self.remove_folder(keys.folder()).await?;
         Ok(number)
+    }
+
+    /// So that no other object of the name begins here meanwhile.
+    pub(super) async fn delete_marker_last(
+        &self,
+        keys: &JobKeys,
+        found: Vec<Path>,
+    ) -> Result<(), StoreError> {
+        let owner = keys.owner();
+        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == owner);
+        self.delete(first).await?;
+        self.delete(last).await
     }
 
     /// On a local disk a writer that crashed leaves staging files, which listings do not show, and so the folder.
@@ -187,7 +192,7 @@ impl Location {
             return Ok(DeletedBackup { keys, ..DeletedBackup::default() });
         };
         let keys = self.layout().backup(backup)?;
-        let owner = keys.private().owner();
+        let owner = keys.owner();
         let (found, claimed) = match hidden {
             None => {
                 let hidden = self.hide_backup(&keys).await?;
@@ -224,13 +229,13 @@ impl Location {
         uid: &str,
         hidden: bool,
     ) -> Result<RetainedVersions, StoreError> {
-        let (keys, private) = Restore::keys(self.layout(), restore, uid)?;
+        let keys = Restore::keys(self.layout(), restore, uid)?;
         let Some(bucket) = self.backend().bucket.clone() else {
             self.delete_restore(restore, uid).await?;
             return Ok(RetainedVersions::default());
         };
         // Another restore of the name is seen there: its versions are not to be removed, nor to be waited for.
-        if self.claimant(&private.owner()).await?.is_some_and(|claimant| claimant.uid != uid) {
+        if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
             return Ok(RetainedVersions::default());
         }
         if !hidden {
@@ -313,7 +318,6 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Removes versions, and notes those that stay.
     async fn remove(&mut self, versions: &[Version]) -> Result<(), StoreError> {
         if versions.is_empty() {
             return Ok(());

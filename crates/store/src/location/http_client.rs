@@ -46,7 +46,6 @@ pub(super) fn options(
     Ok(client)
 }
 
-/// How one call is retried.
 pub(super) fn retry() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {

@@ -5,7 +5,10 @@ use jiff::Timestamp;
 use object_store::path::Path;
 
 use super::Location;
-use crate::{StoreError, layout::BackupKeys};
+use crate::{
+    StoreError,
+    layout::{self, JobKeys},
+};
 
 /// What a key in a backup's folder is, where there is no metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +33,6 @@ pub struct IncompleteBackup {
 }
 
 impl IncompleteBackup {
-    /// Takes one more key into account.
     pub(super) fn add(this: &mut Option<Self>, remnant: Remnant, modified: Option<Timestamp>) {
         let Some(incomplete) = this else {
             *this = Some(Self { most: remnant, newest: modified });
@@ -85,13 +87,10 @@ impl Location {
             return Ok(None);
         }
         let number = found.len() as u64;
-        if keys.private().upload_notes().has_any(&found) {
+        if keys.upload_notes().has_any(&found) {
             self.remove_begun(&keys, false).await?;
         }
-        let owner = keys.private().owner();
-        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == owner);
-        self.delete(first).await?;
-        self.delete(last).await?;
+        self.delete_marker_last(&keys, found).await?;
         if self.list(keys.folder()).await?.is_empty() {
             self.remove_folder(keys.folder()).await?;
         }
@@ -99,7 +98,7 @@ impl Location {
     }
 }
 
-impl BackupKeys {
+impl JobKeys {
     /// What a key of the folder is; none for the metadata.
     pub(crate) fn classify(&self, key: &Path) -> Option<Remnant> {
         if *key == self.metadata() {
@@ -111,21 +110,22 @@ impl BackupKeys {
         if self.is_private(key) {
             return Some(self.classify_private(key));
         }
+        let is_one_of = |suffixes: &[&str]| suffixes.iter().any(|suffix| *key == self.file(suffix));
         let beside = [
-            self.log(),
-            self.results(),
-            self.resource_list(),
-            self.volume_info(),
-            self.item_operations(),
-            self.pod_volume_backups(),
-            self.csi_snapshot_classes(),
-            self.csi_snapshots(),
+            layout::LOG,
+            layout::RESULTS,
+            layout::RESOURCE_LIST,
+            layout::VOLUME_INFO,
+            layout::ITEM_OPERATIONS,
+            layout::POD_VOLUME_BACKUPS,
+            layout::CSI_SNAPSHOT_CLASSES,
+            layout::CSI_SNAPSHOTS,
         ];
         // These name snapshots that exist.
-        let snapshots = [self.volume_snapshots(), self.csi_snapshot_contents()];
-        Some(if beside.contains(key) {
+        let snapshots = [layout::VOLUME_SNAPSHOTS, layout::CSI_SNAPSHOT_CONTENTS];
+        Some(if is_one_of(&beside) {
             Remnant::Scrap
-        } else if snapshots.contains(key) {
+        } else if is_one_of(&snapshots) {
             Remnant::Journal
         } else {
             Remnant::Foreign
@@ -135,13 +135,11 @@ impl BackupKeys {
     fn classify_private(&self, key: &Path) -> Remnant {
         // Parts that a plugin has stored.
         let is_part = key.filename().is_some_and(|name| name.starts_with("parts-"));
-        if *key == self.private().owner() || self.private().upload_notes().number(key).is_some() || is_part {
+        if *key == self.owner() || self.upload_notes().number(key).is_some() || is_part {
             Remnant::Scrap
-        } else if self.private().journal().number(key).is_some() {
+        } else if self.journal().number(key).is_some() {
             Remnant::Journal
-        } else if self.private().records().number(key).is_some()
-            || self.private().operations().number(key).is_some()
-        {
+        } else if self.records().number(key).is_some() || self.operations().number(key).is_some() {
             Remnant::Record
         } else if self.is_snapshot(key) {
             Remnant::Scrap

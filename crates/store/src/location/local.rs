@@ -23,7 +23,6 @@ use object_store::{
 use super::Backend;
 use crate::{StoreError, layout::PRIVATE, staging::PART_SIZE};
 
-/// What names of staged files begin with.
 const STAGED: &str = "staged-";
 
 pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreError> {

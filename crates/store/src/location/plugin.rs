@@ -24,7 +24,6 @@ pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
 /// What Velero puts before the name of a provider that has no domain.
 const DOMAIN: &str = "velero.io/";
 
-/// Keys that are deleted at a time.
 const DELETED_AT_ONCE: usize = 8;
 
 /// The bytes of an object, one after the other. An error ends them.
@@ -82,7 +81,6 @@ impl PluginFault {
     }
 }
 
-/// One bucket, as a plugin serves it.
 #[async_trait]
 pub trait ObjectPlugin: fmt::Debug + Send + Sync {
     /// Makes these bytes the object of a key, whatever was there. If `body` ends in an error, the plugin must not take what

@@ -21,7 +21,6 @@ use sha2::{Digest as _, Sha256};
 use super::plugin::{Body, ObjectPlugin, delete};
 use crate::{Fault, PluginFault, layout::PRIVATE, staging::sha256};
 
-/// What names of parts begin with.
 const PARTS: &str = "parts-";
 
 /// Parts that are looked for, or removed, at a time.
@@ -59,7 +58,6 @@ impl Part {
     }
 }
 
-/// The private folder beside a final key.
 fn private(key: &Path) -> Path {
     let mut parts: Vec<_> = key.parts().collect();
     parts.pop();

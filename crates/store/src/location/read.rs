@@ -10,7 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
 use super::{IncompleteBackup, Location};
-use crate::{StoreError, layout::BackupKeys};
+use crate::{
+    StoreError,
+    layout::{CSI_SNAPSHOT_CLASSES, CSI_SNAPSHOT_CONTENTS, JobKeys, POD_VOLUME_BACKUPS, VOLUME_SNAPSHOTS},
+};
 
 /// Metadata larger than this is refused (bytes). An object in a cluster has at most 1.5 MiB, which Velero indents.
 const MAX_METADATA: u64 = 16 * 1024 * 1024;
@@ -33,19 +36,18 @@ pub enum SideFile {
 impl SideFile {
     const ALL: [Self; 3] = [Self::PodVolumeBackups, Self::SnapshotClasses, Self::SnapshotContents];
 
-    fn key(self, keys: &BackupKeys) -> Path {
-        match self {
-            Self::PodVolumeBackups => keys.pod_volume_backups(),
-            Self::SnapshotClasses => keys.csi_snapshot_classes(),
-            Self::SnapshotContents => keys.csi_snapshot_contents(),
-        }
+    fn key(self, keys: &JobKeys) -> Path {
+        keys.file(match self {
+            Self::PodVolumeBackups => POD_VOLUME_BACKUPS,
+            Self::SnapshotClasses => CSI_SNAPSHOT_CLASSES,
+            Self::SnapshotContents => CSI_SNAPSHOT_CONTENTS,
+        })
     }
 }
 
 /// What lies in a backup's folder, by one listing: what a reader needs to know before it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupFolder {
-    /// Whether anything is in it, of whatever kind.
     pub has_anything: bool,
     /// What is in it beside the metadata.
     pub incomplete: Option<IncompleteBackup>,
@@ -104,7 +106,7 @@ impl Location {
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is no list.
     pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
-        let key = self.layout().backup(backup)?.volume_snapshots();
+        let key = self.layout().backup(backup)?.file(VOLUME_SNAPSHOTS);
         self.read_list(&key, MAX_SNAPSHOTS).await
     }
 

@@ -54,7 +54,6 @@ fn refusal(error: &AnyError, permission: &str) -> BucketError {
 }
 
 impl S3Bucket {
-    /// Asks about the bucket, which needs a permission.
     async fn ask(&self, query: &[(&str, &str)], permission: &str) -> Result<Answer, BucketError> {
         self.send("", query, None).await.map_err(|error| refusal(&error, permission))
     }

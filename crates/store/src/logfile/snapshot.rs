@@ -25,12 +25,11 @@ impl Location {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let keys = self.log_snapshots(owner, name, uid)?;
-        let bytes = log.bytes().map_err(|error| StoreError::io("read the log from local disk", &error))?;
         let kept = self.numbers(&keys).await?;
         let now = u64::try_from(now.as_millisecond()).unwrap_or_default();
         // The clock of an earlier leader may have been ahead.
         let number = kept.last().map_or(now, |last| now.max(last + 1));
-        self.put_new(&keys.key(number), bytes).await?;
+        self.put_new(&keys.key(number), log.bytes()?).await?;
         let is_old = |kept: &u64| Duration::from_millis(now.saturating_sub(*kept)) > LIFE;
         self.delete(kept.into_iter().filter(is_old).map(|number| keys.key(number)).collect()).await
     }
@@ -51,10 +50,11 @@ impl Location {
     }
 
     fn log_snapshots(&self, owner: FileOwner, name: &str, uid: &str) -> Result<Numbered, StoreError> {
-        Ok(match owner {
-            FileOwner::Backup => self.layout().backup(name)?.private().log_snapshots(),
-            FileOwner::Restore => self.layout().restore(name)?.private(uid)?.log_snapshots(),
-        })
+        let keys = match owner {
+            FileOwner::Backup => self.layout().backup(name)?,
+            FileOwner::Restore => self.layout().restore(name)?.of_uid(uid)?,
+        };
+        Ok(keys.log_snapshots())
     }
 }
 

@@ -57,7 +57,6 @@ pub enum Entry<'a> {
     Item {
         /// `pods`, `deployments.apps`.
         group_resource: &'a str,
-        /// Its namespace; none if it is cluster-scoped.
         namespace: Option<&'a str>,
         name: &'a str,
     },
@@ -65,12 +64,10 @@ pub enum Entry<'a> {
     Versioned {
         /// Whether the path says that this is the group's preferred version.
         preferred: bool,
-        /// Its namespace; none if it is cluster-scoped.
         namespace: Option<&'a str>,
         name: &'a str,
     },
     Version,
-    /// A file that this program does not know.
     Other,
 }
 

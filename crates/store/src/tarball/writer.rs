@@ -235,7 +235,6 @@ impl Compressor {
         self.running.len() >= self.limit
     }
 
-    /// Starts to compress a chunk.
     fn push(&mut self, chunk: Vec<u8>) {
         self.running.push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
     }
