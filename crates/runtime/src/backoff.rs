@@ -10,20 +10,22 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 pub struct Backoff {
     /// The longest delay after the first failure.
     pub first: Duration,
-    /// No delay is longer.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// The delays, one after the other; they do not end.
-    pub fn delays(self) -> ExponentialBackoff {
+    pub(crate) fn builder(self) -> ExponentialBuilder {
         // The jitter adds up to the same again.
         ExponentialBuilder::default()
             .with_min_delay(self.first / 2)
             .with_max_delay(self.cap / 2)
             .without_max_times()
             .with_jitter()
-            .build()
+    }
+
+    /// The delays, one after the other; they do not end.
+    pub fn delays(self) -> ExponentialBackoff {
+        self.builder().build()
     }
 
     /// The delay after this many failures (1 or more).

@@ -13,7 +13,6 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Time since an arbitrary start.
     pub fn now(self) -> Duration {
         match self {
             Self::Boot => boot_time(),

@@ -1,9 +1,10 @@
 //! Access to the objects of one installation.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
 use crate::{events::Events, leader::Leadership};
 
@@ -17,8 +18,30 @@ pub struct Cluster {
     pub events: Events,
     /// How long [`crate::retry::status_patch`] tries.
     pub patch_budget: Duration,
-    /// Objects asked for in one LIST request.
     pub page_size: u32,
+}
+
+/// A kind of objects that are in a namespace, known when this is compiled.
+pub trait NamespacedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> NamespacedKind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
 }
 
 impl Cluster {

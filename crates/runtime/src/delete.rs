@@ -1,41 +1,32 @@
 //! Deleting an object, that object and no other of its name.
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Resource, ResourceExt,
+    ResourceExt as _,
     api::{DeleteParams, Preconditions},
 };
-use serde::de::DeserializeOwned;
 
 use crate::{
-    Cluster,
+    Cluster, NamespacedKind,
     errors::{is_conflict, is_gone},
 };
 
 /// Deletes an object of the installation, with its uid as precondition. Returns whether it was this call that deleted
 /// it: that it is gone already is no error. Finalizers may still hold it afterwards.
-pub async fn delete<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
+pub async fn delete<K: NamespacedKind>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error> {
     with(cluster, object, Preconditions { uid: object.uid(), resource_version: None }).await
 }
 
 /// As [`delete`], with the resourceVersion as precondition, too: an object that has changed meanwhile stays, without an error.
-pub async fn delete_unchanged<K>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
+pub async fn delete_unchanged<K: NamespacedKind>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error> {
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
     with(cluster, object, preconditions).await
 }
 
-async fn with<K>(cluster: &Cluster, object: &K, preconditions: Preconditions) -> Result<bool, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
+async fn with<K: NamespacedKind>(
+    cluster: &Cluster,
+    object: &K,
+    preconditions: Preconditions,
+) -> Result<bool, kube::Error> {
     let name = object.name_any();
     let params = DeleteParams::default().preconditions(preconditions);
     match cluster.api::<K>().delete(&name, &params).await {

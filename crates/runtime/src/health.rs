@@ -23,7 +23,6 @@ impl Health {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, true);
     }
 
-    /// The parts that are not ready yet.
     fn waiting_for(&self) -> Vec<&'static str> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| *part).collect()

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Api, Resource,
+    Api,
     api::{ApiResource, DynamicObject, ListParams},
 };
 
-use crate::{Cluster, retry};
+use crate::{Cluster, NamespacedKind, retry};
 
 /// How long one page is tried for.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
@@ -17,26 +16,20 @@ const PAGE_BUDGET: Duration = Duration::from_secs(10);
 /// read as plain JSON, so that one that does not fit the kind is seen like all others. The list is fresh: it comes from
 /// etcd, not from a cache.
 /// Errors: if a page cannot be read within 10 s.
-pub async fn raw<K, T>(
+pub async fn raw<K: NamespacedKind, T>(
     cluster: &Cluster,
     keep: impl Fn(DynamicObject) -> Option<T>,
-) -> Result<Vec<T>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
+) -> Result<Vec<T>, kube::Error> {
     labelled::<K, T>(cluster, "", keep).await
 }
 
 /// The same for objects that a label selector chooses.
 /// Errors: if a page cannot be read within 10 s.
-pub async fn labelled<K, T>(
+pub async fn labelled<K: NamespacedKind, T>(
     cluster: &Cluster,
     selector: &str,
     keep: impl Fn(DynamicObject) -> Option<T>,
-) -> Result<Vec<T>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
+) -> Result<Vec<T>, kube::Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &ApiResource::erase::<K>(&()));
     let mut kept = Vec::new();

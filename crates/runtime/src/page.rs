@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backup_core::resources::ResourceType;
 use futures::AsyncReadExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
     core::{ApiResource, DynamicObject, Resource as _, params::ListParams, request::Request},
@@ -22,19 +23,10 @@ const PAGE_BYTES: u64 = 24 << 20;
 #[derive(Debug, Deserialize)]
 pub struct Page {
     #[serde(default)]
-    metadata: PageMetadata,
+    metadata: ListMeta,
     /// The objects, undecoded.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub items: Vec<Box<RawValue>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
-    #[serde(default)]
-    remaining_item_count: Option<i64>,
 }
 
 /// Go writes an empty list as `null` in some places.
@@ -49,7 +41,7 @@ impl Page {
 
     /// The token of the next page; none after the last.
     pub fn next(&self) -> Option<&str> {
-        self.metadata.next.as_deref().filter(|token| !token.is_empty())
+        self.metadata.continue_.as_deref().filter(|token| !token.is_empty())
     }
 
     /// How many items follow this page, where the API server tells.
@@ -66,6 +58,21 @@ pub struct Listing {
     pub namespace: Option<String>,
     /// Label selector; empty selects everything.
     pub selector: String,
+}
+
+impl Listing {
+    /// The objects of a type in its version `v1`, in one namespace or in all.
+    pub fn v1(group: &str, kind: &str, plural: &str, namespace: Option<&str>) -> Self {
+        let resource = ResourceType {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            plural: plural.to_owned(),
+            kind: kind.to_owned(),
+            namespaced: namespace.is_some(),
+            verbs: Vec::new(),
+        };
+        Self { resource, namespace: namespace.map(str::to_owned), selector: String::new() }
+    }
 }
 
 impl std::fmt::Display for Listing {
@@ -97,12 +104,10 @@ pub enum PageError {
     Malformed(#[source] serde_json::Error),
 }
 
-/// What to do about a [`PageError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The continue token is too old: begin this list again.
     Restart,
-    /// Ask for fewer objects.
     Smaller,
     /// The type, or the namespace, is not there any more.
     Vanished,
@@ -226,15 +231,7 @@ mod tests {
 
     #[test]
     fn a_listing_names_itself() {
-        let resource = ResourceType {
-            group: "apps".into(),
-            version: "v1".into(),
-            plural: "deployments".into(),
-            kind: "Deployment".into(),
-            namespaced: true,
-            verbs: vec![],
-        };
-        let mut listing = Listing { resource, namespace: None, selector: String::new() };
+        let mut listing = Listing::v1("apps", "Deployment", "deployments", None);
         assert_eq!(listing.to_string(), "deployments.apps");
         listing.namespace = Some("shop".into());
         listing.selector = "app=web".into();

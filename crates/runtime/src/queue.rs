@@ -3,12 +3,12 @@
 //! It differs from `kube::runtime::Controller` where that falls short for us: an object that fails waits longer each
 //! time (1 s to 60 s, with jitter) until it succeeds, and waits outside the workers.
 
-mod key;
 mod schedule;
 
 use std::{collections::HashMap, fmt, future::Future, time::Duration};
 
 use futures::{Stream, StreamExt};
+use kube::{Resource, ResourceExt as _};
 use tokio::{
     task::{Id, JoinError, JoinSet},
     time::Instant,
@@ -16,8 +16,27 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-pub use key::Key;
 use schedule::Schedule;
+
+/// Which object a reconcile is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Empty for objects without one.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// What to do with an object after its reconcile succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
-use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster,
+    Cluster, NamespacedKind,
     backoff::Backoff,
     errors::{is_conflict, is_final, is_gone, is_transient, plain},
     leader::{Leadership, NotLeader},
@@ -67,20 +66,11 @@ impl WriteError {
 /// here): if that is outdated, the object is read again and `patch` asked again. A write whose answer was lost and that
 /// turns out to be stored counts as written.
 /// Errors: see [`WriteError`]. The object may have been written all the same if the last answer was lost.
-pub async fn status_patch<K>(
+pub async fn status_patch<K: NamespacedKind + Serialize>(
     cluster: &Cluster,
     object: &K,
     patch: impl Fn(&K) -> Option<Value> + Send + Sync,
-) -> Result<PatchOutcome<K>, WriteError>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + Sync,
-{
+) -> Result<PatchOutcome<K>, WriteError> {
     status_patch_in(&cluster.api(), &cluster.leadership, cluster.patch_budget, object, patch).await
 }
 
@@ -95,37 +85,6 @@ pub async fn status_patch_in<K>(
 where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
 {
-    write(api, leadership, budget, object, patch).await
-}
-
-/// Where objects are read from and written to; the API server, or a fake.
-trait Target<K>: Sync {
-    fn read(&self, name: &str) -> impl Future<Output = Result<K, kube::Error>> + Send;
-    fn patch(&self, name: &str, patch: &Value) -> impl Future<Output = Result<K, kube::Error>> + Send;
-}
-
-impl<K: Resource + DeserializeOwned + Clone + Debug + Send + Sync> Target<K> for Api<K> {
-    async fn read(&self, name: &str) -> Result<K, kube::Error> {
-        self.get(name).await
-    }
-
-    async fn patch(&self, name: &str, patch: &Value) -> Result<K, kube::Error> {
-        // The patch carries the resourceVersion.
-        self.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
-    }
-}
-
-async fn write<K, T>(
-    target: &T,
-    leadership: &Leadership,
-    budget: Duration,
-    object: &K,
-    patch: impl Fn(&K) -> Option<Value> + Send + Sync,
-) -> Result<PatchOutcome<K>, WriteError>
-where
-    K: Resource + Serialize + Clone + Send + Sync,
-    T: Target<K>,
-{
     let started = Instant::now();
     let (name, uid) = (object.name_any(), object.uid());
     let mut current = object.clone();
@@ -136,7 +95,7 @@ where
         leadership.check()?;
         let limit = leadership.request_timeout(WRITE_TIMEOUT);
         let result = if read_again {
-            timed(limit, target.read(&name)).await.map(|read| {
+            timed(limit, api.get(&name)).await.map(|read| {
                 current = read;
                 read_again = false;
             })
@@ -156,7 +115,7 @@ where
                 let Some(mut body) = patch(&current) else { return Ok(PatchOutcome::Stale) };
                 require_version(&mut body, current.resource_version());
                 leadership.check()?;
-                match timed(limit, target.patch(&name, &body)).await {
+                match timed(limit, api.patch(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
                     Ok(written) => return Ok(PatchOutcome::Written(written)),
                     Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
                     Err(error) => {

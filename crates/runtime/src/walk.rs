@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use kube::Client;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use crate::page::{self, Listing, Page, Remedy};
+use crate::{
+    backoff::Backoff,
+    page::{self, Listing, Page, Remedy},
+};
 
 /// Pages that wait for the writer. With the one that is written and the one on its way, three are in memory at most.
 const AHEAD: usize = 1;
+/// Between the tries of one page: about half a minute in all.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(700), cap: Duration::from_secs(20) };
 /// Tries of one page after the first.
 const RETRIES: usize = 6;
 /// How often a list may begin again because its continue token has expired.
@@ -23,7 +27,6 @@ pub enum Step {
     /// Items of the listing with this index.
     Items {
         listing: usize,
-        /// The objects, undecoded.
         items: Vec<Box<RawValue>>,
         /// How many follow in this listing, as far as the API server tells.
         remaining: u64,
@@ -40,35 +43,13 @@ pub enum Step {
     },
 }
 
-/// How the tries of one page are spaced: 200 ms to 10 s, about half a minute in all, with jitter.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience(ExponentialBuilder);
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self(
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::from_millis(200))
-                .with_max_delay(Duration::from_secs(10))
-                .with_factor(2.5)
-                .with_max_times(RETRIES)
-                .with_jitter(),
-        )
-    }
-}
-
 /// Starts to walk the listings in their order. Items may come twice after a [`Remedy::Restart`]; the receiver knows what
 /// it has. The walk ends with the last listing, or when the receiver is dropped.
-pub fn start(
-    client: Client,
-    listings: Vec<Listing>,
-    page_size: u32,
-    patience: Patience,
-) -> mpsc::Receiver<Step> {
+pub fn start(client: Client, listings: Vec<Listing>, page_size: u32) -> mpsc::Receiver<Step> {
     let (steps, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
         for (index, listing) in listings.iter().enumerate() {
-            let walk = Walk { client: &client, listing, index, page_size, patience, steps: &steps };
+            let walk = Walk { client: &client, listing, index, page_size, steps: &steps };
             let Some(end) = walk.run().await else { return };
             if steps.send(end).await.is_err() {
                 return;
@@ -83,7 +64,6 @@ struct Walk<'a> {
     listing: &'a Listing,
     index: usize,
     page_size: u32,
-    patience: Patience,
     steps: &'a mpsc::Sender<Step>,
 }
 
@@ -123,7 +103,7 @@ impl Walk<'_> {
 
     /// One page, tried again while the cause may pass.
     async fn fetch(&self, limit: u32, token: Option<&str>) -> Result<Page, (Remedy, String)> {
-        let mut delays = self.patience.0.build();
+        let mut delays = BACKOFF.delays().take(RETRIES);
         loop {
             let error = match page::fetch(self.client, self.listing, limit, token).await {
                 Ok(page) => return Ok(page),
@@ -152,18 +132,6 @@ fn next_limit(limit: u32, page_size: u32, page: &Page) -> u32 {
         limit.saturating_mul(2).min(page_size)
     } else {
         limit
-    }
-}
-
-impl Patience {
-    /// The same number of tries without the waiting, for tests.
-    pub fn none() -> Self {
-        Self(
-            ExponentialBuilder::default()
-                .with_min_delay(Duration::ZERO)
-                .with_max_delay(Duration::ZERO)
-                .with_max_times(RETRIES),
-        )
     }
 }
 

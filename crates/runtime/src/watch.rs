@@ -1,10 +1,9 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
-use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use backon::ExponentialBuilder;
 use futures::{Stream, StreamExt};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::ObjectReference};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource,
     core::{DeserializeGuard, PartialObjectMeta},
@@ -13,9 +12,11 @@ use kube::{
         watcher::{self, Event, ExponentialBackoff, watcher},
     },
 };
-use serde::de::DeserializeOwned;
 
-use crate::{Cluster, health::Health, queue::Key};
+use crate::{Cluster, NamespacedKind, backoff::Backoff, health::Health, queue::Key};
+
+/// Between the end of a watch and the start of the next.
+const RESTART: Backoff = Backoff { first: Duration::from_millis(400), cap: Duration::from_secs(10) };
 
 #[derive(Clone, Debug)]
 pub enum WatchEvent<K> {
@@ -71,16 +72,8 @@ impl Undecodable {
 }
 
 /// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is logged
-/// and started again after a short while (200 ms to 5 s, with jitter), and one bad object never stops the others.
-pub fn objects<K>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static,
-{
+/// and started again after a short while (200 ms to 10 s, with jitter), and one bad object never stops the others.
+pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
     let api: Api<DeserializeGuard<K>> = cluster.api();
     watcher(api, config(cluster)).backoff(backoff()).filter_map(|event| std::future::ready(touched(event)))
 }
@@ -90,12 +83,7 @@ fn config(cluster: &Cluster) -> watcher::Config {
 }
 
 fn backoff() -> ExponentialBackoff {
-    let steps = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(200))
-        .with_max_delay(Duration::from_secs(5))
-        .without_max_times()
-        .with_jitter();
-    ExponentialBackoff::from(steps)
+    ExponentialBackoff::from(RESTART.builder())
 }
 
 /// What is seen of an object of which only name and version are asked for.
@@ -113,15 +101,7 @@ pub enum VersionEvent {
 
 /// Names and versions of the objects of a kind in the namespace of the installation. What is in them is not even sent. As
 /// [`objects`], the stream never ends.
-pub fn versions<K>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static,
-{
+pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     // By this type only metadata is asked for.
     watcher(cluster.api::<PartialObjectMeta<K>>(), config(cluster)).backoff(backoff()).filter_map(
@@ -159,38 +139,22 @@ where
 /// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`
 /// is marked ready in the health of the process once everything was delivered. Undecodable objects are reported with an
 /// Event and left out.
-pub fn keys<K>(
+pub fn keys<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,
     part: &'static str,
-) -> impl Stream<Item = Key> + Send + 'static
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static,
-{
+) -> impl Stream<Item = Key> + Send + 'static {
     keys_with::<K>(cluster, health, part, |_, _| {})
 }
 
 /// As [`keys`], for controllers that take the object as it was delivered: `observe` is called with each before its key comes,
 /// and without one when it is gone.
-pub fn keys_with<K>(
+pub fn keys_with<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,
     part: &'static str,
     observe: impl Fn(&Key, Option<K>) + Send + 'static,
-) -> impl Stream<Item = Key> + Send + 'static
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static,
-{
+) -> impl Stream<Item = Key> + Send + 'static {
     health.expect(part);
     let (health, events) = (health.clone(), cluster.events.clone());
     objects::<K>(cluster).filter_map(move |touched| {
@@ -218,10 +182,7 @@ where
     })
 }
 
-fn touched<K>(event: watcher::Result<Event<DeserializeGuard<K>>>) -> Option<WatchEvent<K>>
-where
-    K: Resource<DynamicType = ()>,
-{
+fn touched<K: NamespacedKind>(event: watcher::Result<Event<DeserializeGuard<K>>>) -> Option<WatchEvent<K>> {
     match event {
         Ok(Event::Apply(object) | Event::InitApply(object)) => Some(decoded(object)),
         Ok(Event::Delete(object)) => Some(WatchEvent::Deleted(Key::of(&object))),
@@ -234,7 +195,7 @@ where
     }
 }
 
-fn decoded<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> WatchEvent<K> {
+fn decoded<K: NamespacedKind>(object: DeserializeGuard<K>) -> WatchEvent<K> {
     match object.0 {
         Ok(object) => WatchEvent::Applied(object),
         Err(invalid) => WatchEvent::Undecodable(Undecodable {

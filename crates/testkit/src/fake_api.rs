@@ -12,10 +12,7 @@ use axum::{Router, http::StatusCode, response::IntoResponse as _};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::{
-    Fault, Request, serve,
-    watch::{Change, Event},
-};
+use crate::{Fault, Request, serve, watch::Event};
 
 /// Decides about every request before it is served.
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
@@ -63,7 +60,7 @@ impl State {
         let version = self.next_version();
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let known = self.objects.insert(path.to_owned(), object.clone()).is_some();
-        let change = if known { Change::Modified } else { Change::Added };
+        let change = if known { "MODIFIED" } else { "ADDED" };
         self.events.push(Event { version, change, path: path.to_owned(), object: object.clone() });
         object
     }
@@ -71,20 +68,14 @@ impl State {
     pub(crate) fn remove(&mut self, path: &str) -> Option<Value> {
         let object = self.objects.remove(path)?;
         let version = self.next_version();
-        self.events.push(Event {
-            version,
-            change: Change::Deleted,
-            path: path.to_owned(),
-            object: object.clone(),
-        });
+        let event = Event { version, change: "DELETED", path: path.to_owned(), object: object.clone() };
+        self.events.push(event);
         Some(object)
     }
 }
 
-/// How the last write before a crash ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastWrite {
-    /// It never arrives.
     Lost,
     /// It is done, and its answer is lost.
     Unanswered,

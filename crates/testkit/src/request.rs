@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// GET, POST, PUT, PATCH or DELETE.
     pub method: Method,
     /// Without the query.
     pub path: String,
@@ -62,7 +61,6 @@ pub enum Fault {
     Answer(Response),
     /// It is carried out, but answered so.
     DoneBut(Response),
-    /// It is never answered.
     Hang,
 }
 
@@ -84,7 +82,6 @@ impl Fault {
         Self::Answer(unavailable())
     }
 
-    /// Carried out, and the answer is lost.
     pub fn lose_answer() -> Self {
         Self::DoneBut(unavailable())
     }

@@ -12,30 +12,13 @@ use crate::{
     serve::{Selection, Target},
 };
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    Added,
-    Modified,
-    Deleted,
-}
-
 #[derive(Clone)]
 pub(crate) struct Event {
     pub(crate) version: u64,
-    pub(crate) change: Change,
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    pub(crate) change: &'static str,
     pub(crate) path: String,
     pub(crate) object: Value,
-}
-
-impl Event {
-    fn line(&self) -> String {
-        let kind = match self.change {
-            Change::Added => "ADDED",
-            Change::Modified => "MODIFIED",
-            Change::Deleted => "DELETED",
-        };
-        format!("{}\n", json!({"type": kind, "object": self.object}))
-    }
 }
 
 /// The events of a list after a version, for as long as the client reads.
@@ -53,8 +36,10 @@ pub(crate) fn watch(api: FakeApi, target: Target, selection: Selection, since: u
                     None => changed.await,
                     Some(event) => {
                         let wanted = target.lists(&event.path) && selection.selects(&event.object);
-                        let line = if wanted { event.line() } else { String::new() };
-                        return Some((Ok::<_, std::io::Error>(line), event.version));
+                        let Event { version, change, object, .. } = event;
+                        let line = format!("{}\n", json!({"type": change, "object": object}));
+                        let line = if wanted { line } else { String::new() };
+                        return Some((Ok::<_, std::io::Error>(line), version));
                     }
                 }
             }

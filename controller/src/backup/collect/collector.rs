@@ -18,7 +18,7 @@ use backup_core::{
     selection::LabelFilter,
     snapshot::VolumeSnapshot,
 };
-use backup_runtime::{errors::plain, page::api_resource, path, retry, walk::Patience};
+use backup_runtime::{errors::plain, page::api_resource, path, retry};
 use backup_store::{BackupWriter, ItemPath, ResourceList, Scope, StoreError};
 use kube::{
     Client,
@@ -77,8 +77,6 @@ pub(crate) struct CollectPlan {
     /// Whether the definitions of custom resources that are backed up are included.
     pub(crate) include_definitions: bool,
     pub(crate) page_size: u32,
-    /// How long a failing list is retried.
-    pub(crate) patience: Patience,
 }
 
 impl CollectPlan {
@@ -99,7 +97,6 @@ impl CollectPlan {
             hooks: HookRules::new(spec.hooks.as_ref(), &resolve),
             namespaces: NamespaceScope::resolve(spec, live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-            patience: Patience::default(),
             types,
             served,
             filter,

@@ -45,8 +45,7 @@ impl<S: Sink> Collector<'_, S> {
     async fn collect_lists(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
         let listings = listings(plan);
-        let mut steps =
-            walk::start(self.request.client.clone(), listings.clone(), plan.page_size, plan.patience);
+        let mut steps = walk::start(self.request.client.clone(), listings.clone(), plan.page_size);
         let mut current: Option<ResourceKind> = None;
         // Types that have begun; those without items, too.
         let mut begun = 0;
@@ -169,7 +168,7 @@ impl<S: Sink> Collector<'_, S> {
         let kind = ResourceKind::new(resource, self.request.actions);
         let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
         let client = self.request.client.clone();
-        let mut steps = walk::start(client, vec![listing.clone()], plan.page_size, plan.patience);
+        let mut steps = walk::start(client, vec![listing.clone()], plan.page_size);
         let mut ended = false;
         while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
             self.check()?;

@@ -11,7 +11,7 @@ mod snapshots;
 
 use harness::{MemorySink, Setup, bound_claim, cancellation, cluster, collect, item, namespace, policy};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn everything_is_collected_with_its_type_and_its_namespaces() {
     let outcome = collect(json!({}), cluster()).await;
     outcome.result.as_ref().unwrap();
@@ -33,7 +33,7 @@ async fn everything_is_collected_with_its_type_and_its_namespaces() {
     assert_eq!(outcome.progress.status(true).total_items, 6);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_excluded_by_label_or_on_its_way_out_is_left_out() {
     let mut excluded = item("a", "excluded");
     excluded["metadata"]["labels"] = json!({ "velero.io/exclude-from-backup": "true" });
@@ -45,7 +45,7 @@ async fn what_is_excluded_by_label_or_on_its_way_out_is_left_out() {
     assert!(outcome.errors.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn chosen_namespaces_are_listed_one_by_one() {
     let api = cluster()
         .with_list("/api/v1/namespaces/a/configmaps", vec![item("a", "one")])
@@ -57,14 +57,14 @@ async fn chosen_namespaces_are_listed_one_by_one() {
     assert!(outcome.errors[0].contains("namespace gone does not exist"), "{:?}", outcome.errors);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn excluded_namespaces_are_left_out_of_the_common_list() {
     let spec = json!({ "excludedNamespaces": ["b"] });
     let outcome = collect(spec, cluster()).await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "configmaps/a/two", "namespaces/a", "namespaces/empty"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_fails_is_an_error_that_names_its_type() {
     let fault = |request: &Request| {
         (request.path == "/api/v1/pods").then(|| Fault::refuse(403, "Forbidden", "pods is forbidden"))
@@ -75,7 +75,7 @@ async fn a_list_that_fails_is_an_error_that_names_its_type() {
     assert_eq!(outcome.names().len(), 6);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_type_that_is_gone_is_a_warning() {
     let fault = |request: &Request| {
         request.path.ends_with("/widgets").then(|| Fault::refuse(404, "NotFound", "gone"))
@@ -85,7 +85,7 @@ async fn a_type_that_is_gone_is_a_warning() {
     assert!(outcome.warnings[0].contains("widgets.example.com"), "{:?}", outcome.warnings);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_begins_again_writes_nothing_twice() {
     let expired = std::sync::atomic::AtomicBool::new(false);
     let fault = move |request: &Request| {
@@ -104,7 +104,7 @@ async fn a_list_that_begins_again_writes_nothing_twice() {
 #[case(json!({ "includedNamespaces": ["n*"] }), 5000)]
 #[case(json!({ "includedNamespaces": ["n*"], "excludedNamespaces": ["n-4999"] }), 4999)]
 #[case(json!({ "includedNamespaces": ["n-1*"], "excludedNamespaces": ["n-11*"] }), 1000)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_do_not_grow_with_the_number_of_namespaces(
     #[case] spec: serde_json::Value,
     #[case] expected: usize,
@@ -119,7 +119,7 @@ async fn requests_do_not_grow_with_the_number_of_namespaces(
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn selectors_that_overlap_write_an_item_once() {
     let mut both = item("a", "both");
     both["metadata"]["labels"] = json!({ "app": "web", "tier": "front" });
@@ -134,7 +134,7 @@ async fn selectors_that_overlap_write_an_item_once() {
     assert_eq!(outcome.names(), ["configmaps/a/both", "configmaps/b/one", "namespaces/a", "namespaces/b"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_definition_of_a_custom_resource_comes_along_with_it() {
     let name = "widgets.example.com";
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
@@ -157,7 +157,7 @@ async fn the_definition_of_a_custom_resource_comes_along_with_it() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_object_is_reported_and_never_stops_the_others() {
     let items = [json!("no object"), json!({ "metadata": {} }), item("a", "x")];
     let api = cluster()
@@ -175,7 +175,7 @@ async fn a_bad_object_is_reported_and_never_stops_the_others() {
     assert_eq!(outcome.errors.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
     let mut labelled = item("b", "one");
     labelled["metadata"]["labels"] = json!({ "app": "web" });
@@ -190,14 +190,14 @@ async fn ordered_items_come_first_and_missing_ones_are_a_warning() {
     assert!(outcome.errors.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_order_for_a_type_without_items_is_told_to_be_in_vain() {
     let spec = json!({ "orderedResources": { "pods": "a/gone" } });
     let outcome = collect(spec, cluster()).await;
     assert!(outcome.warnings[0].contains("pods a/gone, which does not exist"), "{:?}", outcome.warnings);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
     let spec = json!({
         "includedResources": ["configmaps"], "labelSelector": { "matchLabels": { "app": "web" } },
@@ -208,7 +208,7 @@ async fn what_the_labels_do_not_select_is_not_selected_by_an_order() {
     assert!(outcome.warnings[0].contains("is not selected"), "{:?}", outcome.warnings);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     let mut pod = item("a", "db");
     pod["metadata"]["annotations"] = json!({ "backup.velero.io/backup-volumes": "data" });
@@ -217,7 +217,7 @@ async fn what_a_pod_asks_for_and_is_not_done_is_an_error() {
     assert!(outcome.names().contains(&"pods/a/db"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
     let mut pod = item("a", "db");
     pod["spec"]["volumes"] = json!([
@@ -244,7 +244,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
 #[rstest::rstest]
 #[case(json!({}))]
 #[case(json!({ "snapshotVolumes": false }))]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec: serde_json::Value) {
     let claim = |name: &str| bound_claim(name, &format!("pv-{name}"));
     let mut waiting = claim("waiting");
@@ -275,7 +275,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec
     assert!(outcome.names().contains(&"persistentvolumeclaims/a/fast"), "the claim itself is there");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_not_stored() {
     let going = json!({ "metadata": { "name": "b" }, "status": { "phase": "Terminating" } });
     let api = cluster().with_list("/api/v1/namespaces", vec![namespace("a"), going]);
@@ -283,14 +283,14 @@ async fn a_namespace_on_its_way_out_is_not_stored() {
     assert!(outcome.names().contains(&"namespaces/a") && !outcome.names().contains(&"namespaces/b"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_full_ends_the_collection() {
     let sink = MemorySink { full_after: Some(1), ..MemorySink::default() };
     let outcome = Setup { spec: json!({}), api: cluster(), sink, ..Setup::default() }.collect().await;
     assert!(matches!(outcome.result, Err(CollectError::Store(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
     let cancellation = cancellation();
     cancellation.cancel();
@@ -301,7 +301,7 @@ async fn a_cancelled_backup_ends_early_and_says_what_it_lacks() {
     assert!(error.contains("cancelled") && error.contains(" 0 items"), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deleted_backup_is_left_at_the_next_check() {
     let cancellation = cancellation();
     cancellation.delete();

@@ -16,7 +16,6 @@ pub(crate) const LEASE: &str = "backup-controller";
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The holder stops working when it could not renew for this long.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Time between tries to acquire or renew.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Whether this replica may work. Cheap to clone and to ask.

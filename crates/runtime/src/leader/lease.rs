@@ -40,7 +40,6 @@ pub struct Elector {
 pub enum LostLease {
     #[error("the Lease {LEASE} was taken by {0}; this replica ends and starts again as a follower")]
     Taken(String),
-    /// It could not be renewed in time.
     #[error(
         "the Lease {LEASE} could not be renewed for {RENEW_DEADLINE:?}: {0}; this replica ends and starts again"
     )]
@@ -77,7 +76,6 @@ impl Elector {
         self.leadership.clone()
     }
 
-    /// Waits until this replica leads.
     pub async fn acquire(&mut self) {
         let mut known = String::new();
         loop {
@@ -107,7 +105,6 @@ impl Elector {
         }
     }
 
-    /// Renews the lease until it is lost.
     pub async fn keep(&mut self) -> LostLease {
         loop {
             tokio::time::sleep(RETRY_PERIOD).await;

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::key::Key;
+use super::Key;
 use crate::backoff::Backoff;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
@@ -71,12 +71,10 @@ impl Schedule {
         delay
     }
 
-    /// When the first delayed key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.delayed.first().map(|(due, _)| *due)
     }
 
-    /// Whether nothing is ready, delayed or running.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,20 +1,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backup_core::resources::ResourceType;
 use backup_testkit::{FakeApi, Fault, Request};
 use serde_json::json;
 
 use super::*;
 
 fn listing() -> Listing {
-    let resource = ResourceType {
-        version: "v1".to_owned(),
-        plural: "configmaps".to_owned(),
-        kind: "ConfigMap".to_owned(),
-        namespaced: true,
-        ..ResourceType::default()
-    };
-    Listing { resource, namespace: None, selector: String::new() }
+    Listing::v1("", "ConfigMap", "configmaps", None)
 }
 
 fn server(count: usize) -> FakeApi {
@@ -32,7 +24,7 @@ fn refuse(code: u16, message: &str) -> Fault {
 
 /// The number of items in each page, and how the walk ended.
 async fn walk(api: &FakeApi) -> (Vec<usize>, Vec<Step>) {
-    let mut steps = start(api.client(), vec![listing()], 2, Patience::none());
+    let mut steps = start(api.client(), vec![listing()], 2);
     let (mut pages, mut ends) = (Vec::new(), Vec::new());
     while let Some(step) = steps.recv().await {
         match step {
@@ -43,7 +35,7 @@ async fn walk(api: &FakeApi) -> (Vec<usize>, Vec<Step>) {
     (pages, ends)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_is_walked_page_by_page_to_its_end() {
     let (pages, ends) = walk(&server(5)).await;
     assert_eq!(pages, [2, 2, 1]);
@@ -52,7 +44,7 @@ async fn a_list_is_walked_page_by_page_to_its_end() {
     assert!(pages.is_empty() && matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_that_is_too_large_for_the_memory_is_asked_for_in_smaller_ones() {
     let api = server(3);
     for path in api.under("/api/v1/").into_keys() {
@@ -63,7 +55,7 @@ async fn a_page_that_is_too_large_for_the_memory_is_asked_for_in_smaller_ones() 
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_expired_continue_token_begins_the_list_again() {
     let expired = AtomicUsize::new(0);
     let api = server(5);
@@ -77,7 +69,7 @@ async fn an_expired_continue_token_begins_the_list_again() {
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_token_that_always_expires_ends_as_a_failure() {
     let api = server(5);
     api.fault(|_, request| (!request.parameter("continue").is_empty()).then(|| refuse(410, "expired")));
@@ -86,7 +78,7 @@ async fn a_token_that_always_expires_ends_as_a_failure() {
     assert!(matches!(ends.as_slice(), [Step::Failed { reason, .. }] if reason == "expired"), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_that_passes_loses_nothing() {
     let tries = AtomicUsize::new(0);
     let api = server(3);
@@ -96,19 +88,19 @@ async fn a_failure_that_passes_loses_nothing() {
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
     for (code, tries) in [(503, RETRIES + 1), (403, 1)] {
         let api = FakeApi::new();
         api.fault(move |_, _| Some(refuse(code, "no")));
-        let mut steps = start(api.client(), vec![listing()], 2, Patience::none());
+        let mut steps = start(api.client(), vec![listing()], 2);
         assert!(matches!(steps.recv().await, Some(Step::Failed { reason, .. }) if reason == "no"));
         assert!(steps.recv().await.is_none());
         assert_eq!(api.log().len(), tries, "{code}");
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_type_that_is_gone_is_told_from_one_that_fails() {
     let api = FakeApi::new();
     api.unserve("configmaps");
@@ -116,10 +108,10 @@ async fn a_type_that_is_gone_is_told_from_one_that_fails() {
     assert!(matches!(ends.as_slice(), [Step::Vanished { listing: 0 }]), "{ends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
     let api = server(100);
-    let mut steps = start(api.client(), vec![listing()], 1, Patience::none());
+    let mut steps = start(api.client(), vec![listing()], 1);
     let first = steps.recv().await;
     assert!(matches!(first, Some(Step::Items { remaining: 99, .. })), "{first:?}");
     for _ in 0..1000 {

@@ -90,7 +90,7 @@ fn spec() -> Value {
     json!({ "includedResources": ["pods", "configmaps"] })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn actions_run_in_the_order_of_their_names_on_the_last_result() {
     let first = action("a/first", "pods", changes(|item| item["step"] = json!(1)));
     let tenfold = |item: &mut Value| item["step"] = json!(item["step"].as_i64().unwrap() * 10);
@@ -102,7 +102,7 @@ async fn actions_run_in_the_order_of_their_names_on_the_last_result() {
     assert_eq!(outcome.names().len(), 4, "what no action wants is written, too");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_related_item_is_written_before_its_item_and_only_once() {
     let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
     let outcome = collect_by(spec(), pods(&["p", "q"]), vec![asks]).await;
@@ -114,7 +114,7 @@ async fn a_related_item_is_written_before_its_item_and_only_once() {
     assert_eq!((fetched, outcome.errors.len()), (1, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn items_that_ask_for_one_another_end() {
     let down = action("x/down", "pods", asks_for(vec![id("configmap", "a", "two")]));
     let up = action("x/up", "configmaps", asks_for(vec![id("pods", "a", "p")]));
@@ -124,7 +124,7 @@ async fn items_that_ask_for_one_another_end() {
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_row_of_items_that_never_ends_is_cut() {
     let next = |item: &Value| {
         let name = item["metadata"]["name"].as_str().unwrap();
@@ -141,7 +141,7 @@ async fn a_row_of_items_that_never_ends_is_cut() {
     assert!(outcome.errors[0].contains("in a row"), "{:?}", outcome.errors);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     let asks = || {
         let ids = vec![id("configmaps", "a", "gone"), id("configmaps", "a", "secret")];
@@ -164,7 +164,7 @@ async fn a_missing_related_item_is_a_warning_an_unread_one_an_error() {
     assert!(outcome.errors[0].contains("serves no unicorns"), "{:?}", outcome.errors);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_action_that_fails_costs_its_item_and_nothing_else() {
     let fails = action("x/fails", "pods", |item| match item["metadata"]["name"].as_str() {
         Some("bad") => Err("no disk".to_owned()),
@@ -175,7 +175,7 @@ async fn an_action_that_fails_costs_its_item_and_nothing_else() {
     assert_eq!(outcome.errors, ["pods a/bad is not in this backup: x/fails: no disk"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn filters_hold_for_related_items_unless_they_are_required() {
     let ids = vec![id("configmaps", "b", "one"), id("widgets.example.com", "a", "w")];
     for (must, expected) in
@@ -212,7 +212,7 @@ async fn filters_hold_for_related_items_unless_they_are_required() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_item_that_an_action_marks_is_left_out() {
     let skips = action(
         "x/skips",
@@ -225,7 +225,7 @@ async fn an_item_that_an_action_marks_is_left_out() {
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn operations_are_recorded_before_and_after_and_returned() {
     let starts = action("x/starts", "pods", |_| {
         let after_operation = vec![id("configmaps", "a", "one")];
@@ -258,7 +258,7 @@ async fn after(prior: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripte
     (setup.collect().await, starts)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_operation_of_an_earlier_attempt_is_not_started_again() {
     let mut changed = item("a", "p");
     changed["metadata"]["labels"] = json!({ "was": "changed" });
@@ -280,7 +280,7 @@ async fn an_operation_of_an_earlier_attempt_is_not_started_again() {
     assert_eq!(operations.len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_action_of_unknown_outcome_is_an_error_and_not_retried() {
     let (outcome, starts) = after(PriorAttempt::Unknown).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
@@ -292,7 +292,7 @@ async fn an_action_of_unknown_outcome_is_an_error_and_not_retried() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_stays_open_and_a_refusal_does_not() {
     for (reason, told) in [("unknown", 1), ("refused", 2)] {
         let fails = action("x/starts", "pods", move |_| Err(reason.to_owned()));
@@ -302,7 +302,7 @@ async fn an_unknown_outcome_stays_open_and_a_refusal_does_not() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_item_that_was_renamed_is_written_under_its_new_name() {
     let renames = action("x/renames", "pods", changes(|item| item["metadata"]["name"] = json!("new")));
     let outcome = collect_by(spec(), pods(&["old"]), vec![renames]).await;

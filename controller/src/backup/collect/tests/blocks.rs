@@ -63,7 +63,7 @@ fn setup(api: FakeApi, pods: &Arc<FakePods>, spec: Value) -> Setup {
     Setup { spec, api, pods: Arc::clone(pods), blocks: Some(plugins), ..Setup::default() }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pods_that_share_a_claim_are_frozen_together() {
     let api = shared(&[("one", &["data"]), ("other", &[]), ("two", &["data", "log"]), ("three", &["log"])]);
     let pods = Arc::new(FakePods::running(&["one", "other", "two", "three"]));
@@ -111,7 +111,7 @@ async fn pods_that_share_a_claim_are_frozen_together() {
     assert_eq!(reads("/namespaces/a/pods"), 1, "{:?}", outcome.paths);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_command_drops_its_pod_and_all_pods_are_thawed() {
     let fails = |pod: &str, command: &str| match (pod, command) {
         ("two", "freeze") => Err(ExecError::Failed { reason: "exit code 1".into(), output: String::new() }),
@@ -129,7 +129,7 @@ async fn a_failed_command_drops_its_pod_and_all_pods_are_thawed() {
     assert!(outcome.pending.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
     let with = |name: &str, with: &str| {
         let mut map = item("a", name);

@@ -14,7 +14,7 @@ use backup_core::{
     resource_policy::ResourcePolicy,
     resources::{ResourceFilter, ResourceType},
 };
-use backup_runtime::{leader::Leadership, walk::Patience};
+use backup_runtime::leader::Leadership;
 use backup_store::{ItemPath, StoreError};
 use backup_testkit::FakeApi;
 use futures::future::BoxFuture;
@@ -207,8 +207,7 @@ impl Setup {
             actions.blocks = ActionSet::new("block action", all, &resolve);
         }
         let page_size = self.page_size.unwrap_or(2);
-        let mut plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
-        plan.patience = Patience::none();
+        let plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
         let mut report = Report::new(Some("b")).unwrap();
         let progress = Progress::default();
         let records = Records { recorded: Mutex::default(), prior: self.prior };

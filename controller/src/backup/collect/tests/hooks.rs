@@ -25,7 +25,7 @@ fn hooked(api: FakeApi, pods: FakePods) -> (Arc<FakePods>, Setup) {
     (Arc::clone(&pods), Setup { spec: spec(), api, pods, ..Setup::default() })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pod_is_written_between_its_commands_with_related_items() {
     let api = with_pods(vec![frozen("db"), item("a", "plain")]);
     let (pods, mut setup) = hooked(api, FakePods::running(&["db"]));
@@ -48,7 +48,7 @@ async fn a_pod_is_written_between_its_commands_with_related_items() {
     assert!(outcome.errors.is_empty() && outcome.pending.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_pre_hook_drops_the_pod_and_its_post_hook_is_run() {
     let fails = |_: &str, command: &str| match command {
         "freeze" => Err(ExecError::Failed { reason: "exit code 1".into(), output: "no disk".into() }),
@@ -65,7 +65,7 @@ async fn a_failed_pre_hook_drops_the_pod_and_its_post_hook_is_run() {
     assert!(outcome.pending.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pod_whose_command_may_fail_is_written_with_an_error() {
     let api = with_pods(vec![pod(
         "db",
@@ -79,7 +79,7 @@ async fn a_pod_whose_command_may_fail_is_written_with_an_error() {
     assert_eq!(outcome.errors.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn commands_of_a_pod_that_does_not_run_are_not_run() {
     let (mut pending, mut ended) = (frozen("pending"), frozen("ended"));
     pending["status"]["phase"] = json!("Pending");
@@ -94,7 +94,7 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
     assert_eq!((outcome.warnings.len(), outcome.errors.len()), (2, 0), "{:?}", outcome.warnings);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn post_hooks_are_pending_before_the_first_command() {
     let cancellation = cancellation();
     let deleted = cancellation.clone();
@@ -116,7 +116,7 @@ async fn post_hooks_are_pending_before_the_first_command() {
     assert_eq!((pending.pod.as_str(), pending.post[0].command.as_slice()), ("db", &["thaw".to_owned()][..]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn hooks_of_the_backup_are_run_in_their_pods() {
     let mut setup = hooked(with_pods(vec![pod("db", &json!({}))]), FakePods::running(&["db"]));
     setup.1.spec["hooks"] = json!({ "resources": [{

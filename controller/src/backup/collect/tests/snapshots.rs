@@ -41,7 +41,7 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
     setup.collect().await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_snapshotted_once_and_written_in_any_case() {
     for fails in [false, true] {
         let disks = Arc::new(Disks::new("/disks/"));
@@ -54,7 +54,7 @@ async fn a_volume_is_snapshotted_once_and_written_in_any_case() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_policy_for_snapshots_is_followed_where_a_plugin_takes_them() {
     let disks = Arc::new(Disks::new("/disks/"));
     let policy = "- conditions: {}\n  action: { type: snapshot }\n";
