@@ -83,7 +83,7 @@ impl ServerStatusController {
         all.extend(self.plugins.installed(PLUGIN_TIMEOUT).await);
         let info = |(kind, name): (Kind, String)| PluginInfo {
             name,
-            kind: kind.as_str().to_owned(),
+            kind: format!("{kind:?}"),
             ..PluginInfo::default()
         };
         let mut infos: Vec<_> = all.into_iter().map(info).collect();

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backup_core::{api::VolumeSnapshotLocation, snapshot::VolumeSnapshot};
 use backup_plugins::{
-    Host, PluginLog,
+    Host, PluginLog, PluginNames,
     configured::{Credentials, Settings},
     snapshotter::VolumeSnapshotter,
 };
@@ -83,7 +83,7 @@ impl SnapshotLocations {
         if locations.is_empty() {
             return Ok(SnapshotCandidates::default());
         }
-        let (plugins, problems) = self.plugins.volume_snapshotters().await;
+        let PluginNames { names: plugins, problems } = self.plugins.volume_snapshotters().await;
         Ok(SnapshotCandidates { locations, plugins, problems })
     }
 

@@ -11,7 +11,7 @@ use backup_core::{
     operation::{BackupOperation, BackupOperationSpec, OperationStatus},
     time::whole_seconds,
 };
-use backup_plugins::PluginLog;
+use backup_plugins::{PluginLog, catalog::Kind};
 use backup_runtime::Cluster;
 use backup_store::StoreError;
 use futures::future::{BoxFuture, ready};
@@ -50,11 +50,12 @@ impl BackupActions {
     ) -> Self {
         let (built_in, log) = (backup::built_in(cluster, kind.settings.csi, volumes), PluginLog::default());
         let names = built_in.iter().map(|action| action.name().to_owned()).collect();
-        let plugins = kind.plugins.backup_item_actions(&names, &log).await;
+        let plugins = kind.plugins.actions(&Kind::BACKUP_ITEM, &names, Some(&log)).await;
         let resolve = |name: &str| served.resolve(name);
         let built_in_blocks = backup::built_in_blocks(&cluster.client);
         let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
-        let block_plugins = kind.plugins.item_block_actions(&names, &log).await;
+        let block_plugins = kind.plugins.actions(&[Kind::ItemBlockAction], &names, Some(&log)).await;
+        let item_plugins = plugins.usable.into_iter().map(|action| action as _).collect();
         // A binary that does not run is a problem of every kind that is asked for.
         let mut problems = plugins.problems;
         for problem in block_plugins.problems {
@@ -62,9 +63,10 @@ impl BackupActions {
                 problems.push(problem);
             }
         }
-        let blocks = built_in_blocks.into_iter().chain(block_plugins.usable);
+        let blocks = block_plugins.usable.into_iter().map(|action| action as _);
+        let blocks = built_in_blocks.into_iter().chain(blocks);
         Self {
-            items: backup::ordered(built_in, plugins.usable, &resolve),
+            items: backup::ordered(built_in, item_plugins, &resolve),
             blocks: ActionSet::new("block action", blocks, &resolve),
             problems,
             log,

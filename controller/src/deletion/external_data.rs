@@ -1,11 +1,14 @@
 //! Deletes what a backup has outside of cluster and bucket, of which only its files know: what plugins have made for its items
 //! (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use backup_actions::{ActionSet, ItemAction as _, csi};
 use backup_core::{api::Backup, snapshot::VolumeSnapshot};
-use backup_plugins::PluginAction;
+use backup_plugins::{PluginAction, catalog::Kind};
 use backup_store::{Contents, Location, StoreError};
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -52,13 +55,12 @@ impl DeletionController {
 
     /// The plugins that see the items of a deleted backup. If one cannot be run, nothing is deleted: what it has made would stay.
     async fn delete_actions(&self) -> Result<ActionSet<PluginAction>, StepError> {
-        let found = self.plugins.delete_item_actions().await;
+        let found = self.plugins.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), None).await;
         let mut problems = found.problems;
         let mut actions = ActionSet::default();
         if !found.usable.is_empty() {
             let served = ServedTypes::load(&self.cluster.client).await?;
-            let usable = found.usable.into_iter().map(Arc::new);
-            actions = ActionSet::new("action", usable, &|name| served.resolve(name));
+            actions = ActionSet::new("action", found.usable, &|name| served.resolve(name));
             problems.extend(actions.unusable.iter().cloned());
         }
         StepError::unless_empty(problems)?;

@@ -43,7 +43,7 @@ use crate::{
         worker::{Worker, WorkerError},
     },
 };
-use backup_plugins::{Host, PluginLog};
+use backup_plugins::{Host, PluginLog, catalog::Kind};
 
 const PROGRESS: Duration = Duration::from_secs(1);
 /// How long one write of the progress is tried for; the next one comes soon.
@@ -219,11 +219,11 @@ impl Run<'_> {
         let built_in = restore::built_in(&Arc::default());
         let built_in = built_in.iter().map(|action| action.name().to_owned());
         let built_in = built_in.chain(restore::CSI_NAMES.map(str::to_owned)).collect();
-        let found = host.restore_item_actions(&built_in, log).await;
+        let found = host.actions(&Kind::RESTORE_ITEM, &built_in, Some(log)).await;
         for problem in found.problems {
             self.report.error(Scope::Velero, problem);
         }
-        found.usable
+        found.usable.into_iter().map(|action| action as _).collect()
     }
 }
 

@@ -1,24 +1,32 @@
-//! An action that a plugin binary offers.
+//! An action that a plugin binary offers, and how its answers and failures are understood, whatever its kind.
 
 use std::{sync::Arc, time::Duration};
 
-use backup_actions::{ActionError, AppliesTo, ItemAction, OperationProgress};
+use backup_actions::{ActionError, AppliesTo, ItemAction, ItemId, OperationProgress};
+use backup_core::operation::ResourceIdentifier;
+use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::{
-    binary::Binary,
+    binary::{Binary, Call},
     catalog::{Kind, Offer},
     error::PluginError,
     log::PluginLog,
-    plugin_client::Plugin,
-    wire::{Answer, Question},
+    wire::{self, Answer, Question, name_of},
 };
+
+/// How long a plugin may take to say how far something is, or to tell it to stop. Who asks waits a little longer, so that a
+/// process that is dead to the world is found out.
+const ASKED: Duration = Duration::from_secs(15);
 
 /// An action of any kind: `backup_item` and `restore_item` are what it does.
 #[derive(Debug)]
 pub struct PluginAction {
-    pub(crate) plugin: Plugin,
-    kind: Kind,
+    binary: Arc<Binary>,
+    /// As `domain/name`.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
     applies_to: AppliesTo,
     /// How long it may take for an item.
     limit: Duration,
@@ -33,22 +41,47 @@ impl PluginAction {
         limit: Duration,
         log: Option<&PluginLog>,
     ) -> Option<Self> {
-        let plugin = Plugin::new(binary, offer.name);
-        Some(Self { plugin, kind: offer.kind, applies_to: offer.applies_to.ok()?, limit, log: log.cloned() })
+        let Offer { kind, name, applies_to } = offer;
+        Some(Self { binary, name, kind, applies_to: applies_to.ok()?, limit, log: log.cloned() })
     }
 
-    /// Calls the method of its kind that works on an item; `name` is what people call the method.
-    pub(crate) async fn call<Q: Question, A: Answer>(
+    /// Calls the method of its kind that works on an item.
+    pub(crate) async fn call<Q: Question, A: Answer>(&self, question: Q) -> Result<A, PluginError> {
+        let (method, log) = (self.kind.execute(), self.log.as_ref());
+        self.binary.call(Call { plugin: &self.name, method, limit: self.limit, log }, question).await
+    }
+
+    /// Asks it something that it should know at once.
+    pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
-        name: &'static str,
+        method: &'static str,
         question: Q,
     ) -> Result<A, PluginError> {
-        self.plugin.execute(self.kind.execute(), name, self.limit, self.log.as_ref(), question).await
+        self.binary.call(Call { plugin: &self.name, method, limit: ASKED, log: None }, question).await
     }
 
     /// Whether it is of a kind that starts operations: the older kinds do not.
     pub(crate) fn starts_operations(&self) -> bool {
         matches!(self.kind, Kind::BackupItemActionV2 | Kind::RestoreItemActionV2)
+    }
+
+    /// Asks it about an operation of a backup or restore, or tells it to stop that.
+    async fn about<A: Answer>(
+        &self,
+        method: &'static str,
+        operation: &str,
+        subject: &impl Serialize,
+    ) -> Result<A, PluginError> {
+        if !self.starts_operations() {
+            let reason = format!("it starts no operations, so it does not know {operation:?}");
+            return Err(self.refused(method, reason));
+        }
+        let question = wire::OperationRequest {
+            plugin: self.name.clone(),
+            operation_id: operation.to_owned(),
+            subject: self.json(subject, method)?,
+        };
+        self.ask(method, question).await
     }
 
     /// How far an operation of a backup or restore is.
@@ -58,12 +91,11 @@ impl PluginAction {
         operation: &str,
         subject: &impl Serialize,
     ) -> Result<OperationProgress, ActionError> {
-        let progress = if self.starts_operations() {
-            self.plugin.progress(method, operation, subject).await
-        } else {
-            Err(self.plugin.starts_none("Progress", operation))
-        };
-        progress.map_err(|error| self.plugin.told(&error, false))
+        let answer = self.about::<wire::ProgressResponse>(method, operation, subject).await;
+        let progress = answer.and_then(|answer| {
+            answer.progress.ok_or_else(|| self.nonsense(method, "it says nothing".to_owned()))
+        });
+        progress.map(progress_of).map_err(|error| self.told(&error, false))
     }
 
     /// Asks an operation of a backup or restore to end.
@@ -73,21 +105,115 @@ impl PluginAction {
         operation: &str,
         subject: &impl Serialize,
     ) -> Result<(), ActionError> {
-        let answer = if self.starts_operations() {
-            self.plugin.about(method, "Cancel", operation, subject).await
+        self.about(method, operation, subject).await.map_err(|error| self.told(&error, false))
+    }
+
+    pub(crate) fn json(&self, value: &impl Serialize, method: &'static str) -> Result<Vec<u8>, PluginError> {
+        serde_json::to_vec(value).map_err(|error| {
+            self.refused(method, format!("what it is asked can not be written as JSON: {error}"))
+        })
+    }
+
+    fn refused(&self, method: &'static str, reason: String) -> PluginError {
+        let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
+        PluginError::Refused { binary, plugin, call, reason, lasting: true }
+    }
+
+    pub(crate) fn nonsense(&self, method: &'static str, reason: String) -> PluginError {
+        let (binary, plugin, call) = (self.binary.path(), self.name.clone(), name_of(method));
+        PluginError::Nonsense { binary, plugin, call, reason }
+    }
+
+    /// `executing`: what was asked for may have happened all the same.
+    pub(crate) fn told(&self, error: &PluginError, executing: bool) -> ActionError {
+        tracing::warn!(category = error.category(), %error, "a plugin failed");
+        let (action, reason) = (self.name.clone(), error.to_string());
+        if executing && error.leaves_outcome_unknown() {
+            ActionError::Unknown { action, reason }
+        } else if error.is_lasting() {
+            ActionError::Final { action, reason }
         } else {
-            Err(self.plugin.starts_none("Cancel", operation))
-        };
-        answer.map_err(|error| self.plugin.told(&error, false))
+            ActionError::Retryable { action, reason }
+        }
     }
 }
 
 impl ItemAction for PluginAction {
     fn name(&self) -> &str {
-        &self.plugin.name
+        &self.name
     }
 
     fn applies_to(&self) -> AppliesTo {
         self.applies_to.clone()
+    }
+}
+
+/// The object that a plugin has made; none if it is what was sent as these bytes. Who changes nothing sends back what it
+/// was given. The error says what is wrong with it.
+pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
+    if answered.is_empty() || answered == sent {
+        return Ok(None);
+    }
+    let made: Value =
+        serde_json::from_slice(answered).map_err(|error| format!("the item is no JSON: {error}"))?;
+    match made {
+        Value::Object(made) if made.get("metadata").and_then(|data| data.get("name")?.as_str()).is_some() => {
+            Ok(Some(made))
+        }
+        _ => Err("the item is an object without a name".to_owned()),
+    }
+}
+
+pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, String> {
+    let id = |wire::ResourceIdentifier { group, resource, namespace, name }| {
+        if resource.is_empty() || name.is_empty() {
+            return Err(format!("it asks for an object without a type or a name: {resource:?} {name:?}"));
+        }
+        let id = ResourceIdentifier { group, resource, namespace, name };
+        Ok(ItemId {
+            group_resource: id.group_resource(),
+            namespace: id.namespace().map(str::to_owned),
+            name: id.name,
+        })
+    };
+    all.into_iter().map(id).collect()
+}
+
+fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
+    OperationProgress {
+        completed: progress.completed,
+        error: progress.err,
+        done: progress.n_completed,
+        total: progress.n_total,
+        units: progress.operation_units,
+        description: progress.description,
+        started: progress.started.and_then(time),
+        updated: progress.updated.and_then(time),
+    }
+}
+
+/// A time; none for Go's zero and for 1970, with which plugins say that they do not know (Velero
+/// `pkg/plugin/velero/shared.go`, v1.18), and for what is no time.
+fn time(time: wire::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(-62_135_596_800, 0, None)]
+    #[case(0, 0, None)]
+    #[case(i64::MAX, 0, None)]
+    #[case(1, 2_000_000_000, None)]
+    #[case(1_700_000_000, 0, Some("2023-11-14T22:13:20Z"))]
+    fn a_time_that_is_not_known_is_none(
+        #[case] seconds: i64,
+        #[case] nanos: i32,
+        #[case] expected: Option<&str>,
+    ) {
+        let time = time(wire::Timestamp { seconds, nanos });
+        assert_eq!(time.map(|time| time.to_string()).as_deref(), expected);
     }
 }

@@ -10,43 +10,37 @@ use backup_core::api::Backup;
 use serde_json::Value;
 
 use crate::{
-    action::PluginAction,
+    action::{PluginAction, ids, made},
     error::PluginError,
-    plugin_client::{ids, made},
     wire::{self, method},
 };
 
 impl PluginAction {
-    fn question(
-        &self,
-        call: &'static str,
-        item: &Value,
-        backup: &Backup,
-    ) -> Result<wire::ExecuteRequest, PluginError> {
+    fn question(&self, item: &Value, backup: &Backup) -> Result<wire::ExecuteRequest, PluginError> {
+        let method = self.kind.execute();
         Ok(wire::ExecuteRequest {
-            plugin: self.plugin.name.clone(),
-            item: self.plugin.json(item, call)?,
-            backup: self.plugin.json(backup, call)?,
+            plugin: self.name.clone(),
+            item: self.json(item, method)?,
+            backup: self.json(backup, method)?,
         })
     }
 
     async fn back_up(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, PluginError> {
-        let question = self.question("Execute", item, backup)?;
+        let question = self.question(item, backup)?;
         let sent = question.item.clone();
-        let answer = self.call("Execute", question).await?;
-        read(&sent, item, answer).map_err(|reason| self.plugin.nonsense("Execute", reason))
+        let answer = self.call(question).await?;
+        read(&sent, item, answer).map_err(|reason| self.nonsense(self.kind.execute(), reason))
     }
 
     async fn related_items(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, PluginError> {
-        let name = "GetRelatedItems";
-        let answer: wire::RelatedItems = self.call(name, self.question(name, item, backup)?).await?;
-        ids(answer.related_items).map_err(|reason| self.plugin.nonsense(name, reason))
+        let answer: wire::RelatedItems = self.call(self.question(item, backup)?).await?;
+        ids(answer.related_items).map_err(|reason| self.nonsense(self.kind.execute(), reason))
     }
 
     /// Has it look at an item of a backup that is deleted, as it is in the backup. May be done again.
     /// Errors: the item may still have something outside of the cluster.
     pub async fn delete_item(&self, item: &Value, backup: &Backup) -> Result<(), PluginError> {
-        self.call("Execute", self.question("Execute", item, backup)?).await
+        self.call(self.question(item, backup)?).await
     }
 }
 
@@ -57,7 +51,7 @@ impl BackupItemAction for PluginAction {
     }
 
     async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
-        self.back_up(item, backup).await.map_err(|error| self.plugin.told(&error, true))
+        self.back_up(item, backup).await.map_err(|error| self.told(&error, true))
     }
 
     async fn progress(&self, operation: &str, backup: &Backup) -> Result<OperationProgress, ActionError> {
@@ -73,10 +67,9 @@ impl BackupItemAction for PluginAction {
 impl ItemBlockAction for PluginAction {
     async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
         // It changes nothing, so nothing is left open by a call without an answer.
-        self.related_items(item, backup).await.map_err(|error| ActionError::Retryable {
-            action: self.plugin.name.clone(),
-            reason: error.to_string(),
-        })
+        self.related_items(item, backup)
+            .await
+            .map_err(|error| ActionError::Retryable { action: self.name.clone(), reason: error.to_string() })
     }
 }
 
@@ -152,13 +145,11 @@ mod tests {
             ..answer("")
         };
         let executed = read(b"", &Value::Null, answer).unwrap();
-        let item = |group_resource: &str, namespace: Option<&str>, name: &str| ItemId {
-            group_resource: group_resource.into(),
-            namespace: namespace.map(str::to_owned),
-            name: name.into(),
-        };
-        assert_eq!(executed.additional, [item("deployments.apps", Some("n"), "d"), item("nodes", None, "x")]);
+        assert_eq!(
+            executed.additional,
+            [ItemId::new("deployments.apps", Some("n"), "d"), ItemId::new("nodes", None, "x")]
+        );
         assert_eq!(executed.operation.as_deref(), Some("an id\u{0}"));
-        assert_eq!(executed.after_operation, [item("pods", Some("n"), "p")]);
+        assert_eq!(executed.after_operation, [ItemId::new("pods", Some("n"), "p")]);
     }
 }

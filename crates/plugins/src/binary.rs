@@ -13,10 +13,9 @@ use tokio::sync::watch;
 use crate::{
     catalog::{Kind, Offer, is_name},
     connection::Failure,
-    error::{PluginError, is_lasting},
+    error::PluginError,
     log::{Listeners, PluginLog},
-    log_line::{Level, LogLine},
-    log_rate_limit::LogRateLimit,
+    log_line::LogLine,
     process::{Process, Setup},
     wire::{self, Answer, Question, method},
 };
@@ -38,7 +37,6 @@ pub(crate) struct Binary {
     /// What it offered when it was asked last.
     offers: Mutex<Option<Vec<Offer>>>,
     listeners: Listeners,
-    lines: LogRateLimit,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +51,6 @@ enum State {
 pub(crate) struct Call<'a> {
     pub plugin: &'a str,
     pub method: &'static str,
-    pub name: &'static str,
     /// How long it may take, with waiting for the process.
     pub limit: Duration,
     pub log: Option<&'a PluginLog>,
@@ -67,7 +64,6 @@ impl Binary {
             state: watch::Sender::new(State::Starting),
             offers: Mutex::default(),
             listeners: Listeners::default(),
-            lines: LogRateLimit::default(),
         }
     }
 
@@ -120,9 +116,10 @@ impl Binary {
     /// answers for a plugin at the first call to it, without a lock, so first calls come one after the other.
     async fn start(self: &Arc<Self>) -> Result<Arc<Process>, String> {
         let ears = Arc::downgrade(self);
+        let of = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let heard = move |said: LogLine| {
             if let Some(binary) = ears.upgrade() {
-                binary.hear(&said);
+                binary.listeners.hear(&of, &said);
             }
         };
         let process = Process::start(&self.path, &self.setup, heard).await?;
@@ -136,17 +133,6 @@ impl Binary {
             *known = offers;
         }
         Ok(Arc::new(process))
-    }
-
-    fn hear(&self, said: &LogLine) {
-        if said.level == Level::Debug {
-            return;
-        }
-        let of = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let said = LogLine { text: format!("plugin {of}: {}", said.text), level: said.level };
-        if !self.listeners.tell(&said) {
-            self.lines.log(&said);
-        }
     }
 
     /// What it offers. Waits while it is started for the first time; the error says why nobody knows.
@@ -164,7 +150,7 @@ impl Binary {
         call: Call<'_>,
         question: Q,
     ) -> Result<A, PluginError> {
-        let (binary, plugin, begun) = (self.path(), call.plugin.to_owned(), Instant::now());
+        let (binary, begun) = (self.path(), Instant::now());
         let process = match tokio::time::timeout(call.limit, self.up()).await {
             Ok(process) => process?,
             Err(_) => return Err(PluginError::Down { binary, reason: "it is being started again".into() }),
@@ -175,14 +161,7 @@ impl Binary {
         if answer.is_ok() {
             process.was_useful();
         }
-        answer.map_err(|failure| match failure {
-            Failure::Late => PluginError::Late { binary, plugin, call: call.name, limit: call.limit },
-            Failure::Broken(reason) => PluginError::Ended { binary, plugin, call: call.name, reason },
-            Failure::Status(code, message) => {
-                let lasting = is_lasting(code, &message);
-                PluginError::Refused { binary, plugin, call: call.name, reason: message, lasting }
-            }
-        })
+        answer.map_err(|failure| PluginError::of_call(failure, binary, call.plugin, call.method, call.limit))
     }
 
     async fn up(&self) -> Result<Arc<Process>, PluginError> {

@@ -3,56 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_actions::AppliesTo;
+use serde::{Deserialize, de::value::StrDeserializer};
 
-/// A kind of plugins that is used here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A kind of plugins that is used here, by Velero's word (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Kind {
-    /// `BackupItemAction`: changes items.
     BackupItemAction,
-    /// `BackupItemActionV2`: starts operations, too.
+    /// Starts operations, too.
     BackupItemActionV2,
-    /// `RestoreItemAction`: changes items of a restore.
     RestoreItemAction,
-    /// `RestoreItemActionV2`: starts operations, too, and can have what it brings along waited for.
+    /// Starts operations, too, and can have what it brings along waited for.
     RestoreItemActionV2,
-    /// `DeleteItemAction`: sees the items of a backup that is deleted.
+    /// Sees the items of a backup that is deleted.
     DeleteItemAction,
-    /// `ItemBlockAction`: says which items belong together.
+    /// Says which items belong together.
     ItemBlockAction,
-    /// `ObjectStore`: serves locations.
+    /// Serves locations.
     ObjectStore,
-    /// `VolumeSnapshotter`: takes snapshots of volumes.
     VolumeSnapshotter,
 }
 
 impl Kind {
-    /// From Velero's word (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18); none for kinds that are not used.
-    pub fn parse(kind: &str) -> Option<Self> {
-        match kind {
-            "BackupItemAction" => Some(Self::BackupItemAction),
-            "BackupItemActionV2" => Some(Self::BackupItemActionV2),
-            "RestoreItemAction" => Some(Self::RestoreItemAction),
-            "RestoreItemActionV2" => Some(Self::RestoreItemActionV2),
-            "DeleteItemAction" => Some(Self::DeleteItemAction),
-            "ItemBlockAction" => Some(Self::ItemBlockAction),
-            "ObjectStore" => Some(Self::ObjectStore),
-            "VolumeSnapshotter" => Some(Self::VolumeSnapshotter),
-            _ => None,
-        }
-    }
+    pub const BACKUP_ITEM: [Self; 2] = [Self::BackupItemAction, Self::BackupItemActionV2];
+    pub const RESTORE_ITEM: [Self; 2] = [Self::RestoreItemAction, Self::RestoreItemActionV2];
 
-    /// Velero's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BackupItemAction => "BackupItemAction",
-            Self::BackupItemActionV2 => "BackupItemActionV2",
-            Self::RestoreItemAction => "RestoreItemAction",
-            Self::RestoreItemActionV2 => "RestoreItemActionV2",
-            Self::DeleteItemAction => "DeleteItemAction",
-            Self::ItemBlockAction => "ItemBlockAction",
-            Self::ObjectStore => "ObjectStore",
-            Self::VolumeSnapshotter => "VolumeSnapshotter",
-        }
+    /// From Velero's word; none for kinds that are not used.
+    pub fn parse(kind: &str) -> Option<Self> {
+        Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(kind)).ok()
     }
 
     /// The gRPC method `AppliesTo`; none for kinds that see no items.

@@ -17,12 +17,12 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     connection::Failure,
-    error::{PluginError, is_lasting},
+    error::PluginError,
     log::Listeners,
     log_line::LogLine,
-    log_rate_limit::LogRateLimit,
     process::{Process, Setup},
     store_wire::InitRequest,
+    wire::{Answer, Question},
 };
 
 /// Between the end of a process that was of no use and the start of the next.
@@ -49,7 +49,6 @@ pub struct Settings {
     pub credentials: Option<Credentials>,
 }
 
-/// The contents of a file with credentials.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Credentials {
     /// Of the location: named by a setting.
@@ -74,7 +73,6 @@ pub struct Configured {
     init: &'static str,
     settings: Settings,
     state: Mutex<State>,
-    lines: Arc<LogRateLimit>,
     listeners: Arc<Listeners>,
 }
 
@@ -103,8 +101,7 @@ impl Configured {
         init: &'static str,
         settings: Settings,
     ) -> Self {
-        let (state, lines, listeners) = (Mutex::default(), Arc::default(), Arc::default());
-        Self { path, setup, plugin, init, settings, state, lines, listeners }
+        Self { path, setup, plugin, init, settings, state: Mutex::default(), listeners: Arc::default() }
     }
 
     pub(crate) fn binary(&self) -> String {
@@ -182,32 +179,33 @@ impl Configured {
                 setup.env.extend(DEFAULT_CREDENTIALS.map(|name| (name.to_owned(), path.clone())));
             }
         }
-        let (lines, listeners) = (Arc::clone(&self.lines), Arc::clone(&self.listeners));
-        let of = self.plugin.clone();
-        let heard = move |said: LogLine| {
-            let said = LogLine { text: format!("plugin {of}: {}", said.text), ..said };
-            if !listeners.tell(&said) {
-                lines.log(&said);
-            }
-        };
+        let (of, listeners) = (self.plugin.clone(), Arc::clone(&self.listeners));
+        let heard = move |said: LogLine| listeners.hear(&of, &said);
         let process = Process::start(&self.path, &setup, heard).await.map_err(down)?;
         let question = InitRequest { plugin: self.plugin.clone(), config: HashMap::from_iter(config) };
         match process.ask::<_, ()>(self.init, question, INIT).await {
             Ok(()) => Ok(Running { process: Arc::new(process), _credentials: credentials }),
-            Err(failure) => Err(self.error("Init", INIT, failure)),
+            Err(failure) => Err(self.error(self.init, INIT, failure)),
         }
     }
 
-    pub(crate) fn error(&self, call: &'static str, limit: Duration, failure: Failure) -> PluginError {
-        let (binary, plugin) = (self.binary(), self.plugin.clone());
-        match failure {
-            Failure::Late => PluginError::Late { binary, plugin, call, limit },
-            Failure::Broken(reason) => PluginError::Ended { binary, plugin, call, reason },
-            Failure::Status(code, reason) => {
-                let lasting = is_lasting(code, &reason);
-                PluginError::Refused { binary, plugin, call, reason, lasting }
-            }
+    /// Has a process of it answer a question.
+    pub(crate) async fn ask<Q: Question, A: Answer>(
+        &self,
+        process: &Process,
+        method: &'static str,
+        question: Q,
+        limit: Duration,
+    ) -> Result<A, PluginError> {
+        let answer = process.ask(method, question, limit).await;
+        if answer.is_ok() {
+            process.was_useful();
         }
+        answer.map_err(|failure| self.error(method, limit, failure))
+    }
+
+    pub(crate) fn error(&self, method: &'static str, limit: Duration, failure: Failure) -> PluginError {
+        PluginError::of_call(failure, self.binary(), &self.plugin, method, limit)
     }
 
     /// Ends its process, for good.

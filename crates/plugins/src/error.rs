@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::{connection::Failure, wire::name_of};
+
 /// Why a plugin did not do what it was asked to. Names the binary, and the plugin and the call where there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// There is no process to talk to.
     #[error("the plugin binary {binary} does not run: {reason}")]
     Down {
         binary: String,
@@ -28,12 +29,30 @@ pub enum PluginError {
         /// Whether it will say the same next time.
         lasting: bool,
     },
-    /// It answered something that makes no sense.
     #[error("the plugin binary {binary} answers {call} of {plugin} with nonsense: {reason}")]
     Nonsense { binary: String, plugin: String, call: &'static str, reason: String },
 }
 
 impl PluginError {
+    /// Of a call to a plugin, by what became of it within `limit`.
+    pub(crate) fn of_call(
+        failure: Failure,
+        binary: String,
+        plugin: &str,
+        method: &'static str,
+        limit: Duration,
+    ) -> Self {
+        let (plugin, call) = (plugin.to_owned(), name_of(method));
+        match failure {
+            Failure::Late => Self::Late { binary, plugin, call, limit },
+            Failure::Broken(reason) => Self::Ended { binary, plugin, call, reason },
+            Failure::Status(code, reason) => {
+                let lasting = is_lasting(code, &reason);
+                Self::Refused { binary, plugin, call, reason, lasting }
+            }
+        }
+    }
+
     pub fn category(&self) -> &'static str {
         match self {
             Self::Down { .. } => "down",
@@ -57,7 +76,7 @@ impl PluginError {
 
 /// Whether a plugin will say the same next time. Velero's framework gives every error one code, so what it says by itself is
 /// known by its words (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
-pub(crate) fn is_lasting(code: Code, message: &str) -> bool {
+fn is_lasting(code: Code, message: &str) -> bool {
     let words =
         ["was not found or has an invalid name format", "Plugin does not support asynchronous operations"];
     let unknown_operation = message.starts_with("operation ID ") && message.ends_with(" is invalid");

@@ -1,11 +1,8 @@
 //! All plugin binaries of this process.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, io, path::PathBuf, sync::Arc, time::Duration};
 
-use backup_actions::{
-    backup::{BackupItemAction, ItemBlockAction},
-    restore::RestoreItemAction,
-};
+use backup_actions::ItemAction as _;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +12,6 @@ use crate::{
     catalog::{Chosen, Kind, Offer, choose},
     configured::{Configured, Settings},
     discover,
-    error::PluginError,
     log::PluginLog,
     objects::PluginBucket,
     pool::Pool,
@@ -57,26 +53,16 @@ const SWEEP: Duration = Duration::from_mins(1);
 /// What is in the folder; the error says why it could not be read.
 type Found = Result<Arc<[Arc<Binary>]>, String>;
 
-pub struct Actions<A> {
-    pub usable: Vec<A>,
+pub struct Actions {
+    pub usable: Vec<Arc<PluginAction>>,
     /// What is not run, and why, as sentences for people.
     pub problems: Vec<String>,
 }
 
-impl<A> Actions<A> {
-    /// The one of this name. The error says why there is none.
-    fn only(self, name: &str, name_of: impl Fn(&A) -> &str) -> Result<A, Missing> {
-        if let Some(action) = self.usable.into_iter().find(|action| name_of(action) == name) {
-            return Ok(action);
-        }
-        let mut reason = format!(
-            "there is no action {name} here any more: install the plugin that has it, or enable its feature"
-        );
-        for problem in &self.problems {
-            let _ = write!(reason, "; {problem}");
-        }
-        Err(Missing { reason, may_come: !self.problems.is_empty() })
-    }
+pub struct PluginNames {
+    pub names: BTreeSet<String>,
+    /// Why others are not run.
+    pub problems: Vec<String>,
 }
 
 impl Host {
@@ -113,12 +99,7 @@ impl Host {
         let Some(folder) = self.0.folder.clone() else { return };
         let shown = folder.display().to_string();
         let found = tokio::task::spawn_blocking(move || discover::executables(&folder)).await;
-        let found = match found {
-            Ok(Ok(paths)) => Ok(paths),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        let paths = match found {
+        let paths = match found.map_err(io::Error::other).flatten() {
             Ok(paths) => paths,
             Err(error) => {
                 let reason = format!("the plugin folder {shown} can not be read: {error}");
@@ -142,52 +123,32 @@ impl Host {
         self.end_all(self.0.configured.take_all()).await;
     }
 
-    /// The actions on items of a backup. What they say goes to `log`; `built_in` are names that they may not have.
-    pub async fn backup_item_actions(
+    /// The actions of these kinds. What they say goes to `log`; `built_in` are names that they may not have.
+    pub async fn actions(
         &self,
+        kinds: &[Kind],
         built_in: &BTreeSet<String>,
-        log: &PluginLog,
-    ) -> Actions<Arc<dyn BackupItemAction>> {
-        let kinds = [Kind::BackupItemAction, Kind::BackupItemActionV2];
-        self.actions(&kinds, built_in, |binary, offer| {
-            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
-            Some(Arc::new(action) as Arc<dyn BackupItemAction>)
-        })
-        .await
+        log: Option<&PluginLog>,
+    ) -> Actions {
+        let listed = self.listed().await;
+        let Chosen { used, problems } = listed.choose(kinds, built_in);
+        let usable = used.into_iter().filter_map(|(index, offer)| {
+            let (binary, _) = listed.binaries.get(index)?;
+            PluginAction::new(Arc::clone(binary), offer, self.0.limit, log).map(Arc::new)
+        });
+        Actions { usable: usable.collect(), problems }
     }
 
-    /// The actions that say which items of a backup belong together.
-    pub async fn item_block_actions(
-        &self,
-        built_in: &BTreeSet<String>,
-        log: &PluginLog,
-    ) -> Actions<Arc<dyn ItemBlockAction>> {
-        self.actions(&[Kind::ItemBlockAction], built_in, |binary, offer| {
-            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
-            Some(Arc::new(action) as Arc<dyn ItemBlockAction>)
+    /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
+    pub async fn action(&self, kinds: &[Kind], name: &str) -> Result<Arc<PluginAction>, Missing> {
+        let Actions { usable, problems } =
+            self.actions(kinds, &BTreeSet::new(), Some(&PluginLog::default())).await;
+        usable.into_iter().find(|action| action.name() == name).ok_or_else(|| {
+            let reason = format!(
+                "there is no action {name} here any more: install the plugin that has it, or enable its feature"
+            );
+            Missing::new(reason, &problems)
         })
-        .await
-    }
-
-    /// The actions on items of a restore. What they say goes to `log`; `built_in` are names that they may not have.
-    pub async fn restore_item_actions(
-        &self,
-        built_in: &BTreeSet<String>,
-        log: &PluginLog,
-    ) -> Actions<Arc<dyn RestoreItemAction>> {
-        let kinds = [Kind::RestoreItemAction, Kind::RestoreItemActionV2];
-        self.actions(&kinds, built_in, |binary, offer| {
-            let action = PluginAction::new(binary, offer, self.0.limit, Some(log))?;
-            Some(Arc::new(action) as Arc<dyn RestoreItemAction>)
-        })
-        .await
-    }
-
-    pub async fn delete_item_actions(&self) -> Actions<PluginAction> {
-        self.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), |binary, offer| {
-            PluginAction::new(binary, offer, self.0.limit, None)
-        })
-        .await
     }
 
     /// The bucket of a location that a plugin of this name serves with these settings.
@@ -198,47 +159,25 @@ impl Host {
         bucket: &str,
         settings: Settings,
     ) -> Result<PluginBucket, Missing> {
-        let listed = self.listed().await;
-        let Chosen { used, mut problems } = choose(&listed.offers(&[Kind::ObjectStore]), &BTreeSet::new());
-        problems.extend(listed.problems);
-        let Some((index, offer)) = used.iter().find(|(_, offer)| offer.name == plugin) else {
-            let names = used.iter().map(|(_, offer)| offer.name.as_str());
-            return Err(Missing {
-                reason: self.no_bucket(plugin, names, &problems),
-                may_come: !problems.is_empty(),
-            });
-        };
-        let plugin = self.configured(&listed.binaries, *index, offer, settings);
-        Ok(PluginBucket::new(plugin, bucket, self.0.limit))
+        let found = self.find(Kind::ObjectStore, plugin, settings).await;
+        found.map(|found| PluginBucket::new(found, bucket, self.0.limit)).map_err(|Chosen { used, problems }| {
+            let there = used.iter().map(|(_, offer)| offer.name.as_str()).collect::<Vec<_>>().join(", ");
+            let there = if there.is_empty() { "there are none" } else { &there };
+            let folder = self.0.folder.as_ref().map(|folder| format!(" {}", folder.display()));
+            let reason = format!(
+                "no plugin offers an object store {plugin}; plugins: {there}; built in: {}. Put the plugin's binary into the \
+                 folder{} of the controller and start it again, or correct spec.provider",
+                backup_store::BUILT_IN.join(", "),
+                folder.unwrap_or_default()
+            );
+            Missing::new(reason, &problems)
+        })
     }
 
-    fn no_bucket<'a>(
-        &self,
-        plugin: &str,
-        there: impl Iterator<Item = &'a str>,
-        problems: &[String],
-    ) -> String {
-        let there = there.collect::<Vec<_>>().join(", ");
-        let there = if there.is_empty() { "there are none" } else { &there };
-        let folder =
-            self.0.folder.as_ref().map(|folder| format!(" {}", folder.display())).unwrap_or_default();
-        let mut reason = format!(
-            "no plugin offers an object store {plugin}; plugins: {there}; built in: {}. Put the plugin's binary into the \
-             folder{folder} of the controller and start it again, or correct spec.provider",
-            backup_store::BUILT_IN.join(", ")
-        );
-        for problem in problems {
-            let _ = write!(reason, "; {problem}");
-        }
-        reason
-    }
-
-    /// Names of the plugins that can take snapshots of volumes, and why others are not run.
-    pub async fn volume_snapshotters(&self) -> (BTreeSet<String>, Vec<String>) {
-        let listed = self.listed().await;
-        let chosen = choose(&listed.offers(&[Kind::VolumeSnapshotter]), &BTreeSet::new());
-        let names = chosen.used.into_iter().map(|(_, offer)| offer.name).collect();
-        (names, chosen.problems.into_iter().chain(listed.problems).collect())
+    pub async fn volume_snapshotters(&self) -> PluginNames {
+        let Chosen { used, problems } =
+            self.listed().await.choose(&[Kind::VolumeSnapshotter], &BTreeSet::new());
+        PluginNames { names: used.into_iter().map(|(_, offer)| offer.name).collect(), problems }
     }
 
     /// The plugin of this name that takes snapshots, with these settings. What it says goes into `log`; without one into ours.
@@ -249,15 +188,19 @@ impl Host {
         settings: Settings,
         log: Option<&PluginLog>,
     ) -> Result<Arc<dyn VolumeSnapshotter>, Vec<String>> {
+        let found = self.find(Kind::VolumeSnapshotter, plugin, settings).await;
+        let found = found.map_err(|chosen| chosen.problems)?;
+        Ok(Arc::new(Snapshotter::new(found, self.0.limit, log.cloned())))
+    }
+
+    /// The plugin of this kind and name, with these settings. The error says which others there are.
+    async fn find(&self, kind: Kind, plugin: &str, settings: Settings) -> Result<Arc<Configured>, Chosen> {
         let listed = self.listed().await;
-        let Chosen { used, mut problems } =
-            choose(&listed.offers(&[Kind::VolumeSnapshotter]), &BTreeSet::new());
-        problems.extend(listed.problems);
-        let Some((index, offer)) = used.iter().find(|(_, offer)| offer.name == plugin) else {
-            return Err(problems);
-        };
-        let plugin = self.configured(&listed.binaries, *index, offer, settings);
-        Ok(Arc::new(Snapshotter::new(plugin, self.0.limit, log.cloned())))
+        let chosen = listed.choose(&[kind], &BTreeSet::new());
+        match chosen.used.iter().find(|(_, offer)| offer.name == plugin) {
+            Some((index, offer)) => Ok(self.configured(&listed.binaries, *index, offer, settings)),
+            None => Err(chosen),
+        }
     }
 
     /// The process of a plugin that runs with these settings.
@@ -278,34 +221,6 @@ impl Host {
 
     async fn end_all(&self, plugins: Vec<Arc<Configured>>) {
         futures::future::join_all(plugins.iter().map(|plugin| plugin.stop())).await;
-    }
-
-    async fn actions<A>(
-        &self,
-        kinds: &[Kind],
-        built_in: &BTreeSet<String>,
-        make: impl Fn(Arc<Binary>, Offer) -> Option<A>,
-    ) -> Actions<A> {
-        let listed = self.listed().await;
-        let Chosen { used, mut problems } = choose(&listed.offers(kinds), built_in);
-        problems.extend(listed.problems);
-        let usable = used.into_iter().filter_map(|(index, offer)| {
-            let (binary, _) = listed.binaries.get(index)?;
-            make(Arc::clone(binary), offer)
-        });
-        Actions { usable: usable.collect(), problems }
-    }
-
-    /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
-    pub async fn backup_item_action(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
-        let all = self.backup_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
-        all.only(name, |action| action.name())
-    }
-
-    /// As [`Self::backup_item_action`], for operations of a restore.
-    pub async fn restore_item_action(&self, name: &str) -> Result<Arc<dyn RestoreItemAction>, Missing> {
-        let all = self.restore_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
-        all.only(name, |action| action.name())
     }
 
     /// Every plugin of every binary, used or not, for people. Binaries that do not say within `patience` what they offer are
@@ -335,15 +250,13 @@ impl Host {
         for (binary, offers) in futures::future::join_all(asked).await {
             match offers {
                 Ok(offers) => listed.binaries.push((binary, offers)),
-                Err(error) => listed.problems.push(unlisted(&error)),
+                Err(error) => listed.problems.push(format!(
+                    "{error}. None of its plugins is run: mend it, or remove it from the plugin folder"
+                )),
             }
         }
         listed
     }
-}
-
-fn unlisted(error: &PluginError) -> String {
-    format!("{error}. None of its plugins is run: mend it, or remove it from the plugin folder")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -353,6 +266,15 @@ pub struct Missing {
     pub may_come: bool,
 }
 
+impl Missing {
+    fn new(mut reason: String, problems: &[String]) -> Self {
+        for problem in problems {
+            let _ = write!(reason, "; {problem}");
+        }
+        Self { reason, may_come: !problems.is_empty() }
+    }
+}
+
 #[derive(Default)]
 struct Listed {
     binaries: Vec<(Arc<Binary>, Vec<Offer>)>,
@@ -360,10 +282,13 @@ struct Listed {
 }
 
 impl Listed {
-    /// Offers of these kinds, by the path of their binary.
-    fn offers(&self, kinds: &[Kind]) -> Vec<(String, Vec<Offer>)> {
+    fn choose(&self, kinds: &[Kind], built_in: &BTreeSet<String>) -> Chosen {
         let of =
             |offers: &[Offer]| offers.iter().filter(|offer| kinds.contains(&offer.kind)).cloned().collect();
-        self.binaries.iter().map(|(binary, offers)| (binary.path(), of(offers))).collect()
+        let offers: Vec<_> =
+            self.binaries.iter().map(|(binary, offers)| (binary.path(), of(offers))).collect();
+        let mut chosen = choose(&offers, built_in);
+        chosen.problems.extend(self.problems.iter().cloned());
+        chosen
     }
 }

@@ -3,11 +3,10 @@
 //! - `host` has all binaries; `discover` finds them, `catalog` decides which of their plugins are used.
 //! - `binary` runs the process of one again and again, `process` is one that runs, `handshake` its first line, `connection` the
 //!   calls to it, `wire` and `store_wire` their messages, `streams` calls of many messages.
-//! - `plugin_client` is a plugin that is used. `action`, `backup_item` and `restore_item` adapt it to the traits of
-//!   `backup_actions`; `objects` is a bucket for `backup_store`, and `snapshotter` takes snapshots of volumes.
+//! - `action`, `backup_item` and `restore_item` adapt a plugin to the traits of `backup_actions`; `objects` is a bucket for
+//!   `backup_store`, and `snapshotter` takes snapshots of volumes.
 //! - The last two get settings before anything else, so each set of settings has a process of its own (`configured`, `pool`).
-//! - `lines` cuts what they write into lines, `log_line` reads one, `log` adds it to the log of its backup, `log_rate_limit` to
-//!   that of this process.
+//! - `lines` cuts what they write into lines, `log_line` reads one, `log` adds it to the log of its backup, or of this process.
 #![warn(unreachable_pub)]
 
 mod action;
@@ -23,9 +22,7 @@ mod host;
 mod lines;
 mod log;
 pub mod log_line;
-mod log_rate_limit;
 mod objects;
-mod plugin_client;
 mod pool;
 mod process;
 mod restore_item;
@@ -35,5 +32,5 @@ mod streams;
 mod wire;
 
 pub use action::PluginAction;
-pub use host::{Actions, Host, Missing, Options};
+pub use host::{Actions, Host, Missing, Options, PluginNames};
 pub use log::PluginLog;

@@ -1,4 +1,4 @@
-//! What plugins say while they work for a backup, on its way into the backup's log.
+//! What plugins say: while they work for a backup, on its way into the backup's log, else into our own.
 //!
 //! One process works for many backups, and its lines do not say for which: a line belongs to every backup that has a
 //! call to it under way, and between calls to the one that had the last.
@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
@@ -17,6 +17,9 @@ use crate::log_line::{Level, LogLine};
 const WAITING: usize = 1_000;
 /// Lines that all plugins together may write into one backup's log.
 const ALL: usize = 10_000;
+/// Lines that go into our own log, in [`LINES_EVERY`].
+const LINES: u64 = 100;
+const LINES_EVERY: Duration = Duration::from_secs(10);
 /// How long after its last answer a plugin's last lines are waited for.
 const LAST_LINES: Duration = Duration::from_millis(50);
 
@@ -89,9 +92,12 @@ impl PluginLog {
     }
 }
 
-/// The backups that a process works for.
+/// The backups that a process works for. What it says for none of them goes into our own log.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners(Mutex<Vec<Listener>>);
+pub(crate) struct Listeners {
+    all: Mutex<Vec<Listener>>,
+    limit: LogRateLimit,
+}
 
 #[derive(Debug)]
 struct Listener {
@@ -102,7 +108,7 @@ struct Listener {
 impl Listeners {
     /// A call begins; it lasts until what this returns is dropped.
     pub(crate) fn begin(&self, log: &PluginLog) -> Listening<'_> {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let of = Arc::downgrade(&log.0);
         all.retain(|one| one.calls > 0 || one.log.ptr_eq(&of));
         match all.iter_mut().find(|one| one.log.ptr_eq(&of)) {
@@ -112,9 +118,21 @@ impl Listeners {
         Listening { listeners: self, log: of }
     }
 
-    /// A line was written. Whether anybody listens.
-    pub(crate) fn tell(&self, said: &LogLine) -> bool {
-        let logs: Vec<_> = lock(&self.0).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
+    /// A line was written by the plugin, or the binary, of this name.
+    pub(crate) fn hear(&self, of: &str, said: &LogLine) {
+        if said.level == Level::Debug {
+            return;
+        }
+        let said = LogLine { text: format!("plugin {of}: {}", said.text), level: said.level };
+        if !self.tell(&said) {
+            self.limit.log(&said);
+        }
+    }
+
+    /// Whether anybody listens.
+    fn tell(&self, said: &LogLine) -> bool {
+        let logs: Vec<_> =
+            lock(&self.all).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
         for log in &logs {
             log.add(said.clone());
         }
@@ -130,13 +148,38 @@ pub(crate) struct Listening<'a> {
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        let mut all = lock(&self.listeners.0);
+        let mut all = lock(&self.listeners.all);
         if let Some(one) = all.iter_mut().find(|one| one.log.ptr_eq(&self.log)) {
             one.calls = one.calls.saturating_sub(1);
         }
         if all.len() > 1 {
             all.retain(|one| one.calls > 0 || !one.log.ptr_eq(&self.log));
         }
+    }
+}
+
+/// So many lines go into our own log in a while; the rest is dropped.
+#[derive(Debug, Default)]
+struct LogRateLimit(Mutex<Option<(Instant, u64)>>);
+
+impl LogRateLimit {
+    /// Writes a line into our own log, if there is room.
+    fn log(&self, said: &LogLine) {
+        let text = &said.text;
+        match said.level {
+            Level::Info if self.take() => tracing::info!("{text}"),
+            Level::Warning if self.take() => tracing::warn!("{text}"),
+            Level::Error if self.take() => tracing::error!("{text}"),
+            _ => {}
+        }
+    }
+
+    fn take(&self) -> bool {
+        let mut taken = lock(&self.0);
+        let (since, count) = taken.take().unwrap_or_else(|| (Instant::now(), 0));
+        let (since, count) = if since.elapsed() < LINES_EVERY { (since, count) } else { (Instant::now(), 0) };
+        *taken = Some((since, count + 1));
+        count < LINES
     }
 }
 

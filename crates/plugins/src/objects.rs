@@ -39,18 +39,9 @@ impl PluginBucket {
         self.plugin.process().await.map_err(|error| fault(&error))
     }
 
-    async fn ask<Q: Question, A: Answer>(
-        &self,
-        method: &'static str,
-        call: &'static str,
-        question: Q,
-    ) -> Result<A, PluginFault> {
+    async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginFault> {
         let (process, limit) = (self.process().await?, ASKED.min(self.limit));
-        let answer = process.ask(method, question, limit).await;
-        if answer.is_ok() {
-            process.was_useful();
-        }
-        answer.map_err(|failure| fault(&self.plugin.error(call, limit, failure)))
+        self.plugin.ask(&process, method, question, limit).await.map_err(|error| fault(&error))
     }
 
     fn object(&self, key: &str) -> wire::ObjectRequest {
@@ -65,7 +56,6 @@ impl PluginBucket {
 #[async_trait]
 impl ObjectPlugin for PluginBucket {
     async fn put(&self, key: &str, body: Body) -> Result<(), PluginFault> {
-        const CALL: &str = "PutObject";
         let process = self.process().await?;
         let wire::ObjectRequest { plugin, bucket, key } = self.object(key);
         let message = move |body| wire::PutObjectRequest {
@@ -87,23 +77,21 @@ impl ObjectPlugin for PluginBucket {
             Err(Unsent::Ours(fault)) => Err(fault),
             Err(Unsent::Theirs(failure)) => {
                 let failure = process.explained(failure).await;
-                Err(fault(&self.plugin.error(CALL, self.limit, failure)))
+                Err(fault(&self.plugin.error(method::PUT, self.limit, failure)))
             }
         }
     }
 
     async fn exists(&self, key: &str) -> Result<bool, PluginFault> {
-        let answer: wire::ObjectExistsResponse =
-            self.ask(method::EXISTS, "ObjectExists", self.object(key)).await?;
+        let answer: wire::ObjectExistsResponse = self.ask(method::EXISTS, self.object(key)).await?;
         Ok(answer.exists)
     }
 
     async fn get(&self, key: &str) -> Result<Body, PluginFault> {
-        const CALL: &str = "GetObject";
         let (process, plugin, limit) = (self.process().await?, Arc::clone(&self.plugin), self.limit);
         let told = async move |process: Arc<Process>, failure| {
             let failure = process.explained(failure).await;
-            fault(&plugin.error(CALL, limit, failure))
+            fault(&plugin.error(method::GET, limit, failure))
         };
         let asked = process.connection().receive(method::GET, self.object(key), limit).await;
         let messages = match asked {
@@ -130,8 +118,7 @@ impl ObjectPlugin for PluginBucket {
             delimiter: "/".to_owned(),
             prefix: prefix.to_owned(),
         };
-        let answer: wire::ListCommonPrefixesResponse =
-            self.ask(method::FOLDERS, "ListCommonPrefixes", question).await?;
+        let answer: wire::ListCommonPrefixesResponse = self.ask(method::FOLDERS, question).await?;
         Ok(answer.prefixes)
     }
 
@@ -141,12 +128,12 @@ impl ObjectPlugin for PluginBucket {
             bucket: self.bucket.clone(),
             prefix: prefix.to_owned(),
         };
-        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, "ListObjects", question).await?;
+        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, question).await?;
         Ok(answer.keys)
     }
 
     async fn delete(&self, key: &str) -> Result<(), PluginFault> {
-        self.ask(method::DELETE, "DeleteObject", self.object(key)).await
+        self.ask(method::DELETE, self.object(key)).await
     }
 
     async fn sign(&self, key: &str, ttl: Duration) -> Result<String, PluginFault> {
@@ -156,8 +143,7 @@ impl ObjectPlugin for PluginBucket {
             key: key.to_owned(),
             ttl: i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX),
         };
-        let answer: wire::CreateSignedUrlResponse =
-            self.ask(method::SIGN, "CreateSignedURL", question).await?;
+        let answer: wire::CreateSignedUrlResponse = self.ask(method::SIGN, question).await?;
         if answer.url.is_empty() {
             let text = format!("the plugin {} gives no URL", self.plugin.name());
             return Err(PluginFault { text, fault: Fault::Permanent });

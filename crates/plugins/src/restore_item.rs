@@ -10,24 +10,23 @@ use backup_actions::{
 use backup_core::{api::Restore, operation::ResourceIdentifier};
 
 use crate::{
-    action::PluginAction,
+    action::{PluginAction, ids, made},
     error::PluginError,
-    plugin_client::{ids, made},
     wire::{self, restore as messages},
 };
 
 impl PluginAction {
     async fn restore(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, PluginError> {
-        let plugin = &self.plugin;
-        let sent = plugin.json(given.item, "Execute")?;
+        let method = self.kind.execute();
+        let sent = self.json(given.item, method)?;
         let question = messages::ExecuteRequest {
-            plugin: plugin.name.clone(),
+            plugin: self.name.clone(),
             item: sent.clone(),
-            restore: plugin.json(given.restore, "Execute")?,
-            item_from_backup: plugin.json(given.from_backup, "Execute")?,
+            restore: self.json(given.restore, method)?,
+            item_from_backup: self.json(given.from_backup, method)?,
         };
-        let answer = self.call("Execute", question).await?;
-        read(&plugin.name, &sent, given.item, answer).map_err(|reason| plugin.nonsense("Execute", reason))
+        let answer = self.call(question).await?;
+        read(&self.name, &sent, given.item, answer).map_err(|reason| self.nonsense(method, reason))
     }
 
     async fn additional_items_are_ready(
@@ -37,22 +36,17 @@ impl PluginAction {
     ) -> Result<bool, PluginError> {
         let id = |item: &ItemId| {
             let namespace = item.namespace.as_deref();
-            let id = ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
-            wire::ResourceIdentifier {
-                group: id.group,
-                resource: id.resource,
-                namespace: id.namespace,
-                name: id.name,
-            }
+            let ResourceIdentifier { group, resource, namespace, name } =
+                ResourceIdentifier::new(&item.group_resource, namespace, &item.name);
+            wire::ResourceIdentifier { group, resource, namespace, name }
         };
-        let call = "AreAdditionalItemsReady";
+        let method = messages::method::READY;
         let question = messages::ReadyRequest {
-            plugin: self.plugin.name.clone(),
-            restore: self.plugin.json(restore, call)?,
+            plugin: self.name.clone(),
+            restore: self.json(restore, method)?,
             additional_items: items.iter().map(id).collect(),
         };
-        let answer: messages::ReadyResponse =
-            self.plugin.ask(messages::method::READY, call, question).await?;
+        let answer: messages::ReadyResponse = self.ask(method, question).await?;
         Ok(answer.ready)
     }
 }
@@ -68,7 +62,7 @@ impl RestoreItemAction for PluginAction {
     }
 
     async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        self.restore(given).await.map_err(|error| self.plugin.told(&error, true))
+        self.restore(given).await.map_err(|error| self.told(&error, true))
     }
 
     async fn progress(&self, operation: &str, restore: &Restore) -> Result<OperationProgress, ActionError> {
@@ -83,9 +77,9 @@ impl RestoreItemAction for PluginAction {
         self.additional_items_are_ready(items, restore).await.map_err(|error| match error {
             // With an error it says that they never will be.
             PluginError::Refused { .. } => {
-                ActionError::Final { action: self.plugin.name.clone(), reason: error.to_string() }
+                ActionError::Final { action: self.name.clone(), reason: error.to_string() }
             }
-            error => self.plugin.told(&error, false),
+            error => self.told(&error, false),
         })
     }
 }
@@ -149,18 +143,14 @@ mod tests {
             name: "d".into(),
         };
         let full = messages::ExecuteResponse {
-            additional_items: vec![id.clone()],
+            additional_items: vec![id],
             operation_id: "an id\u{0}".into(),
             wait_for_additional_items: true,
             additional_items_ready_timeout: Some(messages::Duration { seconds: 3, nanos: 5 }),
             ..answer(r#"{"metadata":{"name":"b"}}"#)
         };
         let executed = read("x/p", &sent, &item, full.clone()).unwrap();
-        let additional = ItemId {
-            group_resource: "deployments.apps".into(),
-            namespace: Some("n".into()),
-            name: "d".into(),
-        };
+        let additional = ItemId::new("deployments.apps", Some("n"), "d");
         assert_eq!(
             executed,
             RestoreActionOutput {

@@ -13,7 +13,7 @@ use crate::{
     configured::Configured,
     error::PluginError,
     log::PluginLog,
-    wire::{Answer, Question, messages},
+    wire::{Answer, Question, messages, name_of},
 };
 
 /// Takes snapshots of volumes. What may be done twice without harm is said of each.
@@ -47,9 +47,7 @@ pub trait VolumeSnapshotter: Send + Sync {
 pub struct From<'a> {
     pub snapshot: &'a str,
     pub kind: &'a str,
-    /// The zone; may be empty.
     pub zone: &'a str,
-    /// Operations per second.
     pub iops: Option<i64>,
 }
 
@@ -67,59 +65,48 @@ impl Snapshotter {
         Self { plugin, limit, log }
     }
 
-    async fn ask<Q: Question, A: Answer>(
-        &self,
-        (method, call): (&'static str, &'static str),
-        question: Q,
-    ) -> Result<A, PluginError> {
+    async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginError> {
         let _listening = self.log.as_ref().map(|log| self.plugin.listeners().begin(log));
         let process = self.plugin.process().await.map_err(not_asked)?;
-        match process.ask(method, question, self.limit).await {
-            Ok(answer) => {
-                process.was_useful();
-                Ok(answer)
-            }
-            Err(failure) => Err(self.plugin.error(call, self.limit, failure)),
-        }
+        self.plugin.ask(&process, method, question, self.limit).await
     }
 
     fn name(&self) -> String {
         self.plugin.name().to_owned()
     }
 
-    fn json(&self, value: &Value, call: &'static str) -> Result<Vec<u8>, PluginError> {
+    fn json(&self, value: &Value, method: &'static str) -> Result<Vec<u8>, PluginError> {
         serde_json::to_vec(value).map_err(|error| PluginError::Refused {
             binary: self.plugin.binary(),
             plugin: self.name(),
-            call,
+            call: name_of(method),
             reason: format!("what it is asked can not be written as JSON: {error}"),
             lasting: true,
         })
     }
 
-    fn nonsense(&self, call: &'static str, reason: &str) -> PluginError {
-        let (binary, plugin) = (self.plugin.binary(), self.name());
+    fn nonsense(&self, method: &'static str, reason: &str) -> PluginError {
+        let (binary, plugin, call) = (self.plugin.binary(), self.name(), name_of(method));
         PluginError::Nonsense { binary, plugin, call, reason: reason.to_owned() }
     }
 
     /// An id of something that was made. Without one, it was made and nobody can name it.
-    fn id(&self, call: &'static str, id: String) -> Result<String, PluginError> {
-        if id.is_empty() { Err(self.nonsense(call, "it gives no id of what it has made")) } else { Ok(id) }
+    fn id(&self, method: &'static str, id: String) -> Result<String, PluginError> {
+        if id.is_empty() { Err(self.nonsense(method, "it gives no id of what it has made")) } else { Ok(id) }
     }
 }
 
-const GET_VOLUME_ID: (&str, &str) = ("/generated.VolumeSnapshotter/GetVolumeID", "GetVolumeID");
-const SET_VOLUME_ID: (&str, &str) = ("/generated.VolumeSnapshotter/SetVolumeID", "SetVolumeID");
-const GET_VOLUME_INFO: (&str, &str) = ("/generated.VolumeSnapshotter/GetVolumeInfo", "GetVolumeInfo");
-const CREATE_SNAPSHOT: (&str, &str) = ("/generated.VolumeSnapshotter/CreateSnapshot", "CreateSnapshot");
-const DELETE_SNAPSHOT: (&str, &str) = ("/generated.VolumeSnapshotter/DeleteSnapshot", "DeleteSnapshot");
-const CREATE_VOLUME: (&str, &str) =
-    ("/generated.VolumeSnapshotter/CreateVolumeFromSnapshot", "CreateVolumeFromSnapshot");
+const GET_VOLUME_ID: &str = "/generated.VolumeSnapshotter/GetVolumeID";
+const SET_VOLUME_ID: &str = "/generated.VolumeSnapshotter/SetVolumeID";
+const GET_VOLUME_INFO: &str = "/generated.VolumeSnapshotter/GetVolumeInfo";
+const CREATE_SNAPSHOT: &str = "/generated.VolumeSnapshotter/CreateSnapshot";
+const DELETE_SNAPSHOT: &str = "/generated.VolumeSnapshotter/DeleteSnapshot";
+const CREATE_VOLUME: &str = "/generated.VolumeSnapshotter/CreateVolumeFromSnapshot";
 
 #[async_trait]
 impl VolumeSnapshotter for Snapshotter {
     async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError> {
-        let persistent_volume = self.json(volume, GET_VOLUME_ID.1)?;
+        let persistent_volume = self.json(volume, GET_VOLUME_ID)?;
         let question = GetVolumeId { plugin: self.name(), persistent_volume };
         let answer: VolumeId = self.ask(GET_VOLUME_ID, question).await?;
         Ok(Some(answer.volume_id).filter(|id| !id.is_empty()))
@@ -146,7 +133,7 @@ impl VolumeSnapshotter for Snapshotter {
             tags: tags.into_iter().collect(),
         };
         let answer: SnapshotId = self.ask(CREATE_SNAPSHOT, question).await?;
-        self.id(CREATE_SNAPSHOT.1, answer.snapshot_id)
+        self.id(CREATE_SNAPSHOT, answer.snapshot_id)
     }
 
     async fn delete(&self, snapshot: &str) -> Result<(), PluginError> {
@@ -163,21 +150,21 @@ impl VolumeSnapshotter for Snapshotter {
             iops: from.iops.unwrap_or_default(),
         };
         let answer: VolumeId = self.ask(CREATE_VOLUME, question).await?;
-        self.id(CREATE_VOLUME.1, answer.volume_id)
+        self.id(CREATE_VOLUME, answer.volume_id)
     }
 
     async fn set_volume_id(&self, volume: &Value, id: &str) -> Result<Value, PluginError> {
         let question = SetVolumeId {
             plugin: self.name(),
-            persistent_volume: self.json(volume, SET_VOLUME_ID.1)?,
+            persistent_volume: self.json(volume, SET_VOLUME_ID)?,
             volume_id: id.to_owned(),
         };
         let answer: PersistentVolume = self.ask(SET_VOLUME_ID, question).await?;
         let made: Value = serde_json::from_slice(&answer.persistent_volume)
-            .map_err(|error| self.nonsense(SET_VOLUME_ID.1, &format!("it is no JSON: {error}")))?;
+            .map_err(|error| self.nonsense(SET_VOLUME_ID, &format!("it is no JSON: {error}")))?;
         match made.pointer("/metadata/name").and_then(Value::as_str) {
             Some(name) if !name.is_empty() => Ok(made),
-            _ => Err(self.nonsense(SET_VOLUME_ID.1, "it is an object without a name")),
+            _ => Err(self.nonsense(SET_VOLUME_ID, "it is an object without a name")),
         }
     }
 }

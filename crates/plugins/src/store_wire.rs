@@ -21,7 +21,6 @@ messages! {
         config: HashMap<String, String> = 2 [map = "string, string"],
     }
 
-    /// A piece of an object that is written.
     pub(crate) PutObjectRequest {
         plugin: String = 1 [string],
         bucket: String = 2 [string],
@@ -41,7 +40,6 @@ messages! {
         exists: bool = 1 [bool],
     }
 
-    /// A piece of an object that is read.
     pub(crate) Bytes {
         data: bytes::Bytes = 1 [bytes = "bytes"],
     }
@@ -69,7 +67,6 @@ messages! {
         keys: Vec<String> = 1 [string, repeated],
     }
 
-    /// Asks for a URL that opens an object.
     pub(crate) CreateSignedUrlRequest {
         plugin: String = 1 [string],
         bucket: String = 2 [string],

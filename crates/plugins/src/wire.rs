@@ -19,12 +19,15 @@ macro_rules! messages {
 }
 pub(crate) use messages;
 
-/// A message that a plugin is sent.
+/// What people call a method: the last part of its path.
+pub(crate) fn name_of(method: &'static str) -> &'static str {
+    method.rsplit('/').next().unwrap_or(method)
+}
+
 pub(crate) trait Question: prost::Message + 'static {}
 
 impl<M: prost::Message + 'static> Question for M {}
 
-/// A message that a plugin answers with.
 pub(crate) trait Answer: prost::Message + Default + 'static {}
 
 impl<M: prost::Message + Default + 'static> Answer for M {}
@@ -44,7 +47,6 @@ pub(crate) const HEALTH_SERVICE: &str = "plugin";
 pub(crate) const SERVING: i32 = 1;
 
 messages! {
-    /// Asks for the health of a service.
     pub(crate) HealthCheckRequest {
         service: String = 1 [string],
     }
@@ -84,7 +86,6 @@ messages! {
         selector: Option<ResourceSelector> = 1 [message, optional],
     }
 
-    /// Which items an action wants to see.
     pub(crate) ResourceSelector {
         /// Namespaces; none: all.
         included_namespaces: Vec<String> = 1 [string, repeated],

@@ -3,9 +3,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use backup_actions::backup::built_in;
+use backup_actions::{
+    ItemAction as _,
+    backup::{BackupItemAction, built_in},
+};
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, GoDuration};
-use backup_plugins::{Host, Options, PluginLog};
+use backup_plugins::{Host, Options, PluginLog, catalog::Kind};
 use backup_runtime::{Cluster, events::Events, leader::Leadership};
 use backup_store::crash;
 use backup_tests::velero_plugins::VeleroPlugins;
@@ -262,10 +265,10 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         let (host, stop) = (host.clone(), stop.clone());
         async move { host.run(stop).await }
     });
-    let found = host.backup_item_actions(&BTreeSet::new(), &PluginLog::default()).await;
+    let found = host.actions(&Kind::BACKUP_ITEM, &BTreeSet::new(), Some(&PluginLog::default())).await;
     ensure!(found.problems.is_empty(), "{:?}", found.problems);
     let outside = found.usable.iter().find(|action| action.name() == "example.io/service-account");
-    let outside = outside.context("the plugin is not offered")?;
+    let outside: Arc<dyn BackupItemAction> = outside.cloned().context("the plugin is not offered")?;
     let cluster = Cluster {
         client: world.client.clone(),
         namespace: NAMESPACE.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backup_actions::{ActionError, backup::BackupItemAction};
+use backup_actions::{ActionError, backup::BackupItemAction, restore::RestoreItemAction};
 use backup_core::{
     api::{Backup, Restore},
     operation::{BackupOperation, Operation, RestoreOperation},
@@ -12,7 +12,7 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::decide::{Answer, Call};
-use backup_plugins::{Host, Missing};
+use backup_plugins::{Host, Missing, catalog::Kind};
 
 /// How long an action may take to answer. One that hangs is asked again later.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ impl Registry {
     async fn for_backup(&self, name: &str) -> Result<Arc<dyn BackupItemAction>, Missing> {
         match self.built_in.get(name) {
             Some(action) => Ok(Arc::clone(action)),
-            None => self.plugins.backup_item_action(name).await,
+            None => Ok(self.plugins.action(&Kind::BACKUP_ITEM, name).await?),
         }
     }
 }
@@ -89,7 +89,8 @@ impl Subject for Restore {
         call: Call,
     ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>> {
         Box::pin(async move {
-            let action = registry.plugins.restore_item_action(action).await?;
+            let action = registry.plugins.action(&Kind::RESTORE_ITEM, action).await?;
+            let action: Arc<dyn RestoreItemAction> = action;
             Ok(match call {
                 Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
                 Call::Progress | Call::Wait(_) | Call::Nothing => {

@@ -36,7 +36,6 @@ messages! {
 
     #[derive(Copy)]
     pub(crate) Duration {
-        /// Whole ones.
         seconds: i64 = 1 [int64],
         /// Of a second.
         nanos: i32 = 2 [int32],
