@@ -1,11 +1,52 @@
 //! What all actions have: a name, items that they apply to, operations that they may start.
 
+use backup_runtime::errors::{is_transient, plain};
+
 pub trait ItemAction: Send + Sync {
     /// Its name, as `domain/name`.
     fn name(&self) -> &str;
 
     /// Which items it wants to see. For a restore, namespaces are those that items are restored into.
     fn applies_to(&self) -> AppliesTo;
+}
+
+/// An action that is built in, and applies to one resource.
+pub(crate) trait BuiltInAction: Send + Sync {
+    const NAME: &'static str;
+    /// As `plural.group`.
+    const RESOURCE: &'static str;
+
+    fn refuse(reason: impl Into<String>) -> ActionError {
+        ActionError::Final { action: Self::NAME.to_owned(), reason: reason.into() }
+    }
+
+    /// Of a request about snapshots.
+    fn failed(doing: &str, error: &kube::Error) -> ActionError {
+        let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
+            && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
+        let hint = if not_served {
+            "; if snapshot.storage.k8s.io/v1 is not served, install the snapshot controller and its definitions"
+        } else {
+            ""
+        };
+        let reason = format!("{doing} failed: {}{hint}", plain(error));
+        let action = Self::NAME.to_owned();
+        if is_transient(error) {
+            ActionError::Retryable { action, reason }
+        } else {
+            ActionError::Final { action, reason }
+        }
+    }
+}
+
+impl<T: BuiltInAction> ItemAction for T {
+    fn name(&self) -> &str {
+        T::NAME
+    }
+
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resource(T::RESOURCE)
+    }
 }
 
 /// Which items an action wants to see. Empty lists select everything; an exclude beats an include.

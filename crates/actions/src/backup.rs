@@ -52,7 +52,7 @@ pub fn built_in(
 /// Velero has a third one, on service accounts. What it names is what the action on items (`velero.io/service-account`)
 /// asks for in any case, so its absence makes no difference.
 pub fn built_in_blocks(client: &kube::Client) -> Vec<Arc<dyn ItemBlockAction>> {
-    vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodBlock)]
+    vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodAction)]
 }
 
 /// The actions of one backup, by name, first those that are built in, then those of plugins. Of those that are built in,

@@ -12,7 +12,6 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// An object inside of another, to be changed.
 pub fn object<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(pointer).and_then(Value::as_object_mut)
 }

@@ -1,22 +1,19 @@
 //! Actions on items of a restore, and what is changed in every item. Source: Velero `pkg/restore/actions`, v1.18, whose names
 //! the built-in ones have that it has, too.
 
+mod account;
 mod action;
-mod binding;
 mod built_in;
 mod cluster;
 mod csi;
 pub mod existing;
-mod job;
 pub mod json;
-mod pod;
 mod restored_volumes;
 mod rules;
-mod secret;
 mod service;
-mod service_account;
 pub mod transform;
 mod volume;
+mod workload;
 
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
 pub use built_in::{built_in, names, ordered};

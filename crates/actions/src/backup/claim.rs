@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::action::{BackupActionOutput, BackupItemAction};
 use crate::{
-    ActionError, AppliesTo, ItemAction, ItemId,
+    ActionError, ItemId,
+    action::BuiltInAction,
     json::{object, text},
 };
 
@@ -16,14 +17,9 @@ const VELERO: &str = "velero.io/";
 /// `velero.io/pv`, on PersistentVolumeClaims (Velero `pkg/backup/actions/backup_pv_action.go`, v1.18).
 pub(crate) struct ClaimAction;
 
-impl ItemAction for ClaimAction {
-    fn name(&self) -> &'static str {
-        "velero.io/pv"
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("persistentvolumeclaims")
-    }
+impl BuiltInAction for ClaimAction {
+    const NAME: &'static str = "velero.io/pv";
+    const RESOURCE: &'static str = "persistentvolumeclaims";
 }
 
 #[async_trait]

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use backup_core::{api::Backup, resources::ResourceType};
+use backup_core::api::Backup;
 use backup_runtime::page::Listing;
-use kube::Client;
-use serde::Deserialize;
+use kube::{Client, core::PartialObjectMeta};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::{action::ItemBlockAction, list::for_each, pod::related_items};
-use crate::{ActionError, AppliesTo, ItemAction, ItemId, json::text};
+use crate::{ActionError, ItemId, action::BuiltInAction, json::text};
 
-const NAME: &str = "velero.io/pvc";
 const CLAIMS: &str = "persistentvolumeclaims";
 
 /// Running pods of one namespace by the claims that they mount.
@@ -45,11 +43,12 @@ impl ClaimBlock {
         let key = backup.spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty());
         let group = key.and_then(|key| Some((key, claim["metadata"]["labels"].get(key)?.as_str()?)));
         if let Some((key, value)) = group.filter(|(_, value)| !value.is_empty()) {
-            let listing = listing(CLAIMS, "PersistentVolumeClaim", namespace, format!("{key}={value}"));
+            let all = Listing::v1("", "PersistentVolumeClaim", CLAIMS, Some(namespace));
+            let listing = Listing { selector: format!("{key}={value}"), ..all };
             let mut others = Vec::new();
             for_each(&self.client, listing, |other| {
-                let other: Named = serde_json::from_str(other)?;
-                others.push(other.metadata.name);
+                let other: PartialObjectMeta = serde_json::from_str(other)?;
+                others.extend(other.metadata.name);
                 Ok(())
             })
             .await
@@ -75,7 +74,7 @@ impl ClaimBlock {
 
     async fn mounts(&self, namespace: &str) -> Result<Mounts, String> {
         let mut mounts = Mounts::new();
-        for_each(&self.client, listing("pods", "Pod", namespace, String::new()), |pod| {
+        for_each(&self.client, Listing::v1("", "Pod", "pods", Some(namespace)), |pod| {
             let mut pod: Value = serde_json::from_str(pod)?;
             if text(&pod, "/status/phase") != Some("Running") {
                 return Ok(());
@@ -96,43 +95,17 @@ impl ClaimBlock {
     }
 }
 
-impl ItemAction for ClaimBlock {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource(CLAIMS)
-    }
+impl BuiltInAction for ClaimBlock {
+    const NAME: &'static str = "velero.io/pvc";
+    const RESOURCE: &'static str = CLAIMS;
 }
 
 #[async_trait]
 impl ItemBlockAction for ClaimBlock {
     async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
         let related = self.of(item, backup).await;
-        related.map_err(|reason| ActionError::Retryable { action: NAME.to_owned(), reason })
+        related.map_err(|reason| ActionError::Retryable { action: Self::NAME.to_owned(), reason })
     }
-}
-
-#[derive(Deserialize)]
-struct Named {
-    metadata: Name,
-}
-
-#[derive(Deserialize)]
-struct Name {
-    name: String,
-}
-
-fn listing(plural: &str, kind: &str, namespace: &str, selector: String) -> Listing {
-    let resource = ResourceType {
-        version: "v1".to_owned(),
-        plural: plural.to_owned(),
-        kind: kind.to_owned(),
-        namespaced: true,
-        ..ResourceType::default()
-    };
-    Listing { resource, namespace: Some(namespace.to_owned()), selector }
 }
 
 #[cfg(test)]

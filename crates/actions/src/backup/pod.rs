@@ -6,22 +6,18 @@ use serde_json::Value;
 
 use super::action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
 use crate::{
-    ActionError, AppliesTo, ItemAction, ItemId,
+    ActionError, ItemId,
+    action::BuiltInAction,
     json::{list, text},
 };
 
-/// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go`, v1.18). Here, claims of ephemeral volumes come
-/// along, too: they are named after pod and volume.
+/// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go` and `pkg/itemblock/actions/pod_action.go`, v1.18).
+/// Here, claims of ephemeral volumes come along, too: they are named after pod and volume.
 pub(crate) struct PodAction;
 
-impl ItemAction for PodAction {
-    fn name(&self) -> &'static str {
-        "velero.io/pod"
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("pods")
-    }
+impl BuiltInAction for PodAction {
+    const NAME: &'static str = "velero.io/pod";
+    const RESOURCE: &'static str = "pods";
 }
 
 #[async_trait]
@@ -31,21 +27,8 @@ impl BackupItemAction for PodAction {
     }
 }
 
-/// `velero.io/pod`, on Pods (Velero `pkg/itemblock/actions/pod_action.go`, v1.18).
-pub(crate) struct PodBlock;
-
-impl ItemAction for PodBlock {
-    fn name(&self) -> &'static str {
-        "velero.io/pod"
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("pods")
-    }
-}
-
 #[async_trait]
-impl ItemBlockAction for PodBlock {
+impl ItemBlockAction for PodAction {
     async fn related(&self, item: &Value, _: &Backup) -> Result<Vec<ItemId>, ActionError> {
         Ok(related_items(item))
     }

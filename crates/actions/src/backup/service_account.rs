@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use backup_core::{api::Backup, resources::ResourceType};
+use backup_core::api::Backup;
 use backup_runtime::page::Listing;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Client;
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -14,9 +14,8 @@ use super::{
     action::{BackupActionOutput, BackupItemAction},
     list::for_each,
 };
-use crate::{ActionError, AppliesTo, ItemAction, ItemId, json::text};
+use crate::{ActionError, ItemId, action::BuiltInAction, json::text};
 
-const NAME: &str = "velero.io/service-account";
 const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 
@@ -41,23 +40,6 @@ impl ServiceAccountAction {
     pub(crate) fn new(client: Client) -> Self {
         Self { client, bindings: OnceCell::new() }
     }
-
-    async fn bound(&self, account: &Value) -> Result<BackupActionOutput, ActionError> {
-        let key = ["/metadata/namespace", "/metadata/name"].map(|at| text(account, at).unwrap_or_default());
-        let [namespace, name] = key.map(str::to_owned);
-        // A list that failed is not tried again for each of many accounts: it has been, for half a minute.
-        let bindings = self.bindings.get_or_init(|| list(&self.client)).await.as_ref().map_err(|reason| {
-            ActionError::Retryable {
-                action: NAME.to_owned(),
-                reason: format!("the ClusterRoleBindings that name it could not be listed: {reason}"),
-            }
-        })?;
-        let bound = bindings.get(&(namespace, name)).map_or(&[][..], Vec::as_slice);
-        Ok(BackupActionOutput {
-            additional: bound.iter().flat_map(Bound::items).collect(),
-            ..BackupActionOutput::default()
-        })
-    }
 }
 
 impl Bound {
@@ -70,57 +52,37 @@ impl Bound {
     }
 }
 
-impl ItemAction for ServiceAccountAction {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("serviceaccounts")
-    }
+impl BuiltInAction for ServiceAccountAction {
+    const NAME: &'static str = "velero.io/service-account";
+    const RESOURCE: &'static str = "serviceaccounts";
 }
 
 #[async_trait]
 impl BackupItemAction for ServiceAccountAction {
-    async fn execute(&self, item: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
-        self.bound(item).await
+    async fn execute(&self, account: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
+        let key = ["/metadata/namespace", "/metadata/name"].map(|at| text(account, at).unwrap_or_default());
+        let [namespace, name] = key.map(str::to_owned);
+        // A list that failed is not tried again for each of many accounts: it has been, for half a minute.
+        let bindings = self.bindings.get_or_init(|| list(&self.client)).await.as_ref().map_err(|reason| {
+            ActionError::Retryable {
+                action: Self::NAME.to_owned(),
+                reason: format!("the ClusterRoleBindings that name it could not be listed: {reason}"),
+            }
+        })?;
+        let bound = bindings.get(&(namespace, name)).map_or(&[][..], Vec::as_slice);
+        Ok(BackupActionOutput {
+            additional: bound.iter().flat_map(Bound::items).collect(),
+            ..BackupActionOutput::default()
+        })
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Binding {
-    metadata: Named,
-    #[serde(default)]
-    subjects: Option<Vec<Subject>>,
-    role_ref: Role,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Subject {
-    kind: String,
-    name: String,
-    #[serde(default)]
-    namespace: String,
-}
-
-#[derive(Deserialize)]
-struct Role {
-    kind: String,
-    name: String,
-}
-
 fn add(bindings: &mut Bindings, text: &str) -> Result<(), serde_json::Error> {
-    let binding: Binding = serde_json::from_str(text)?;
+    let binding: ClusterRoleBinding = serde_json::from_str(text)?;
     let role = (binding.role_ref.kind == "ClusterRole").then_some(binding.role_ref.name);
-    let bound = Bound { binding: binding.metadata.name, role };
+    let bound = Bound { binding: binding.metadata.name.unwrap_or_default(), role };
     for subject in binding.subjects.into_iter().flatten().filter(|subject| subject.kind == "ServiceAccount") {
-        let all = bindings.entry((subject.namespace, subject.name)).or_default();
+        let all = bindings.entry((subject.namespace.unwrap_or_default(), subject.name)).or_default();
         // A binding may name an account twice.
         if !all.contains(&bound) {
             all.push(bound.clone());
@@ -130,14 +92,8 @@ fn add(bindings: &mut Bindings, text: &str) -> Result<(), serde_json::Error> {
 }
 
 async fn list(client: &Client) -> Result<Bindings, String> {
-    let resource = ResourceType {
-        group: "rbac.authorization.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        plural: "clusterrolebindings".to_owned(),
-        kind: "ClusterRoleBinding".to_owned(),
-        ..ResourceType::default()
-    };
-    let listing = Listing { resource, namespace: None, selector: String::new() };
+    let group = "rbac.authorization.k8s.io";
+    let listing = Listing::v1(group, "ClusterRoleBinding", "clusterrolebindings", None);
     let mut bindings = Bindings::new();
     for_each(client, listing, |binding| add(&mut bindings, binding)).await?;
     Ok(bindings)
@@ -161,7 +117,7 @@ mod tests {
     }
 
     async fn names(action: &ServiceAccountAction, account_name: &str) -> Vec<String> {
-        let output = action.bound(&account(account_name)).await.unwrap();
+        let output = action.execute(&account(account_name), &Backup::default()).await.unwrap();
         output.additional.into_iter().map(|id| id.name).collect()
     }
 
@@ -190,7 +146,7 @@ mod tests {
         api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "forbidden")));
         let action = ServiceAccountAction::new(api.client());
         for _ in 0..3 {
-            let error = action.bound(&account("one")).await.unwrap_err().to_string();
+            let error = action.execute(&account("one"), &Backup::default()).await.unwrap_err().to_string();
             assert!(error.contains("forbidden"), "{error}");
         }
         assert_eq!(api.log().len(), 1);

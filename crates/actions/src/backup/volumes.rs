@@ -64,26 +64,14 @@ impl ClaimVolume {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SnapshotDetail {
-    pub content: String,
-    /// What the storage system calls it.
-    pub handle: String,
-    /// Bytes that a volume made of it has at least.
-    pub size: u64,
-    pub driver: String,
-    pub operation: String,
-    pub created: Option<String>,
-    pub ready: Option<bool>,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Snapshot {
         name: String,
-        detail: SnapshotDetail,
+        /// `csiSnapshotInfo`.
+        info: Value,
+        created: Option<String>,
     },
-    /// A plugin was asked for a snapshot.
     Native(Box<VolumeSnapshot>),
     /// Nobody asked for its data, or somebody asked to leave it.
     Skipped(String),
@@ -101,7 +89,6 @@ pub struct BackupVolumes {
 }
 
 impl BackupVolumes {
-    /// With a policy besides what the backup says.
     pub fn with_policy(policy: Box<VolumePolicy>) -> Self {
         Self { policy: Some(policy), ..Self::default() }
     }
@@ -116,10 +103,11 @@ impl BackupVolumes {
         }
     }
 
-    /// A snapshot of it was cut.
     pub fn snapshot(&self, volume: ClaimVolume, driver: &str, name: &str) {
-        let detail = SnapshotDetail { driver: driver.to_owned(), ..SnapshotDetail::default() };
-        self.record(volume, Outcome::Snapshot { name: name.to_owned(), detail });
+        let info = json!({
+            "snapshotHandle": "", "size": 0, "driver": driver, "vscName": "", "operationID": "", "ReadyToUse": null,
+        });
+        self.record(volume, Outcome::Snapshot { name: name.to_owned(), info, created: None });
     }
 
     /// A plugin was asked for a snapshot of it. Whatever else is said of it counts no more.
@@ -137,16 +125,16 @@ impl BackupVolumes {
         self.record(volume, Outcome::Left(reason.to_owned()));
     }
 
-    pub fn detail(&self, namespace: &str, snapshot: &str, more: SnapshotDetail) {
-        let mut seen = self.lock();
-        let found = seen.values_mut().find_map(|(volume, outcome)| match outcome {
-            Outcome::Snapshot { name, detail } if volume.namespace == namespace && name == snapshot => {
-                Some(detail)
+    /// What is known of a snapshot: its `csiSnapshotInfo`, and when it was created.
+    pub(crate) fn describe(&self, namespace: &str, snapshot: &str, more: Value, at: Option<String>) {
+        for (volume, outcome) in self.lock().values_mut() {
+            if let Outcome::Snapshot { name, info, created } = outcome
+                && volume.namespace == namespace
+                && name == snapshot
+            {
+                (*info, *created) = (more, at);
+                return;
             }
-            _ => None,
-        });
-        if let Some(detail) = found {
-            *detail = more;
         }
     }
 
@@ -207,17 +195,14 @@ fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
             entry["result"] = json!(if completed { "succeeded" } else { "failed" });
             entry["nativeSnapshotInfo"] = snapshot.info();
         }
-        Outcome::Snapshot { detail, .. } => {
+        Outcome::Snapshot { info, created, .. } => {
             entry["backupMethod"] = json!("CSISnapshot");
             entry["preserveLocalSnapshot"] = json!(true);
             entry["skipped"] = json!(false);
-            if let Some(created) = &detail.created {
+            if let Some(created) = created {
                 entry["startTimestamp"] = json!(created);
             }
-            entry["csiSnapshotInfo"] = json!({
-                "snapshotHandle": detail.handle, "size": detail.size, "driver": detail.driver,
-                "vscName": detail.content, "operationID": detail.operation, "ReadyToUse": detail.ready,
-            });
+            entry["csiSnapshotInfo"] = info.clone();
         }
     }
     entry
@@ -264,24 +249,17 @@ mod tests {
         ClaimVolume::of(&claim, &volume)
     }
 
-    fn detail() -> SnapshotDetail {
-        SnapshotDetail {
-            content: "content".into(),
-            handle: "snap-1".into(),
-            size: 1024,
-            driver: "disk".into(),
-            operation: "shop/vs/2026-01-01T00:00:00Z".into(),
-            created: Some("2026-01-01T00:00:00Z".into()),
-            ready: Some(false),
-        }
-    }
-
     #[test]
     fn an_entry_has_every_field_that_velero_reads_without_looking() {
         let volumes = BackupVolumes::default();
         volumes.snapshot(volume("a"), "disk", "vs");
-        volumes.detail("shop", "vs", detail());
-        volumes.detail("other", "vs", SnapshotDetail::default());
+        let (operation, created) = ("shop/vs/2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
+        let known = json!({
+            "snapshotHandle": "snap-1", "size": 1024, "driver": "disk", "vscName": "content",
+            "operationID": operation, "ReadyToUse": false,
+        });
+        volumes.describe("shop", "vs", known, Some(created.to_owned()));
+        volumes.describe("other", "vs", Value::Null, None);
         volumes.left(volume("b"), "there is no way");
         let mut info = volumes.info();
         assert_eq!(
@@ -301,13 +279,13 @@ mod tests {
             (&info[1]["skipped"], &info[1]["skippedReason"]),
             (&json!(true), &json!("there is no way"))
         );
-        let mut operation = BackupOperation::default();
-        operation.spec.operation_id = detail().operation;
-        complete_info(&mut info, std::slice::from_ref(&operation));
+        let mut ended = BackupOperation::default();
+        ended.spec.operation_id = operation.to_owned();
+        complete_info(&mut info, std::slice::from_ref(&ended));
         assert!(info[0].get("result").is_none(), "it still runs");
-        operation.status.phase = OperationPhase::Completed;
-        operation.status.updated = Some("2026-01-01T00:00:05.5Z".parse().unwrap());
-        complete_info(&mut info, &[operation]);
+        ended.status.phase = OperationPhase::Completed;
+        ended.status.updated = Some("2026-01-01T00:00:05.5Z".parse().unwrap());
+        complete_info(&mut info, &[ended]);
         assert_eq!(info[0]["result"], "succeeded");
         assert_eq!(info[0]["completionTimestamp"], "2026-01-01T00:00:05Z");
         assert_eq!(info[0]["csiSnapshotInfo"]["ReadyToUse"], true);

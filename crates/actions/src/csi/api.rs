@@ -11,7 +11,7 @@ use backup_core::{
     labels::{BACKUP_UID, SYNCED_FOR},
 };
 use backup_runtime::{
-    errors::{found, is_conflict, is_gone, is_transient, plain},
+    errors::{found, is_conflict, is_gone},
     leader::Leadership,
     retry,
 };
@@ -23,12 +23,9 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::ActionError;
-
 /// How long one request is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// VolumeSnapshots, as `plural.group`.
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
 pub(crate) const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
 pub(crate) const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
@@ -89,6 +86,15 @@ fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T 
     object.data.get(part).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
+/// `csiSnapshotInfo` of `-volumeinfo.json.gz`, as far as the content says it.
+pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
+    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    json!({
+        "snapshotHandle": seen.snapshot_handle.unwrap_or_default(), "size": seen.restore_size.unwrap_or_default(),
+        "driver": made_of.driver, "vscName": content.name_any(),
+    })
+}
+
 #[derive(Clone)]
 pub struct SnapshotApi {
     client: Client,
@@ -100,7 +106,6 @@ impl SnapshotApi {
         Self { client: client.clone(), leadership: leadership.clone() }
     }
 
-    /// A write, tried like a read.
     async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
     where
         F: Fn() -> Fut,
@@ -162,7 +167,6 @@ impl SnapshotApi {
         Ok(retry::read(BUDGET, || api.list(&all)).await?.items)
     }
 
-    /// A PersistentVolume; none if it is not there.
     pub async fn volume(&self, name: &str) -> Result<Option<Value>, kube::Error> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -170,7 +174,6 @@ impl SnapshotApi {
         Ok(found.and_then(|volume| serde_json::to_value(volume).ok()))
     }
 
-    /// A PersistentVolumeClaim; none if it is not there.
     pub async fn claim(
         &self,
         namespace: &str,
@@ -185,13 +188,11 @@ impl SnapshotApi {
         }))
     }
 
-    /// A VolumeSnapshot; none if it is not there.
     pub async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
         let api = self.snapshots(namespace);
         found(retry::read(BUDGET, || api.get(name)).await, name)
     }
 
-    /// A content; none if it is not there.
     pub async fn content(&self, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
         let api = self.contents();
         found(retry::read(BUDGET, || api.get(name)).await, name)
@@ -306,21 +307,4 @@ impl SnapshotApi {
 /// Whether the items of a backup are read for the second time, after their operations.
 pub(crate) fn is_finalizing(backup: &Backup) -> bool {
     matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
-}
-
-pub(crate) fn failed(action: &str, doing: &str, error: &kube::Error) -> ActionError {
-    let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
-        && status.details.as_ref().is_none_or(|details| details.name.is_empty()));
-    let hint = if not_served {
-        "; if snapshot.storage.k8s.io/v1 is not served, install the snapshot controller and its definitions"
-    } else {
-        ""
-    };
-    let reason = format!("{doing} failed: {}{hint}", plain(error));
-    let action = action.to_owned();
-    if is_transient(error) {
-        ActionError::Retryable { action, reason }
-    } else {
-        ActionError::Final { action, reason }
-    }
 }

@@ -35,7 +35,6 @@ pub(crate) fn snapshot_api(fake: &FakeApi) -> SnapshotApi {
     SnapshotApi::new(&fake.client(), &Leadership::always())
 }
 
-/// How many requests there were that begin so.
 pub(crate) fn requests(fake: &FakeApi, line: &str) -> usize {
     fake.log().iter().filter(|other| other.starts_with(line)).count()
 }
@@ -78,7 +77,6 @@ pub(crate) fn claim(volume: &str) -> Value {
     })
 }
 
-/// A running backup `b`.
 pub(crate) fn backup(phase: &str) -> Backup {
     serde_json::from_value(json!({
         "metadata": { "name": "b", "namespace": "velero", "uid": "uid-b" },

@@ -17,7 +17,6 @@ use crate::{
 pub struct RestoreActionInput<'a> {
     /// As it would be created, but still in the namespace that it has in the backup, and without the labels of the restore.
     pub item: &'a Object,
-    /// As the backup has it.
     pub from_backup: &'a Object,
     pub restore: &'a Restore,
 }
@@ -37,6 +36,12 @@ pub struct RestoreActionOutput {
     pub wait: Option<RestoreWait>,
 }
 
+impl RestoreActionOutput {
+    pub(crate) fn skipped(reason: &str) -> Self {
+        Self { skip: Some(reason.to_owned()), ..Self::default() }
+    }
+}
+
 /// How long an item waits for what came along with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreWait {
@@ -52,7 +57,6 @@ pub trait RestoreItemAction: ItemAction {
         false
     }
 
-    /// Whether it may ask for other objects.
     fn may_add_items(&self) -> bool {
         false
     }

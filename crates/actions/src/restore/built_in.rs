@@ -5,109 +5,79 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
+    account,
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
-    binding, cluster, job,
+    cluster,
     json::Object,
-    pod,
     rules::RestoreRules,
-    secret, service, service_account, volume,
+    service, volume, workload,
 };
 use crate::{
     ActionError, AppliesTo, ItemAction,
     selector::{ActionSet, sort_by_name},
 };
 
-/// What is done with items of one type. Both functions get the item as the backup has it.
+/// An action on items of one type; each type has at most one.
 struct BuiltIn {
     name: &'static str,
     group_resource: &'static str,
-    /// Why an item is left out, or none.
-    skip: fn(&Object, &RestoreRules) -> Option<&'static str>,
-    /// Rewrites what is particular to the type.
-    rewrite: fn(&mut Object, &Object, &RestoreRules),
 }
 
 const ALL: [BuiltIn; 13] = [
-    BuiltIn {
-        name: "velero.io/pod",
-        group_resource: "pods",
-        skip: |item, _| pod::skip_reason(item),
-        rewrite: |item, _, _| pod::rewrite(item),
-    },
-    BuiltIn {
-        name: "velero.io/job",
-        group_resource: "jobs.batch",
-        skip: |item, _| job::skip_reason(item),
-        rewrite: |item, _, _| job::rewrite(item),
-    },
-    BuiltIn {
-        name: "velero.io/secret",
-        group_resource: "secrets",
-        skip: |item, _| secret::skip_reason(item),
-        rewrite: |item, _, _| secret::rewrite(item),
-    },
-    BuiltIn {
-        name: "velero.io/service",
-        group_resource: "services",
-        skip: |_, _| None,
-        rewrite: |item, from, rules| service::rewrite(item, from, rules.preserve_node_ports),
-    },
-    BuiltIn {
-        name: "velero.io/service-account",
-        group_resource: "serviceaccounts",
-        skip: |_, _| None,
-        rewrite: |item, _, _| service_account::rewrite(item),
-    },
-    BuiltIn {
-        name: "velero.io/pvc",
-        group_resource: "persistentvolumeclaims",
-        skip: |_, _| None,
-        rewrite: |item, _, rules| volume::rewrite_claim(item, rules),
-    },
-    BuiltIn {
-        name: "velero.io/role-bindings",
-        group_resource: "rolebindings.rbac.authorization.k8s.io",
-        skip: |_, _| None,
-        rewrite: |item, _, rules| binding::rewrite(item, rules),
-    },
+    BuiltIn { name: "velero.io/pod", group_resource: "pods" },
+    BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
+    BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
+    BuiltIn { name: "velero.io/service", group_resource: "services" },
+    BuiltIn { name: "velero.io/service-account", group_resource: "serviceaccounts" },
+    BuiltIn { name: "velero.io/pvc", group_resource: "persistentvolumeclaims" },
+    BuiltIn { name: "velero.io/role-bindings", group_resource: "rolebindings.rbac.authorization.k8s.io" },
     BuiltIn {
         name: "velero.io/cluster-role-bindings",
         group_resource: "clusterrolebindings.rbac.authorization.k8s.io",
-        skip: |_, _| None,
-        rewrite: |item, _, rules| binding::rewrite(item, rules),
     },
     BuiltIn {
         name: "velero.io/crd-preserve-fields",
         group_resource: "customresourcedefinitions.apiextensions.k8s.io",
-        skip: |_, _| None,
-        rewrite: |item, _, _| cluster::rewrite_definition(item),
     },
-    BuiltIn {
-        name: "velero.io/apiservice",
-        group_resource: "apiservices.apiregistration.k8s.io",
-        skip: |item, _| cluster::skip_api_service(item),
-        rewrite: |_, _, _| {},
-    },
+    BuiltIn { name: "velero.io/apiservice", group_resource: "apiservices.apiregistration.k8s.io" },
     // What follows is no action with Velero: it does this elsewhere, or not at all.
-    BuiltIn {
-        name: "backup-controller/volume",
-        group_resource: "persistentvolumes",
-        skip: volume::skip_reason,
-        rewrite: |item, _, rules| volume::rewrite_volume(item, rules),
-    },
-    BuiltIn {
-        name: "backup-controller/namespace",
-        group_resource: "namespaces",
-        skip: |_, _| None,
-        rewrite: |item, _, rules| cluster::rewrite_namespace(item, rules),
-    },
-    BuiltIn {
-        name: "backup-controller/root-ca",
-        group_resource: "configmaps",
-        skip: |item, _| cluster::skip_config_map(item),
-        rewrite: |_, _, _| {},
-    },
+    BuiltIn { name: "backup-controller/volume", group_resource: "persistentvolumes" },
+    BuiltIn { name: "backup-controller/namespace", group_resource: "namespaces" },
+    BuiltIn { name: "backup-controller/root-ca", group_resource: "configmaps" },
 ];
+
+/// Why an item, as the backup has it, is left out.
+fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) -> Option<&'static str> {
+    match group_resource {
+        "pods" => workload::skip_pod(item),
+        "jobs.batch" => workload::skip_job(item),
+        "secrets" => account::skip_secret(item),
+        "apiservices.apiregistration.k8s.io" => cluster::skip_api_service(item),
+        "persistentvolumes" => volume::skip_reason(item, rules),
+        "configmaps" => cluster::skip_config_map(item),
+        _ => None,
+    }
+}
+
+/// Rewrites what is particular to the type. `from` is the item as the backup has it. Applied to an object that is there
+/// already, too, so that what is changed is no difference to what is made of the item.
+pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, rules: &RestoreRules) {
+    match group_resource {
+        "pods" => workload::rewrite_pod(item),
+        "jobs.batch" => workload::rewrite_job(item),
+        "secrets" => account::rewrite_secret(item),
+        "services" => service::rewrite(item, from, rules.preserve_node_ports),
+        "serviceaccounts" => account::rewrite_service_account(item),
+        "persistentvolumeclaims" => volume::rewrite_claim(item, rules),
+        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+            account::rewrite_binding(item, rules);
+        }
+        "customresourcedefinitions.apiextensions.k8s.io" => cluster::rewrite_definition(item),
+        "persistentvolumes" => volume::rewrite_volume(item, rules),
+        "namespaces" => cluster::rewrite_namespace(item, rules),
+        _ => {}
+    }
+}
 
 /// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -134,15 +104,6 @@ pub fn ordered(
     ActionSet::new("action", built_in.into_iter().chain(plugins), resolve)
 }
 
-/// What the built-in actions make of an object that is there already, so that what they change is no difference to what they
-/// make of the item.
-pub(super) fn rewrite(object: &mut Object, from: &Object, group_resource: &str, rules: &RestoreRules) {
-    for of in ALL.iter().filter(|of| of.group_resource == group_resource) {
-        (of.rewrite)(object, from, rules);
-    }
-}
-
-/// A built-in action, as an item meets it.
 struct InProcess {
     of: &'static BuiltIn,
     rules: Arc<RestoreRules>,
@@ -161,14 +122,12 @@ impl ItemAction for InProcess {
 #[async_trait]
 impl RestoreItemAction for InProcess {
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        let mut executed = RestoreActionOutput::default();
-        if let Some(why) = (self.of.skip)(input.from_backup, &self.rules) {
-            executed.skip = Some(why.to_owned());
-        } else {
-            let mut item = input.item.clone();
-            (self.of.rewrite)(&mut item, input.from_backup, &self.rules);
-            executed.item = Some(item);
+        let group_resource = self.of.group_resource;
+        if let Some(reason) = skip_reason(input.from_backup, group_resource, &self.rules) {
+            return Ok(RestoreActionOutput::skipped(reason));
         }
-        Ok(executed)
+        let mut item = input.item.clone();
+        rewrite(&mut item, input.from_backup, group_resource, &self.rules);
+        Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() })
     }
 }

@@ -15,18 +15,19 @@ use super::{
     restored_volumes::RestoredVolumes,
     rules::RestoreRules,
 };
-use crate::csi::SnapshotApi;
+use crate::{action::BuiltInAction as _, csi::SnapshotApi};
+use claims::ClaimAction;
+use snapshots::{ClassAction, ContentAction, SnapshotAction};
 
 mod claims;
-mod classes;
-mod contents;
 mod snapshots;
 #[cfg(test)]
 mod tests;
 
 pub use claims::snapshot_of as snapshot_of_claim;
 
-pub const NAMES: [&str; 4] = [claims::NAME, snapshots::NAME, contents::NAME, classes::NAME];
+pub const NAMES: [&str; 4] =
+    [ClaimAction::NAME, SnapshotAction::NAME, ContentAction::NAME, ClassAction::NAME];
 
 /// The actions of one restore; `restored` learns which claims are provisioned from which snapshots.
 pub fn actions(
@@ -35,10 +36,10 @@ pub fn actions(
     restored: &RestoredVolumes,
 ) -> Vec<Arc<dyn RestoreItemAction>> {
     vec![
-        Arc::new(claims::ClaimAction::new(api.clone(), Arc::clone(rules), restored.clone())),
-        Arc::new(snapshots::SnapshotAction),
-        Arc::new(contents::ContentAction::new(api.clone(), Arc::clone(rules))),
-        Arc::new(classes::ClassAction),
+        Arc::new(ClaimAction { api: api.clone(), rules: Arc::clone(rules), restored: restored.clone() }),
+        Arc::new(SnapshotAction),
+        Arc::new(ContentAction { api: api.clone(), rules: Arc::clone(rules) }),
+        Arc::new(ClassAction),
     ]
 }
 

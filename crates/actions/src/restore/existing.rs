@@ -17,7 +17,6 @@ const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Existing {
-    /// The object is what the backup holds.
     Equal,
     /// It differs, and the policy says to leave it.
     Differs,

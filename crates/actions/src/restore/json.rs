@@ -42,7 +42,6 @@ pub(crate) fn list_mut<'a>(from: &'a mut Object, path: &[&str], key: &str) -> Op
     object_mut(from, path)?.get_mut(key)?.as_array_mut()
 }
 
-/// The string `key` of the object at `path`.
 pub fn text<'a>(from: &'a Object, path: &[&str], key: &str) -> Option<&'a str> {
     object(from, path)?.get(key)?.as_str()
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the rewriting of every item of one restore depends on.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreRules {
     /// Value of the label `velero.io/backup-name`.

@@ -22,16 +22,16 @@ use tokio::time::Instant;
 
 use super::class;
 use crate::{
-    ActionError, AppliesTo, ItemAction, ItemId,
+    ActionError, ItemId,
+    action::BuiltInAction,
     backup::{
         action::{BackupActionOutput, BackupItemAction},
         volumes::{BackupVolumes, ClaimVolume, VolumeDecision},
     },
-    csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed, is_finalizing, status},
+    csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing, status},
     json::{entries, text},
 };
 
-const NAME: &str = "velero.io/csi-pvc-backupper";
 /// Between looks at a snapshot that is being cut.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duration::from_secs(5) };
 /// Where the backup does not say (it always does once it has begun).
@@ -48,37 +48,6 @@ impl ClaimAction {
         Self { api, volumes }
     }
 
-    async fn run(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
-        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
-        else {
-            return Ok(BackupActionOutput::default()); // it has no data
-        };
-        let found = self.api.volume(volume).await;
-        let found = found.map_err(|error| failed(NAME, &format!("reading the volume {volume}"), &error))?;
-        let Some(volume) = found else {
-            return Err(refuse(format!("its volume {volume} is not there, so it can't be snapshotted")));
-        };
-        let seen = ClaimVolume::of(claim, &volume);
-        let driver = text(&volume, "/spec/csi/driver");
-        let decision = self.volumes.decide(claim, &volume, backup);
-        let driver = match (decision, driver) {
-            (VolumeDecision::Snapshot, Some(driver)) => driver,
-            (VolumeDecision::Snapshot, None) => {
-                self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
-                let mut claim = claim.clone();
-                entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
-                return Ok(BackupActionOutput { item: Some(claim), ..BackupActionOutput::default() });
-            }
-            (VolumeDecision::Skip(reason), _) => {
-                self.volumes.skipped(seen, &reason);
-                return Ok(BackupActionOutput::default());
-            }
-        };
-        let (snapshot, content) = self.snapshot(claim, driver, backup).await?;
-        self.volumes.snapshot(seen, driver, &snapshot.name_any());
-        Ok(executed(claim, &snapshot, &content, backup))
-    }
-
     /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
     async fn snapshot(
         &self,
@@ -87,22 +56,23 @@ impl ClaimAction {
         backup: &Backup,
     ) -> Result<(DynamicObject, DynamicObject), ActionError> {
         let classes = self.api.classes().await;
-        let classes = classes.map_err(|error| failed(NAME, "listing VolumeSnapshotClasses", &error))?;
+        let classes = classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
         let annotations =
             serde_json::from_value(claim["metadata"]["annotations"].clone()).unwrap_or_default();
-        let class =
-            class::choose(driver, &annotations, backup.annotations(), &classes).map_err(refuse)?.name_any();
-        let wanted = wanted(claim, &class, backup).map_err(refuse)?;
+        let class = class::choose(driver, &annotations, backup.annotations(), &classes)
+            .map_err(Self::refuse)?
+            .name_any();
+        let wanted = wanted(claim, &class, backup).map_err(Self::refuse)?;
         let namespace = wanted.namespace().unwrap_or_default();
         let made = self.api.create(&namespace, &wanted).await;
-        let made = made.map_err(|error| failed(NAME, "creating a VolumeSnapshot", &error))?;
+        let made = made.map_err(|error| Self::failed("creating a VolumeSnapshot", &error))?;
         let timeout =
             backup.spec.csi_snapshot_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
         match self.cut(&namespace, &made.name_any(), timeout).await {
             Ok(both) => Ok(both),
             Err(reason) => {
                 let rest = self.clean(&namespace, &made).await;
-                Err(refuse(format!("VolumeSnapshot {namespace}/{}: {reason}{rest}", made.name_any())))
+                Err(Self::refuse(format!("VolumeSnapshot {namespace}/{}: {reason}{rest}", made.name_any())))
             }
         }
     }
@@ -168,28 +138,48 @@ impl ClaimAction {
     }
 }
 
-impl ItemAction for ClaimAction {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("persistentvolumeclaims")
-    }
+impl BuiltInAction for ClaimAction {
+    const NAME: &'static str = "velero.io/csi-pvc-backupper";
+    const RESOURCE: &'static str = "persistentvolumeclaims";
 }
 
 #[async_trait]
 impl BackupItemAction for ClaimAction {
-    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+    async fn execute(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
         if is_finalizing(backup) {
             return Ok(BackupActionOutput::default());
         }
-        self.run(item, backup).await
+        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
+        else {
+            return Ok(BackupActionOutput::default()); // it has no data
+        };
+        let found = self.api.volume(volume).await;
+        let found = found.map_err(|error| Self::failed(&format!("reading the volume {volume}"), &error))?;
+        let Some(volume) = found else {
+            return Err(Self::refuse(format!(
+                "its volume {volume} is not there, so it can't be snapshotted"
+            )));
+        };
+        let seen = ClaimVolume::of(claim, &volume);
+        let driver = text(&volume, "/spec/csi/driver");
+        let decision = self.volumes.decide(claim, &volume, backup);
+        let driver = match (decision, driver) {
+            (VolumeDecision::Snapshot, Some(driver)) => driver,
+            (VolumeDecision::Snapshot, None) => {
+                self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
+                let mut claim = claim.clone();
+                entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
+                return Ok(BackupActionOutput { item: Some(claim), ..BackupActionOutput::default() });
+            }
+            (VolumeDecision::Skip(reason), _) => {
+                self.volumes.skipped(seen, &reason);
+                return Ok(BackupActionOutput::default());
+            }
+        };
+        let (snapshot, content) = self.snapshot(claim, driver, backup).await?;
+        self.volumes.snapshot(seen, driver, &snapshot.name_any());
+        Ok(executed(claim, &snapshot, &content, backup))
     }
-}
-
-fn refuse(reason: String) -> ActionError {
-    ActionError::Final { action: NAME.to_owned(), reason }
 }
 
 /// The VolumeSnapshot of a claim.

@@ -18,19 +18,18 @@ use kube::{ResourceExt as _, core::DynamicObject};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    ActionError, AppliesTo, ItemAction, ItemId, OperationProgress,
+    ActionError, ItemId, OperationProgress,
+    action::BuiltInAction,
     backup::{
         action::{BackupActionOutput, BackupItemAction},
-        volumes::{BackupVolumes, SnapshotDetail},
+        volumes::BackupVolumes,
     },
     csi::api::{
-        CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed,
-        is_finalizing, spec, status,
+        CLASSES, CONTENTS, ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, is_finalizing,
+        snapshot_info, spec, status,
     },
     json::entries,
 };
-
-const NAME: &str = "velero.io/csi-volumesnapshot-backupper";
 
 pub(crate) struct SnapshotAction {
     api: SnapshotApi,
@@ -42,10 +41,18 @@ impl SnapshotAction {
     pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
         Self { api, volumes }
     }
+}
 
-    async fn run(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
+impl BuiltInAction for SnapshotAction {
+    const NAME: &'static str = "velero.io/csi-volumesnapshot-backupper";
+    const RESOURCE: &'static str = SNAPSHOTS;
+}
+
+#[async_trait]
+impl BackupItemAction for SnapshotAction {
+    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
         let snapshot: DynamicObject = serde_json::from_value(item.clone())
-            .map_err(|error| refuse(format!("it can not be read: {error}")))?;
+            .map_err(|error| Self::refuse(format!("it can not be read: {error}")))?;
         // Of somebody else: it is stored as it is, and nothing is done with it.
         if snapshot.labels().get(labels::BACKUP_UID) != backup.uid().as_ref() {
             return Ok(BackupActionOutput::default());
@@ -54,7 +61,7 @@ impl SnapshotAction {
             return Ok(BackupActionOutput::default());
         }
         let Some(bound) = status::<SnapshotStatus>(&snapshot).bound_volume_snapshot_content_name else {
-            return Err(refuse("it has no content".to_owned()));
+            return Err(Self::refuse("it has no content"));
         };
         let uid = backup.uid().unwrap_or_default();
         let labels = json!({ "metadata": { "labels": {
@@ -62,16 +69,20 @@ impl SnapshotAction {
         } } });
         let content = self.api.patch_content(&bound, &labels).await;
         let content =
-            content.map_err(|error| failed(NAME, &format!("labelling its content {bound}"), &error))?;
-        let content = content.ok_or_else(|| refuse(format!("its content {bound} is gone")))?;
+            content.map_err(|error| Self::failed(&format!("labelling its content {bound}"), &error))?;
+        let content = content.ok_or_else(|| Self::refuse(format!("its content {bound} is gone")))?;
         let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
         let annotations = annotations(&content);
         // What is stored in the end is what the cluster has then, so the cluster has to know it.
         let patch = json!({ "metadata": { "annotations": annotations } });
         let patched = self.api.patch(&namespace, &name, &patch).await;
-        let patched = patched.map_err(|error| failed(NAME, "annotating the VolumeSnapshot", &error))?;
+        let patched = patched.map_err(|error| Self::failed("annotating the VolumeSnapshot", &error))?;
         let operation = operation_id(&patched);
-        self.volumes.detail(&namespace, &name, detail(&patched, &content, &operation));
+        let own: SnapshotStatus = status(&patched);
+        let mut info = snapshot_info(&content);
+        info["operationID"] = json!(operation);
+        info["ReadyToUse"] = json!(own.ready_to_use);
+        self.volumes.describe(&namespace, &name, info, own.creation_time);
         let mut stored = serde_json::to_value(&patched).unwrap_or_else(|_| item.clone());
         entries(&mut stored, "annotations", [(labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true")]);
         let content = ItemId { group_resource: CONTENTS.to_owned(), namespace: None, name: bound };
@@ -86,10 +97,10 @@ impl SnapshotAction {
         })
     }
 
-    async fn ask(&self, operation: &str) -> Result<OperationProgress, ActionError> {
+    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
         let (namespace, name, started) = parse(operation)?;
         let mut progress = OperationProgress { started: Some(started), ..OperationProgress::default() };
-        let reading = |what: &str, error: &kube::Error| failed(NAME, &format!("reading {what}"), error);
+        let reading = |what: &str, error: &kube::Error| Self::failed(&format!("reading {what}"), error);
         let found = self.api.snapshot(namespace, name).await;
         let Some(snapshot) = found.map_err(|error| reading("the VolumeSnapshot", &error))? else {
             return Ok(ended(progress, format!("VolumeSnapshot {namespace}/{name} is gone")));
@@ -114,43 +125,14 @@ impl SnapshotAction {
         })
     }
 
-    async fn stop(&self, operation: &str) -> Result<(), ActionError> {
+    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
         let (namespace, name, _) = parse(operation)?;
         let found = self.api.snapshot(namespace, name).await;
-        let found = found.map_err(|error| failed(NAME, "reading the VolumeSnapshot", &error))?;
+        let found = found.map_err(|error| Self::failed("reading the VolumeSnapshot", &error))?;
         let Some(snapshot) = found else { return Ok(()) };
         let destroyed = self.api.destroy(&snapshot).await;
-        destroyed.map_err(|error| failed(NAME, "removing the VolumeSnapshot", &error))
+        destroyed.map_err(|error| Self::failed("removing the VolumeSnapshot", &error))
     }
-}
-
-impl ItemAction for SnapshotAction {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource(SNAPSHOTS)
-    }
-}
-
-#[async_trait]
-impl BackupItemAction for SnapshotAction {
-    async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
-        self.run(item, backup).await
-    }
-
-    async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
-        self.ask(operation).await
-    }
-
-    async fn cancel(&self, operation: &str, _: &Backup) -> Result<(), ActionError> {
-        self.stop(operation).await
-    }
-}
-
-fn refuse(reason: String) -> ActionError {
-    ActionError::Final { action: NAME.to_owned(), reason }
 }
 
 fn ended(progress: OperationProgress, error: String) -> OperationProgress {
@@ -172,20 +154,6 @@ fn annotations(content: &DynamicObject) -> Map<String, Value> {
     annotations
 }
 
-fn detail(snapshot: &DynamicObject, content: &DynamicObject, operation: &str) -> SnapshotDetail {
-    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
-    let own: SnapshotStatus = status(snapshot);
-    SnapshotDetail {
-        content: content.name_any(),
-        handle: seen.snapshot_handle.unwrap_or_default(),
-        size: seen.restore_size.unwrap_or_default(),
-        driver: made_of.driver,
-        operation: operation.to_owned(),
-        created: own.creation_time,
-        ready: own.ready_to_use,
-    }
-}
-
 /// `<namespace>/<name>/<time of creation>`: the same whenever it is asked for.
 fn operation_id(snapshot: &DynamicObject) -> String {
     let created = snapshot.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
@@ -198,7 +166,7 @@ fn parse(operation: &str) -> Result<(&str, &str, Timestamp), ActionError> {
         (Some(namespace), Some(name), Some(started)) if !namespace.is_empty() && !name.is_empty() => {
             Ok((namespace, name, started))
         }
-        _ => Err(refuse(format!("{operation:?} is none of its operations"))),
+        _ => Err(SnapshotAction::refuse(format!("{operation:?} is none of its operations"))),
     }
 }
 

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::{leaves_data, name_here};
 use crate::{
-    ActionError, AppliesTo, ItemAction, ItemId,
-    csi::api::{ContentSpec, ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, failed, spec, status},
+    ActionError, ItemId,
+    action::BuiltInAction,
+    csi::api::{ContentStatus, SNAPSHOTS, SnapshotApi, SnapshotStatus, snapshot_info, status},
     restore::{
         action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait},
         existing,
@@ -22,12 +23,10 @@ use crate::{
     },
 };
 
-pub(super) const NAME: &str = "velero.io/csi-pvc-restorer";
-
-pub(crate) struct ClaimAction {
-    api: SnapshotApi,
-    rules: Arc<RestoreRules>,
-    restored: RestoredVolumes,
+pub(super) struct ClaimAction {
+    pub(super) api: SnapshotApi,
+    pub(super) rules: Arc<RestoreRules>,
+    pub(super) restored: RestoredVolumes,
 }
 
 /// The VolumeSnapshot that holds the data of a claim of a backup.
@@ -35,77 +34,10 @@ pub fn snapshot_of(claim: &Object) -> Option<&str> {
     json::text(claim, &["metadata", "annotations"], csi::VOLUME_SNAPSHOT_NAME).filter(|name| !name.is_empty())
 }
 
-impl ClaimAction {
-    pub(crate) fn new(api: SnapshotApi, rules: Arc<RestoreRules>, restored: RestoredVolumes) -> Self {
-        Self { api, rules, restored }
-    }
-
-    async fn run(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        let Some(snapshot) = snapshot_of(input.from_backup) else {
-            return Ok(RestoreActionOutput::default());
-        };
-        let text = |key| json::text(input.from_backup, &["metadata"], key).unwrap_or_default();
-        let (namespace, claim) = (text("namespace"), text("name"));
-        let mut item = unmarked(input.item);
-        if leaves_data(input.restore) {
-            json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
-            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
-        }
-        let target = self.rules.target(namespace);
-        let there = self.api.claim(target, claim).await;
-        let there = there.map_err(|error| failed(NAME, "looking for the claim", &error))?;
-        let created = existing::created(input.restore);
-        if there.is_some_and(|there| !existing::is_ours(&there, &self.rules, created.as_deref())) {
-            // It stays as it is, with its own data; it is only compared.
-            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
-        }
-        provisioned_from(&mut item, &name_here(input.restore, namespace, snapshot));
-        let additional = ItemId::new(SNAPSHOTS, Some(namespace), snapshot);
-        self.restored.expect((target, &name_here(input.restore, namespace, snapshot)), claim);
-        let wait = Some(RestoreWait { limit: None });
-        Ok(RestoreActionOutput {
-            item: Some(item),
-            additional: vec![additional],
-            wait,
-            ..RestoreActionOutput::default()
-        })
-    }
-
-    /// Whether a volume can be made of the snapshot.
-    async fn ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
-        let [ItemId { namespace: Some(namespace), name, .. }] = there else {
-            return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
-        };
-        let here = name_here(restore, namespace, name);
-        let namespace = self.rules.target(namespace);
-        let reading = |error| failed(NAME, &format!("reading VolumeSnapshot {namespace}/{here}"), &error);
-        let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
-            return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
-        };
-        let Some(content) = self.api.content(&here).await.map_err(reading)? else {
-            return Err(lost(&format!("VolumeSnapshotContent {here} was not restored (the log says why)")));
-        };
-        let seen: SnapshotStatus = status(&snapshot);
-        if seen.ready_to_use == Some(true) {
-            self.restored.csi((namespace, &here), &info(&snapshot, &content));
-            return Ok(true);
-        }
-        let of_content: ContentStatus = status(&content);
-        match seen.error.or(of_content.error) {
-            // Both are tried again by their controllers.
-            Some(error) => Err(ActionError::Retryable {
-                action: NAME.to_owned(),
-                reason: format!("VolumeSnapshot {namespace}/{here} can't be used: {error}"),
-            }),
-            None => Ok(false),
-        }
-    }
-}
-
 fn lost(why: &str) -> ActionError {
-    let reason =
-        format!("{why}, so the claim has no data to come back to: it waits for a volume until it is deleted");
-    ActionError::Final { action: NAME.to_owned(), reason }
+    ClaimAction::refuse(format!(
+        "{why}, so the claim has no data to come back to: it waits for a volume until it is deleted"
+    ))
 }
 
 /// A claim without the marks of the backup that snapshotted it: there is no snapshot of that name here.
@@ -128,25 +60,18 @@ fn provisioned_from(claim: &mut Object, snapshot: &str) {
 
 /// `csiSnapshotInfo` of a restore's `-volumeinfo.json.gz`.
 fn info(snapshot: &DynamicObject, content: &DynamicObject) -> Value {
-    let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
+    let mut info = snapshot_info(content);
     let size = snapshot.annotations().get(csi::RESTORE_SIZE).and_then(|size| quantity::bytes(size));
-    json!({
-        "snapshotHandle": seen.snapshot_handle.unwrap_or_default(),
-        "size": seen.restore_size.or_else(|| u64::try_from(size?).ok()).unwrap_or_default(),
-        "driver": made_of.driver,
-        "vscName": content.name_any(),
-        "ReadyToUse": true,
-    })
+    if info["size"] == 0 {
+        info["size"] = json!(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default());
+    }
+    info["ReadyToUse"] = json!(true);
+    info
 }
 
-impl ItemAction for ClaimAction {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn applies_to(&self) -> AppliesTo {
-        AppliesTo::resource("persistentvolumeclaims")
-    }
+impl BuiltInAction for ClaimAction {
+    const NAME: &'static str = "velero.io/csi-pvc-restorer";
+    const RESOURCE: &'static str = "persistentvolumeclaims";
 }
 
 #[async_trait]
@@ -156,10 +81,63 @@ impl RestoreItemAction for ClaimAction {
     }
 
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
-        self.run(input).await
+        let Some(snapshot) = snapshot_of(input.from_backup) else {
+            return Ok(RestoreActionOutput::default());
+        };
+        let text = |key| json::text(input.from_backup, &["metadata"], key).unwrap_or_default();
+        let (namespace, claim) = (text("namespace"), text("name"));
+        let mut item = unmarked(input.item);
+        if leaves_data(input.restore) {
+            json::remove(&mut item, &["spec"], &["dataSource", "dataSourceRef"]);
+            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+        }
+        let target = self.rules.target(namespace);
+        let there = self.api.claim(target, claim).await;
+        let there = there.map_err(|error| Self::failed("looking for the claim", &error))?;
+        let created = existing::created(input.restore);
+        if there.is_some_and(|there| !existing::is_ours(&there, &self.rules, created.as_deref())) {
+            // It stays as it is, with its own data; it is only compared.
+            return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
+        }
+        provisioned_from(&mut item, &name_here(input.restore, namespace, snapshot));
+        let additional = ItemId::new(SNAPSHOTS, Some(namespace), snapshot);
+        self.restored.expect((target, &name_here(input.restore, namespace, snapshot)), claim);
+        let wait = Some(RestoreWait { limit: None });
+        Ok(RestoreActionOutput {
+            item: Some(item),
+            additional: vec![additional],
+            wait,
+            ..RestoreActionOutput::default()
+        })
     }
 
+    /// Whether a volume can be made of the snapshot.
     async fn are_ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
-        self.ready(there, restore).await
+        let [ItemId { namespace: Some(namespace), name, .. }] = there else {
+            return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
+        };
+        let here = name_here(restore, namespace, name);
+        let namespace = self.rules.target(namespace);
+        let reading = |error| Self::failed(&format!("reading VolumeSnapshot {namespace}/{here}"), &error);
+        let Some(snapshot) = self.api.snapshot(namespace, &here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshot {namespace}/{here} is gone")));
+        };
+        let Some(content) = self.api.content(&here).await.map_err(reading)? else {
+            return Err(lost(&format!("VolumeSnapshotContent {here} was not restored (the log says why)")));
+        };
+        let seen: SnapshotStatus = status(&snapshot);
+        if seen.ready_to_use == Some(true) {
+            self.restored.csi((namespace, &here), &info(&snapshot, &content));
+            return Ok(true);
+        }
+        let of_content: ContentStatus = status(&content);
+        match seen.error.or(of_content.error) {
+            // Both are tried again by their controllers.
+            Some(error) => Err(ActionError::Retryable {
+                action: Self::NAME.to_owned(),
+                reason: format!("VolumeSnapshot {namespace}/{here} can't be used: {error}"),
+            }),
+            None => Ok(false),
+        }
     }
 }

@@ -97,7 +97,7 @@ fn cluster() -> FakeApi {
 #[tokio::test]
 async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() {
     let (fake, restore) = (cluster(), restore(None));
-    let of_snapshot = executed(&fake, snapshots::NAME, &snapshot(), &restore).await.unwrap();
+    let of_snapshot = executed(&fake, SnapshotAction::NAME, &snapshot(), &restore).await.unwrap();
     let made = of_snapshot.item.unwrap();
     let name = made["metadata"]["name"].as_str().unwrap().to_owned();
     assert_ne!(name, "velero-data-1", "two restores of a backup would meet");
@@ -110,15 +110,10 @@ async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() 
             "spec": { "source": { "volumeSnapshotContentName": name } },
         })
     );
-    let along = |group_resource: &str, namespace: Option<&str>, name: &str| ItemId {
-        group_resource: group_resource.into(),
-        namespace: namespace.map(Into::into),
-        name: name.into(),
-    };
     let contents = "volumesnapshotcontents.snapshot.storage.k8s.io";
-    assert_eq!(of_snapshot.additional, [along(contents, None, "snapcontent-1")]);
+    assert_eq!(of_snapshot.additional, [ItemId::new(contents, None, "snapcontent-1")]);
 
-    let of_content = executed(&fake, contents::NAME, &content(), &restore).await.unwrap();
+    let of_content = executed(&fake, ContentAction::NAME, &content(), &restore).await.unwrap();
     let made = of_content.item.unwrap();
     assert_eq!(made["metadata"]["name"], json!(name));
     assert_eq!(made["metadata"].get("labels"), None, "a backup would take it away");
@@ -131,16 +126,16 @@ async fn snapshot_content_and_claim_meet_under_one_name_and_keep_the_snapshot() 
                 "name": name, "namespace": "copy" },
         })
     );
-    assert_eq!(of_content.additional, [along("secrets", Some("storage"), "key")]);
+    assert_eq!(of_content.additional, [ItemId::new("secrets", Some("storage"), "key")]);
 
-    let of_claim = executed(&fake, claims::NAME, &claim(), &restore).await.unwrap();
+    let of_claim = executed(&fake, ClaimAction::NAME, &claim(), &restore).await.unwrap();
     let made = of_claim.item.unwrap();
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name });
     assert_eq!(made["spec"], json!({ "dataSource": source, "dataSourceRef": source }));
     assert_eq!(made["metadata"], json!({ "name": "data", "namespace": "shop", "labels": { "app": "shop" } }));
     assert!(of_claim.wait.is_some());
     let snapshots = "volumesnapshots.snapshot.storage.k8s.io";
-    assert_eq!(of_claim.additional, [along(snapshots, Some("shop"), "velero-data-1")]);
+    assert_eq!(of_claim.additional, [ItemId::new(snapshots, Some("shop"), "velero-data-1")]);
 }
 
 #[tokio::test]
@@ -155,7 +150,7 @@ async fn a_claim_that_is_there_keeps_its_data_unless_this_restore_has_made_it() 
     for (created, ours) in [("2026-01-01T00:00:00Z", false), ("2026-01-02T00:00:01Z", true)] {
         let fake = cluster();
         fake.put(CLAIM, there(created));
-        let executed = executed(&fake, claims::NAME, &claim(), &restore(None)).await.unwrap();
+        let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore(None)).await.unwrap();
         assert_eq!(executed.additional.is_empty(), !ours, "{created}");
         assert_eq!(executed.item.unwrap()["spec"]["dataSource"]["name"] == "older", !ours, "{created}");
     }
@@ -164,11 +159,11 @@ async fn a_claim_that_is_there_keeps_its_data_unless_this_restore_has_made_it() 
 #[tokio::test]
 async fn without_volumes_nothing_comes_from_snapshots() {
     let (fake, restore) = (cluster(), restore(Some(false)));
-    for (name, item) in [(snapshots::NAME, snapshot()), (contents::NAME, content())] {
+    for (name, item) in [(SnapshotAction::NAME, snapshot()), (ContentAction::NAME, content())] {
         let executed = executed(&fake, name, &item, &restore).await.unwrap();
         assert_eq!(executed.skip.as_deref(), Some(NO_DATA_WANTED), "{name}");
     }
-    let executed = executed(&fake, claims::NAME, &claim(), &restore).await.unwrap();
+    let executed = executed(&fake, ClaimAction::NAME, &claim(), &restore).await.unwrap();
     assert_eq!(executed.item.unwrap()["spec"].get("dataSource"), None);
     assert!(executed.additional.is_empty() && executed.wait.is_none());
 }
@@ -178,10 +173,10 @@ async fn a_snapshot_of_which_nobody_knows_the_handle_is_an_error() {
     let (fake, restore) = (cluster(), restore(None));
     let mut unbound = snapshot();
     unbound.remove("status");
-    let error = executed(&fake, snapshots::NAME, &unbound, &restore).await.unwrap_err();
+    let error = executed(&fake, SnapshotAction::NAME, &unbound, &restore).await.unwrap_err();
     assert!(error.to_string().contains("no content"), "{error}");
     let mut nameless = content();
     nameless.remove("status");
-    let error = executed(&fake, contents::NAME, &nameless, &restore).await.unwrap_err();
+    let error = executed(&fake, ContentAction::NAME, &nameless, &restore).await.unwrap_err();
     assert!(error.to_string().contains("no name for the snapshot"), "{error}");
 }

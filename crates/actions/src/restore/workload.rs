@@ -1,4 +1,4 @@
-//! Pods: what the scheduler and admission filled in goes, so that they fill it in again.
+//! Pods and Jobs: what the scheduler, admission and the controller of Jobs filled in goes, so that they fill it in again.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::json::{self, Object};
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Mirror pods come from the node's own files; a pod that has ended would run again.
-pub(crate) fn skip_reason(item: &Object) -> Option<&'static str> {
+pub(crate) fn skip_pod(item: &Object) -> Option<&'static str> {
     if json::object(item, &["metadata", "annotations"]).is_some_and(|a| a.contains_key(MIRROR)) {
         return Some("it mirrors a static pod");
     }
@@ -19,7 +19,7 @@ pub(crate) fn skip_reason(item: &Object) -> Option<&'static str> {
 }
 
 /// Clears the node, the resolved priority, debug containers (refused at creation) and injected token volumes.
-pub(crate) fn rewrite(item: &mut Object) {
+pub(crate) fn rewrite_pod(item: &mut Object) {
     let account = json::text(item, &["spec"], "serviceAccountName")
         .filter(|a| !a.is_empty())
         .unwrap_or("default")
@@ -64,4 +64,25 @@ fn drop_mounts(container: &mut Value, gone: &[String]) {
     if mounts.is_empty() {
         container.remove("volumeMounts");
     }
+}
+
+/// Labels that tie pods to the uid of the old Job.
+const GENERATED: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+
+/// A Job that was done would run again.
+pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
+    json::text(item, &["status"], "completionTime").map(|_| "the job had completed")
+}
+
+/// Removes the generated selector and labels, so that the new Job gets its own, unless the selector was chosen by a person.
+pub(crate) fn rewrite_job(item: &mut Object) {
+    if json::is_true(item, &["spec"], "manualSelector") {
+        return;
+    }
+    json::remove(item, &["spec", "selector", "matchLabels"], &GENERATED);
+    if json::object(item, &["spec", "selector"]).is_some_and(Object::is_empty) {
+        json::remove(item, &["spec"], &["selector"]);
+    }
+    json::remove(item, &["spec", "template", "metadata", "labels"], &GENERATED);
+    json::remove(item, &["metadata", "labels"], &GENERATED);
 }

@@ -1,0 +1,78 @@
+//! Service accounts, their tokens, and the bindings that name them. Tokens are issued by the cluster, never brought along.
+
+use serde_json::Value;
+
+use super::{
+    json::{self, Object},
+    rules::RestoreRules,
+};
+
+/// Drops references to `<account>-token-*`: those Secrets are not restored.
+pub(crate) fn rewrite_service_account(item: &mut Object) {
+    let prefix = format!("{}-token-", json::text(item, &["metadata"], "name").unwrap_or_default());
+    let Some(secrets) = json::list_mut(item, &[], "secrets") else { return };
+    secrets.retain(|s| s.get("name").and_then(Value::as_str).is_none_or(|name| !name.starts_with(&prefix)));
+    if secrets.is_empty() {
+        item.remove("secrets");
+    }
+}
+
+const TOKEN: &str = "kubernetes.io/service-account-token";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+fn is_token(item: &Object) -> bool {
+    item.get("type").and_then(|t| t.as_str()) == Some(TOKEN)
+}
+
+/// A token that the cluster made by itself is made again when its account is restored.
+pub(crate) fn skip_secret(item: &Object) -> Option<&'static str> {
+    let account = json::text(item, &["metadata", "annotations"], ACCOUNT)?;
+    let name = json::text(item, &["metadata"], "name")?;
+    let generated = name
+        .strip_prefix(account)
+        .and_then(|rest| rest.strip_prefix("-token-"))
+        .is_some_and(|s| s.len() == 5);
+    (is_token(item) && generated).then_some("the cluster issues tokens of service accounts itself")
+}
+
+/// A token Secret that a person asked for comes back empty; the token controller fills it for the new account.
+pub(crate) fn rewrite_secret(item: &mut Object) {
+    if is_token(item) {
+        json::remove(item, &["metadata", "annotations"], &["kubernetes.io/service-account.uid"]);
+        json::remove(item, &["data"], &["token", "ca.crt", "namespace"]);
+    }
+}
+
+/// Prefix of the user name of a service account; namespace and name follow.
+const USER: &str = "system:serviceaccount:";
+/// Prefix of the group of all service accounts of a namespace.
+const GROUP: &str = "system:serviceaccounts:";
+
+/// Maps the namespace of every subject, also inside the names of users and groups.
+pub(crate) fn rewrite_binding(item: &mut Object, rules: &RestoreRules) {
+    if rules.namespaces.is_empty() {
+        return;
+    }
+    for subject in
+        json::list_mut(item, &[], "subjects").into_iter().flatten().filter_map(Value::as_object_mut)
+    {
+        if let Some(target) = text(subject, "namespace").map(|ns| rules.target(ns).to_owned()) {
+            subject.insert("namespace".to_owned(), Value::from(target));
+        }
+        if let Some(name) = text(subject, "name").and_then(|name| mapped(name, rules)) {
+            subject.insert("name".to_owned(), Value::from(name));
+        }
+    }
+}
+
+fn text<'a>(subject: &'a Object, key: &str) -> Option<&'a str> {
+    subject.get(key).and_then(Value::as_str)
+}
+
+fn mapped(name: &str, rules: &RestoreRules) -> Option<String> {
+    if let Some(rest) = name.strip_prefix(USER) {
+        let (namespace, account) = rest.split_once(':')?;
+        return Some(format!("{USER}{}:{account}", rules.target(namespace)));
+    }
+    name.strip_prefix(GROUP).map(|namespace| format!("{GROUP}{}", rules.target(namespace)))
+}
