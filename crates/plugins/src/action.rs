@@ -194,7 +194,7 @@ fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
 
 /// A time; none for Go's zero and for 1970, with which plugins say that they do not know (Velero
 /// `pkg/plugin/velero/shared.go`, v1.18), and for what is no time.
-fn time(time: wire::Timestamp) -> Option<Timestamp> {
+fn time(time: wire::Time) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
 }
 
@@ -213,7 +213,7 @@ mod tests {
         #[case] nanos: i32,
         #[case] expected: Option<&str>,
     ) {
-        let time = time(wire::Timestamp { seconds, nanos });
+        let time = time(wire::Time { seconds, nanos });
         assert_eq!(time.map(|time| time.to_string()).as_deref(), expected);
     }
 }

@@ -95,16 +95,16 @@ impl Connection {
     }
 
     /// Reads a stream to its end, and drops what comes.
-    pub(crate) async fn drain<A: Answer>(&self, method: &'static str) {
+    pub(crate) async fn drain(&self, method: &'static str) {
         let mut grpc = self.grpc();
         if grpc.ready().await.is_err() {
             return;
         }
-        let codec: ProstCodec<(), A> = ProstCodec::default();
+        let codec: ProstCodec<(), ()> = ProstCodec::default();
         let request = tonic::Request::new(());
         if let Ok(answer) = grpc.server_streaming(request, PathAndQuery::from_static(method), codec).await {
             let mut stream = answer.into_inner();
-            while let Ok(Some(_)) = stream.message().await {}
+            while let Ok(Some(())) = stream.message().await {}
         }
     }
 

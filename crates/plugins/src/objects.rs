@@ -123,12 +123,7 @@ impl ObjectPlugin for PluginBucket {
     }
 
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        let question = wire::ListObjectsRequest {
-            plugin: self.plugin.name().to_owned(),
-            bucket: self.bucket.clone(),
-            prefix: prefix.to_owned(),
-        };
-        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, question).await?;
+        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, self.object(prefix)).await?;
         Ok(answer.keys)
     }
 

@@ -125,7 +125,7 @@ impl Process {
             Err(_) => return Err(words.after(format!("it has not said where it listens within {START:?}"))),
         };
         let stdio = Arc::clone(&connection);
-        tasks.spawn(async move { stdio.drain::<wire::StdioData>(method::STDIO).await });
+        tasks.spawn(async move { stdio.drain(method::STDIO).await });
         Ok(Self {
             connection,
             ended,

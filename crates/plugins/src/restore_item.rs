@@ -105,7 +105,7 @@ fn read(
 }
 
 /// A span of time; none for nothing, and for what is none.
-fn span(span: messages::Duration) -> Option<Duration> {
+fn span(span: wire::Time) -> Option<Duration> {
     let (seconds, nanos) = (u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?);
     let nanos = Duration::from_nanos(u64::from(nanos));
     Duration::from_secs(seconds).checked_add(nanos).filter(|span| !span.is_zero())
@@ -146,7 +146,7 @@ mod tests {
             additional_items: vec![id],
             operation_id: "an id\u{0}".into(),
             wait_for_additional_items: true,
-            additional_items_ready_timeout: Some(messages::Duration { seconds: 3, nanos: 5 }),
+            additional_items_ready_timeout: Some(wire::Time { seconds: 3, nanos: 5 }),
             ..answer(r#"{"metadata":{"name":"b"}}"#)
         };
         let executed = read("x/p", &sent, &item, full.clone()).unwrap();
@@ -192,6 +192,6 @@ mod tests {
         #[case] nanos: i32,
         #[case] expected: Option<Duration>,
     ) {
-        assert_eq!(span(messages::Duration { seconds, nanos }), expected);
+        assert_eq!(span(wire::Time { seconds, nanos }), expected);
     }
 }

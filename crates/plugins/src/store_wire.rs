@@ -28,7 +28,7 @@ messages! {
         body: bytes::Bytes = 4 [bytes = "bytes"],
     }
 
-    /// Names an object: asks whether it is there, for its bytes, or to delete it.
+    /// Names an object: asks whether it is there, for its bytes, or to delete it. Or, by what they begin with, asks for keys.
     pub(crate) ObjectRequest {
         plugin: String = 1 [string],
         bucket: String = 2 [string],
@@ -55,12 +55,6 @@ messages! {
     pub(crate) ListCommonPrefixesResponse {
         /// Each from the top, with the delimiter at its end.
         prefixes: Vec<String> = 1 [string, repeated],
-    }
-
-    pub(crate) ListObjectsRequest {
-        plugin: String = 1 [string],
-        bucket: String = 2 [string],
-        prefix: String = 3 [string],
     }
 
     pub(crate) ListObjectsResponse {

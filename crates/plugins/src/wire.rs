@@ -56,13 +56,6 @@ messages! {
         status: i32 = 1 [int32],
     }
 
-    /// A piece of standard output or error.
-    pub(crate) StdioData {
-        /// 1 is standard output, 2 is standard error.
-        channel: i32 = 1 [int32],
-        data: Vec<u8> = 2 [bytes = "vec"],
-    }
-
     pub(crate) ListPluginsResponse {
         plugins: Vec<PluginIdentifier> = 1 [message, repeated],
     }
@@ -141,13 +134,13 @@ messages! {
         n_total: i64 = 4 [int64],
         operation_units: String = 5 [string],
         description: String = 6 [string],
-        started: Option<Timestamp> = 7 [message, optional],
-        updated: Option<Timestamp> = 8 [message, optional],
+        started: Option<Time> = 7 [message, optional],
+        updated: Option<Time> = 8 [message, optional],
     }
 
+    /// Since 1970, or a span of time.
     #[derive(Copy)]
-    pub(crate) Timestamp {
-        /// Since 1970.
+    pub(crate) Time {
         seconds: i64 = 1 [int64],
         /// Of a second.
         nanos: i32 = 2 [int32],

@@ -23,17 +23,9 @@ impl ResourceList {
         name: &str,
         suffix: Option<&str>,
     ) {
-        let mut entry = String::new();
-        if let Some(namespace) = namespace {
-            entry.push_str(namespace);
-            entry.push('/');
-        }
-        entry.push_str(name);
-        if let Some(suffix) = suffix {
-            entry.push('(');
-            entry.push_str(suffix);
-            entry.push(')');
-        }
+        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let suffix = suffix.map(|suffix| format!("({suffix})")).unwrap_or_default();
+        let entry = format!("{namespace}{name}{suffix}");
         self.kinds.entry(format!("{api_version}/{kind}")).or_default().push(entry.into_boxed_str());
     }
 

@@ -21,7 +21,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// How long one request is tried.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -169,23 +169,17 @@ impl SnapshotApi {
 
     pub async fn volume(&self, name: &str) -> Result<Option<Value>, kube::Error> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
-        Ok(found.and_then(|volume| serde_json::to_value(volume).ok()))
+        self.object(Api::all_with(self.client.clone(), &resource), name).await
     }
 
-    pub async fn claim(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Map<String, Value>>, kube::Error> {
+    pub async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        self.object(Api::namespaced_with(self.client.clone(), namespace, &resource), name).await
+    }
+
+    async fn object(&self, api: Api<DynamicObject>, name: &str) -> Result<Option<Value>, kube::Error> {
         let found = found(retry::read(BUDGET, || api.get(name)).await, name)?;
-        Ok(found.and_then(|claim| match serde_json::to_value(claim) {
-            Ok(Value::Object(claim)) => Some(claim),
-            _ => None,
-        }))
+        Ok(found.and_then(|object| serde_json::to_value(object).ok()))
     }
 
     pub async fn snapshot(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, kube::Error> {

@@ -1,8 +1,7 @@
 //! What is changed in an item before it is created. Pure.
 //!
 //! Source of the rules: Velero `pkg/restore/restore.go` (`resetMetadata`, labels) and its built-in restore item actions,
-//! v1.18. The same rewriting is applied to an object of the cluster before the two are compared, so that what the
-//! cluster itself fills in (a cluster IP, a node name) is no difference.
+//! v1.18.
 
 use backup_core::labels;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Messages of actions on items of a restore (Velero `pkg/plugin/proto/restoreitemaction/v2`, v1.18; of v1 they are the first
 //! fields).
 
-use super::{ResourceIdentifier, messages};
+use super::{ResourceIdentifier, Time, messages};
 
 pub(crate) mod method {
     pub(crate) const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
@@ -31,14 +31,7 @@ messages! {
         /// Whether the item is to be restored only once those objects are ready.
         wait_for_additional_items: bool = 5 [bool],
         /// How long that is waited for; nothing or none is the server's own time.
-        additional_items_ready_timeout: Option<Duration> = 6 [message, optional],
-    }
-
-    #[derive(Copy)]
-    pub(crate) Duration {
-        seconds: i64 = 1 [int64],
-        /// Of a second.
-        nanos: i32 = 2 [int32],
+        additional_items_ready_timeout: Option<Time> = 6 [message, optional],
     }
 
     /// Asks whether objects that came along can be used.

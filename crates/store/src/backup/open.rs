@@ -1,7 +1,4 @@
 //! Whose a backup's folder is.
-//!
-//! The folder is claimed by one key with the Backup's uid in it, written create-only before anything else. Two backups
-//! of one name (two clusters on one bucket, or a recreated object) thus never mix their files.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

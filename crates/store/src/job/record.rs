@@ -68,12 +68,6 @@ struct Header {
     files: Vec<File>,
 }
 
-/// Read first: what else a newer format holds is not known.
-#[derive(Deserialize)]
-struct Version {
-    format: u32,
-}
-
 #[derive(Serialize, Deserialize)]
 struct File {
     name: String,
@@ -139,16 +133,16 @@ impl Record {
             Some(entry) => entry.and_then(|mut entry| entry.read_to_string(&mut header)).map_err(text)?,
             None => return Err("it is empty".to_owned()),
         };
-        let version: Version =
-            serde_json::from_str(&header).map_err(|error| format!("it is no record: {error}"))?;
-        if version.format > FORMAT {
+        let wrong = |error: serde_json::Error| format!("it is no record: {error}");
+        let header: Value = serde_json::from_str(&header).map_err(wrong)?;
+        // Before the rest: what else a newer format holds is not known.
+        let format = header["format"].as_u64().unwrap_or_default();
+        if format > u64::from(FORMAT) {
             return Err(format!(
-                "it has format {}, this program knows {FORMAT}: a newer version has written it, and must finish it",
-                version.format
+                "it has format {format}, this program knows {FORMAT}: a newer version has written it, and must finish it"
             ));
         }
-        let header: Header =
-            serde_json::from_str(&header).map_err(|error| format!("it is no record: {error}"))?;
+        let header: Header = serde_json::from_value(header).map_err(wrong)?;
         let (mut files, mut tail) = (Vec::new(), Bytes::new());
         for (expected, entry) in header.files.iter().zip(entries) {
             let entry = entry.map_err(text)?;

@@ -95,7 +95,8 @@ impl RestoreItemAction for ClaimAction {
         let there = self.api.claim(target, claim).await;
         let there = there.map_err(|error| Self::failed("looking for the claim", &error))?;
         let created = existing::created(input.restore);
-        if there.is_some_and(|there| !existing::is_ours(&there, &self.rules, created.as_deref())) {
+        let there = there.as_ref().and_then(Value::as_object);
+        if there.is_some_and(|there| !existing::is_ours(there, &self.rules, created.as_deref())) {
             // It stays as it is, with its own data; it is only compared.
             return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
         }
