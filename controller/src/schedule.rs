@@ -235,7 +235,7 @@ impl ScheduleController {
     /// The name and phase of a backup of the schedule that has not ended, if there is one. An unknown phase has not ended.
     async fn unfinished_backup(&self, schedule: &Schedule) -> Result<Option<String>, kube::Error> {
         let label = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_value(&schedule.name_any()));
-        let unfinished = list::labelled::<Backup, _>(&self.cluster, &label, |backup| {
+        let unfinished = list::raw::<Backup, _>(&self.cluster, &label, |backup| {
             let phase = match backup.data["status"]["phase"].as_str() {
                 None | Some("") => BackupPhase::New,
                 Some(phase) => phase.into(),

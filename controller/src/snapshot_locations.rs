@@ -73,7 +73,7 @@ impl SnapshotLocations {
         // A location that cannot be decoded counts as missing.
         let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
         let locations =
-            list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, decode).await;
+            list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, "", decode).await;
         let locations = match locations {
             Ok(locations) => locations,
             // Its definition is not installed.

@@ -32,7 +32,7 @@ pub(super) async fn facts(
 pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
     let schedule = backup.schedule();
-    list::raw::<Restore, _>(cluster, |restore| {
+    list::raw::<Restore, _>(cluster, "", |restore| {
         let from = restore.data["spec"]["backupName"].as_str().filter(|name| !name.is_empty());
         let follows = restore.data["spec"]["scheduleName"].as_str().map(labels::valid_value);
         let uses =
@@ -45,7 +45,7 @@ pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<Stri
 
 pub(super) async fn ended_restores(cluster: &Cluster, backup: &Backup) -> Result<Vec<Restore>, kube::Error> {
     let name = backup.name_any();
-    list::raw::<Restore, _>(cluster, |restore| {
+    list::raw::<Restore, _>(cluster, "", |restore| {
         let uses = restore.data["spec"]["backupName"].as_str() == Some(&name);
         (uses && phase_of(&restore).is_terminal()).then(|| {
             // Enough to delete it: name and uid.
@@ -64,7 +64,7 @@ pub(super) async fn requests_for(
     backup: &str,
     uid: Option<&str>,
 ) -> Result<Vec<DeleteBackupRequest>, kube::Error> {
-    list::raw::<DeleteBackupRequest, _>(cluster, |request| {
+    list::raw::<DeleteBackupRequest, _>(cluster, "", |request| {
         let label = request.labels().get(labels::BACKUP_UID).map(String::as_str);
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());

@@ -59,7 +59,7 @@ pub async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, Observe
         (None, Some(schedule)) => {
             // Of each only what it is chosen by: there may be many, and large ones.
             let started = |object| validate::started_for(&schedule, &decode(object)?);
-            let started = list::raw::<Backup, _>(&ctx.cluster, started)
+            let started = list::raw::<Backup, _>(&ctx.cluster, "", started)
                 .await
                 .map_err(|source| ObserveError::Api { what: "the list of Backups".to_owned(), source })?;
             match started.into_iter().max() {

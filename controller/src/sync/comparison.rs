@@ -45,7 +45,8 @@ impl ClusterBackup {
 
 /// All Backups, in whatever phase.
 pub(super) async fn cluster_backups(cluster: &Cluster) -> Result<ClusterBackups, kube::Error> {
-    let all = list::raw::<Backup, _>(cluster, |backup| Some((backup.name_any(), ClusterBackup::of(&backup))));
+    let all =
+        list::raw::<Backup, _>(cluster, "", |backup| Some((backup.name_any(), ClusterBackup::of(&backup))));
     Ok(all.await?.into_iter().collect())
 }
 

@@ -107,7 +107,7 @@ struct Facts {
 }
 
 async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
-    let deletions = list::raw::<DeleteBackupRequest, _>(pass.cluster, |request| {
+    let deletions = list::raw::<DeleteBackupRequest, _>(pass.cluster, "", |request| {
         // The deletion of one that was answered with errors had begun only if a label names its backup: it is set at the begin.
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
@@ -116,7 +116,7 @@ async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
     })
     .await?;
     let uids = |schedule: kube::api::DynamicObject| Some((schedule.name_any(), schedule.uid()?));
-    let schedules = list::raw::<Schedule, _>(pass.cluster, uids).await.inspect_err(|error| {
+    let schedules = list::raw::<Schedule, _>(pass.cluster, "", uids).await.inspect_err(|error| {
         tracing::warn!(%error, "Schedules cannot be listed; backups that one of them owns are left for the next pass");
     });
     let schedules = schedules.ok().map(|all| all.into_iter().collect());

@@ -20,7 +20,6 @@ pub(crate) trait BuiltInAction: Send + Sync {
         ActionError::Final { action: Self::NAME.to_owned(), reason: reason.into() }
     }
 
-    /// Of a request about snapshots.
     fn failed(doing: &str, error: &kube::Error) -> ActionError {
         let not_served = matches!(error, kube::Error::Api(status) if status.code == 404
             && status.details.as_ref().is_none_or(|details| details.name.is_empty()));

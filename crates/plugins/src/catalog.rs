@@ -16,9 +16,7 @@ pub enum Kind {
     RestoreItemActionV2,
     /// Sees the items of a backup that is deleted.
     DeleteItemAction,
-    /// Says which items belong together.
     ItemBlockAction,
-    /// Serves locations.
     ObjectStore,
     VolumeSnapshotter,
 }
@@ -64,7 +62,6 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub kind: Kind,
-    /// Name, as `domain/name`.
     pub name: String,
     /// Which items it wants to see; the error says why nobody knows.
     pub applies_to: Result<AppliesTo, String>,

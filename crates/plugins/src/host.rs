@@ -61,7 +61,6 @@ pub struct Actions {
 
 pub struct PluginNames {
     pub names: BTreeSet<String>,
-    /// Why others are not run.
     pub problems: Vec<String>,
 }
 
@@ -75,23 +74,16 @@ impl Host {
         if let Some(kubeconfig) = &options.kubeconfig {
             setup.env.push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
         }
-        Self(Arc::new(Inner {
-            folder: Some(options.folder),
-            setup,
-            limit: options.limit,
-            binaries: watch::Sender::new(None),
-            configured: Pool::default(),
-        }))
+        Self::over(Some(options.folder), setup, options.limit, None)
     }
 
     pub fn none() -> Self {
-        Self(Arc::new(Inner {
-            folder: None,
-            setup: Setup::default(),
-            limit: Duration::from_mins(1),
-            binaries: watch::Sender::new(Some(Ok(Arc::new([])))),
-            configured: Pool::default(),
-        }))
+        Self::over(None, Setup::default(), Duration::from_mins(1), Some(Ok(Arc::new([]))))
+    }
+
+    fn over(folder: Option<PathBuf>, setup: Setup, limit: Duration, found: Option<Found>) -> Self {
+        let (binaries, configured) = (watch::Sender::new(found), Pool::default());
+        Self(Arc::new(Inner { folder, setup, limit, binaries, configured }))
     }
 
     /// Finds the binaries and runs them until `stop`. A folder that cannot be read is a problem of every backup.
@@ -160,7 +152,8 @@ impl Host {
         settings: Settings,
     ) -> Result<PluginBucket, Missing> {
         let found = self.find(Kind::ObjectStore, plugin, settings).await;
-        found.map(|found| PluginBucket::new(found, bucket, self.0.limit)).map_err(|Chosen { used, problems }| {
+        let (bucket, limit) = (bucket.to_owned(), self.0.limit);
+        found.map(|plugin| PluginBucket { plugin, bucket, limit }).map_err(|Chosen { used, problems }| {
             let there = used.iter().map(|(_, offer)| offer.name.as_str()).collect::<Vec<_>>().join(", ");
             let there = if there.is_empty() { "there are none" } else { &there };
             let folder = self.0.folder.as_ref().map(|folder| format!(" {}", folder.display()));
@@ -190,7 +183,7 @@ impl Host {
     ) -> Result<Arc<dyn VolumeSnapshotter>, Vec<String>> {
         let found = self.find(Kind::VolumeSnapshotter, plugin, settings).await;
         let found = found.map_err(|chosen| chosen.problems)?;
-        Ok(Arc::new(Snapshotter::new(found, self.0.limit, log.cloned())))
+        Ok(Arc::new(Snapshotter { plugin: found, limit: self.0.limit, log: log.cloned() }))
     }
 
     /// The plugin of this kind and name, with these settings. The error says which others there are.

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 
 use crate::log_line::{Level, LogLine};
 
-/// Lines that wait to be taken.
 const WAITING: usize = 1_000;
 /// Lines that all plugins together may write into one backup's log.
 const ALL: usize = 10_000;

@@ -23,18 +23,14 @@ const ASKED: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub struct PluginBucket {
-    plugin: Arc<Configured>,
-    bucket: String,
+    pub(crate) plugin: Arc<Configured>,
+    /// As the plugin was told of it in its settings.
+    pub(crate) bucket: String,
     /// How long a message of an object may take.
-    limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 impl PluginBucket {
-    /// The bucket that a plugin was told of in its settings.
-    pub fn new(plugin: Arc<Configured>, bucket: &str, limit: Duration) -> Self {
-        Self { plugin, bucket: bucket.to_owned(), limit }
-    }
-
     async fn process(&self) -> Result<Arc<Process>, PluginFault> {
         self.plugin.process().await.map_err(|error| fault(&error))
     }

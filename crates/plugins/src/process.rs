@@ -172,7 +172,6 @@ impl Process {
         }
     }
 
-    /// It has done what it is there for.
     pub(crate) fn was_useful(&self) {
         self.useful.store(true, Ordering::Relaxed);
     }

@@ -54,17 +54,13 @@ pub struct From<'a> {
 /// One that a plugin binary offers, with the settings of a location.
 #[derive(Debug)]
 pub(crate) struct Snapshotter {
-    plugin: Arc<Configured>,
-    limit: Duration,
-    log: Option<PluginLog>,
+    pub(crate) plugin: Arc<Configured>,
+    pub(crate) limit: Duration,
+    /// Where what it says meanwhile goes.
+    pub(crate) log: Option<PluginLog>,
 }
 
 impl Snapshotter {
-    /// A plugin that knows its settings, how long it may take for an answer, and where what it says meanwhile goes.
-    pub(crate) fn new(plugin: Arc<Configured>, limit: Duration, log: Option<PluginLog>) -> Self {
-        Self { plugin, limit, log }
-    }
-
     async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginError> {
         let _listening = self.log.as_ref().map(|log| self.plugin.listeners().begin(log));
         let process = self.plugin.process().await.map_err(not_asked)?;

@@ -64,7 +64,6 @@ messages! {
         /// How the binary was called.
         command: String = 1 [string],
         kind: String = 2 [string],
-        /// Name, as `domain/name`.
         name: String = 3 [string],
     }
 

@@ -12,20 +12,11 @@ use crate::{Cluster, NamespacedKind, retry};
 /// How long one page is tried for.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
 
-/// Lists the objects of a kind in the namespace of the installation and keeps what `keep` makes of them. The objects are
+/// Lists the objects of a kind in the namespace of the installation, all or those with some labels, and keeps what `keep` makes of them. The objects are
 /// read as plain JSON, so that one that does not fit the kind is seen like all others. The list is fresh: it comes from
 /// etcd, not from a cache.
 /// Errors: if a page cannot be read within 10 s.
 pub async fn raw<K: NamespacedKind, T>(
-    cluster: &Cluster,
-    keep: impl Fn(DynamicObject) -> Option<T>,
-) -> Result<Vec<T>, kube::Error> {
-    labelled::<K, T>(cluster, "", keep).await
-}
-
-/// The same for objects that a label selector chooses.
-/// Errors: if a page cannot be read within 10 s.
-pub async fn labelled<K: NamespacedKind, T>(
     cluster: &Cluster,
     selector: &str,
     keep: impl Fn(DynamicObject) -> Option<T>,

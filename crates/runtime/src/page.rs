@@ -90,7 +90,6 @@ impl std::fmt::Display for Listing {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The API server, or the way to it.
     #[error("{}", plain(.0))]
     Api(#[from] kube::Error),
     #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]

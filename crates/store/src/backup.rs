@@ -144,7 +144,7 @@ impl CommittedPlan<Backup> {
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error),
         }
-        match self.location.read_metadata(self.keys.name()).await? {
+        match self.location.read_metadata(&self.keys.name).await? {
             Some(stored)
                 if stored.metadata.uid == self.outcome.metadata.uid
                     && stored.phase() == self.outcome.phase() =>
@@ -182,8 +182,8 @@ impl CommittedPlan<Backup> {
 
     /// Removes what nobody needs beside the metadata. Best effort: a bucket may refuse every deletion.
     async fn tidy(&self) {
-        if let Err(error) = self.location.tidy_backup(self.keys.name()).await {
-            tracing::debug!(backup = self.keys.name(), %error, "private files of a finished backup stay");
+        if let Err(error) = self.location.tidy_backup(&self.keys.name).await {
+            tracing::debug!(backup = &self.keys.name, %error, "private files of a finished backup stay");
         }
     }
 }
@@ -193,7 +193,7 @@ impl Location {
     /// is no metadata. Safe to repeat.
     pub async fn tidy_backup(&self, backup: &str) -> Result<(), StoreError> {
         let keys = self.layout().backup(backup)?;
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         if !found.contains(&keys.metadata()) {
             return Ok(());
         }

@@ -10,27 +10,13 @@ use crate::{Fault, PluginFault, location::HttpFailure};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("{what} does not exist: {remedy}")]
-    NotFound {
-        /// What is missing, with its place.
-        what: String,
-        remedy: String,
-    },
+    NotFound { what: String, remedy: String },
     /// The store understood the request and refused it; trying again will not help until something is changed.
     #[error("the store refused to {action} {url}: {detail}")]
-    Denied {
-        /// What was tried, for example "write".
-        action: String,
-        url: String,
-        detail: String,
-    },
+    Denied { action: String, url: String, detail: String },
     /// No usable answer from the store: network, time-out, or trouble on its side. May pass by itself.
     #[error("could not {action} {url}: {detail}")]
-    Unreachable {
-        /// What was tried, for example "write".
-        action: String,
-        url: String,
-        detail: String,
-    },
+    Unreachable { action: String, url: String, detail: String },
     /// The key is taken by something else, which is left alone.
     #[error("{url} exists already: {detail}")]
     Exists { url: String, detail: String },

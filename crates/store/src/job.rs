@@ -105,7 +105,7 @@ impl Location {
             Err(error) => return Err(error),
         };
         let keys = J::keys(self.layout(), name, uid)?;
-        let found = self.list(keys.private_folder()).await?;
+        let found = self.list(&keys.private).await?;
         let Some(number) = keys.last_record(&found) else {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         };
@@ -116,7 +116,7 @@ impl Location {
             let stored = J::stored(self, name).await?;
             return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
         };
-        let record = Record::decode(&bytes, keys.folder()).map_err(corrupt)?;
+        let record = Record::decode(&bytes, &keys.folder).map_err(corrupt)?;
         if record.uid != uid {
             return broken.map_or(Ok(FoundJob::Nothing), Err); // the folder is another's; opening it says whose
         }

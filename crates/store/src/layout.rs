@@ -88,11 +88,11 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
 #[derive(Clone, Debug)]
 pub struct JobKeys {
     /// `backup` or `restore`, for sentences.
-    noun: &'static str,
-    folder: Path,
-    name: String,
+    pub(crate) noun: &'static str,
+    pub(crate) folder: Path,
+    pub(crate) name: String,
     /// Where everything lies that is ours and of no concern to a reader. All keys there are create-only.
-    private: Path,
+    pub(crate) private: Path,
 }
 
 impl JobKeys {
@@ -107,18 +107,6 @@ impl JobKeys {
     pub(crate) fn of_uid(self, uid: &str) -> Result<Self, StoreError> {
         let private = self.private.join(part(uid)?);
         Ok(Self { private, ..self })
-    }
-
-    pub(crate) fn noun(&self) -> &'static str {
-        self.noun
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// The Backup itself; its existence is the existence of the backup.
@@ -143,10 +131,6 @@ impl JobKeys {
 
     pub(crate) fn is_private(&self, key: &Path) -> bool {
         key.prefix_matches(&self.private)
-    }
-
-    pub(crate) fn private_folder(&self) -> &Path {
-        &self.private
     }
 
     /// Holds the uid of the object that writes the folder.
@@ -305,8 +289,7 @@ mod tests {
         assert_eq!(journal.number(&operations.key(3)), None);
         let notes = keys.upload_notes();
         assert_eq!(notes.number(&notes.key(1)), Some(1));
-        for other in
-            [keys.owner(), Path::from("p/backups/b/record-1"), keys.private_folder().clone().join("record-x")]
+        for other in [keys.owner(), Path::from("p/backups/b/record-1"), keys.private.clone().join("record-x")]
         {
             assert_eq!(records.number(&other), None, "{other}");
         }

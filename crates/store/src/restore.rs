@@ -101,14 +101,14 @@ impl Location {
                 if before.installation == claimant.installation && !before.installation.is_empty() =>
             {
                 // The marker goes last: a crash before that is repeated, one after it leaves an empty folder.
-                let (found, owner) = (self.list(keys.folder()).await?, keys.owner());
+                let (found, owner) = (self.list(&keys.folder).await?, keys.owner());
                 self.delete(found.into_iter().filter(|key| *key != owner).collect()).await?;
                 self.delete(vec![owner]).await?;
                 self.put_marker(&keys, claimant).await?;
             }
             Some(before) => {
                 return Err(self.exists(
-                    keys.folder(),
+                    &keys.folder,
                     format!(
                         "it belongs to another restore of this name, of another cluster or installation (uid {:?}); \
                          choose another name",
@@ -117,7 +117,7 @@ impl Location {
                 ));
             }
             None => {
-                self.refuse_foreign(&keys, &self.list(keys.folder()).await?)?;
+                self.refuse_foreign(&keys, &self.list(&keys.folder).await?)?;
                 self.claim(&keys, claimant).await?;
             }
         }
@@ -160,7 +160,7 @@ impl AwaitingRestore {
 impl CommittedRestore {
     /// Removes what nobody needs once the end is published in the cluster, too. The marker stays.
     pub async fn remove_private(&self) -> Result<(), StoreError> {
-        let found = self.location.list(self.keys.private_folder()).await?;
+        let found = self.location.list(&self.keys.private).await?;
         self.location.delete(found).await
     }
 }

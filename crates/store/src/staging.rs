@@ -56,7 +56,6 @@ impl Staged {
         }
     }
 
-    /// Digests of its pieces of [`PART_SIZE`].
     pub(crate) fn digests(&self) -> Vec<String> {
         match self {
             Self::Inline(bytes) => bytes.chunks(PART_SIZE).map(sha256).collect(),
@@ -65,7 +64,6 @@ impl Staged {
     }
 }
 
-/// SHA-256 in hex.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes).as_slice())
 }

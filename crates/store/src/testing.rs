@@ -209,7 +209,6 @@ pub(crate) async fn collected(
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// Nothing, and answers with a passing error.
     Fail,
     /// The operation, but the answer is lost.
     LoseAnswer,

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::{Fault, Request, serve, watch::Event};
 
-/// Decides about every request before it is served.
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
 /// Something that is done once, just before a request is served.
 type Hook = Box<dyn FnOnce(&FakeApi) + Send>;

@@ -35,7 +35,6 @@ pub(crate) const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io"
 pub(crate) struct SnapshotStatus {
     pub bound_volume_snapshot_content_name: Option<String>,
     pub creation_time: Option<String>,
-    /// Whether a volume can be made of it.
     pub ready_to_use: Option<bool>,
     pub error: Option<SnapshotError>,
 }
@@ -45,7 +44,6 @@ pub(crate) struct SnapshotStatus {
 pub(crate) struct ContentStatus {
     /// What the storage system calls the snapshot.
     pub snapshot_handle: Option<String>,
-    /// Whether a volume can be made of it.
     pub ready_to_use: Option<bool>,
     /// Bytes that a volume made of it has at least.
     pub restore_size: Option<u64>,

@@ -32,7 +32,7 @@ impl Location {
             return Err(StoreError::config("metadata.uid", format!("backup {backup:?} {message}")));
         }
         let keys = self.layout().backup(backup)?;
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         if found.contains(&keys.metadata()) {
             return Err(self.finished(&keys, self.read_metadata(backup).await?.as_ref(), uid));
         }
@@ -65,7 +65,8 @@ impl Location {
         let note = self.remove_begun(&keys, fresh).await?;
         let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_notes().key(note)));
         let tar = Writer::new(upload, tarball::now())?;
-        Ok(BackupWriter::new(self.clone(), keys, uid.to_owned(), after + 1, tar))
+        let (location, uid) = (self.clone(), uid.to_owned());
+        Ok(BackupWriter { location, keys, uid, record: after + 1, tar })
     }
 
     /// Removes what was uploaded for this backup and is not completed; the number of the next note.
@@ -74,14 +75,14 @@ impl Location {
     /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
     pub(crate) async fn remove_begun(&self, keys: &JobKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = note_number();
-        for key in self.list(keys.private_folder()).await? {
+        for key in self.list(&keys.private).await? {
             let Some(number) = keys.upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
             // A note that cannot be read was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
             if let Ok(Note { key: of, upload }) = serde_json::from_slice(&note)
                 && let Ok(of) = Path::parse(&of)
-                && of.prefix_matches(keys.folder())
+                && of.prefix_matches(&keys.folder)
             {
                 self.abort_upload(&of, &upload, Some(key)).await;
             }
@@ -99,7 +100,7 @@ impl Location {
     /// it. An empty one is nobody's.
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         if found.contains(&keys.owner()) {
             return Ok(self.owner(&keys).await? != uid);
         }
@@ -117,6 +118,6 @@ impl Location {
             ),
             None => "it was being deleted; try again".to_owned(),
         };
-        self.exists(keys.folder(), detail)
+        self.exists(&keys.folder, detail)
     }
 }

@@ -19,18 +19,14 @@ use serde_json::Value;
 /// Takes the items of a backup. From [`Location::open_backup`].
 #[derive(Debug)]
 pub struct BackupWriter {
-    location: Location,
-    keys: JobKeys,
-    uid: String,
-    record: u64,
-    tar: Writer,
+    pub(super) location: Location,
+    pub(super) keys: JobKeys,
+    pub(super) uid: String,
+    pub(super) record: u64,
+    pub(super) tar: Writer,
 }
 
 impl BackupWriter {
-    pub(super) fn new(location: Location, keys: JobKeys, uid: String, record: u64, tar: Writer) -> Self {
-        Self { location, keys, uid, record, tar }
-    }
-
     /// Adds an item; `json` is the whole object, compact. Waits while the store is slower than the caller; holds a few MiB,
     /// whatever is added. An item that was added before is replaced: of two entries with one path every reader takes
     /// the last one.
@@ -103,8 +99,8 @@ impl AwaitingBackup {
         // Only used if nothing was uploaded before.
         upload.note_at(self.keys.upload_notes().key(note_number()));
         let tar = Writer::resume(upload, tarball::now(), total);
-        let writer = BackupWriter::new(self.location, self.keys, self.record.uid, self.number + 1, tar);
-        Ok((writer, self.files))
+        let Self { location, keys, record: Record { uid, .. }, number, files, .. } = self;
+        Ok((BackupWriter { location, keys, uid, record: number + 1, tar }, files))
     }
 
     /// Begins again: what was collected counts no more.
@@ -117,7 +113,7 @@ impl PendingBackup {
     /// Gives up before anything was committed: removes what was uploaded. Best effort.
     pub async fn discard(self) {
         if let Err(error) = self.location.remove_begun(&self.keys, false).await {
-            tracing::debug!(backup = self.keys.name(), %error, "parts of a backup that was given up stay");
+            tracing::debug!(backup = &self.keys.name, %error, "parts of a backup that was given up stay");
         }
     }
 }

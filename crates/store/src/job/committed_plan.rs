@@ -66,7 +66,7 @@ impl<J: StoredJob> CommittedPlan<J> {
     fn crash_point(&self, key: &Path) {
         let file = key.filename().unwrap_or_default();
         let suffix = file.strip_prefix("restore-").unwrap_or(file);
-        let suffix = suffix.strip_prefix(self.keys.name()).unwrap_or_default();
+        let suffix = suffix.strip_prefix(&self.keys.name).unwrap_or_default();
         let suffix = if J::contents(&self.keys).as_ref() == Some(key) {
             "contents"
         } else {

@@ -54,7 +54,7 @@ impl Location {
                 url,
                 detail: format!(
                     "another {} of this name has just claimed the folder; choose another name",
-                    keys.noun()
+                    keys.noun
                 ),
             },
             other => other,
@@ -64,7 +64,7 @@ impl Location {
     /// Claims a folder without a marker, then looks again: who wrote into it meanwhile does not know our marker.
     pub(crate) async fn claim(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
         self.put_marker(keys, claimant).await?;
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         if let Err(error) = self.refuse_foreign(keys, &found) {
             self.delete(vec![keys.owner()]).await?;
             return Err(error);
@@ -84,9 +84,9 @@ impl Location {
     }
 
     pub(crate) fn is_of_another(&self, keys: &JobKeys, owner: &str, uid: &str) -> StoreError {
-        let noun = keys.noun();
+        let noun = keys.noun;
         self.exists(
-            keys.folder(),
+            &keys.folder,
             format!(
                 "it belongs to another {noun} of this name, which is not finished (uid {owner:?}, ours is {uid:?}); choose \
                  another name, or remove the folder if that {noun} is gone"
@@ -96,11 +96,11 @@ impl Location {
 
     /// Refuses a folder with files outside of the private one, before anything of ours is there.
     pub(crate) fn refuse_foreign(&self, keys: &JobKeys, found: &[Path]) -> Result<(), StoreError> {
-        let private = keys.folder().clone().join(PRIVATE);
+        let private = keys.folder.clone().join(PRIVATE);
         let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else { return Ok(()) };
-        let (noun, name) = (keys.noun(), foreign.filename().unwrap_or_default());
+        let (noun, name) = (keys.noun, foreign.filename().unwrap_or_default());
         Err(self.exists(
-            keys.folder(),
+            &keys.folder,
             format!("it holds files that this {noun} did not write, such as {name:?}; choose another name, or remove them"),
         ))
     }

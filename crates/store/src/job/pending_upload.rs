@@ -42,7 +42,7 @@ impl<J: StoredJob> PendingUpload<J> {
         files: &J::Files,
         outcome: &J::Outcome,
     ) -> Result<CommittedPlan<J>, StoreError> {
-        J::check(outcome, self.keys.name(), &self.uid)?;
+        J::check(outcome, &self.keys.name, &self.uid)?;
         let mut all = Vec::new();
         let contents = match (&self.contents, J::contents(&self.keys)) {
             (Some(Staged::Upload(parts)), _) => Contents::Uploaded(parts.clone()),

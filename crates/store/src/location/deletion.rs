@@ -112,14 +112,14 @@ impl Location {
         let keys = self.layout().backup(backup)?;
         let found = self.hide_backup(&keys).await?;
         self.delete(found.owner.into_iter().collect()).await?;
-        self.remove_folder(keys.folder()).await?;
+        self.remove_folder(&keys.folder).await?;
         Ok(found.keys)
     }
 
     /// Removes all of a backup but our marker.
     async fn hide_backup(&self, keys: &JobKeys) -> Result<Hidden, StoreError> {
         let (metadata, owner) = (keys.metadata(), keys.owner());
-        let mut found = self.list(keys.folder()).await?;
+        let mut found = self.list(&keys.folder).await?;
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
@@ -138,10 +138,10 @@ impl Location {
         if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
             return Ok(0);
         }
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         let number = found.len() as u64;
         self.delete_marker_last(&keys, found).await?;
-        self.remove_folder(keys.folder()).await?;
+        self.remove_folder(&keys.folder).await?;
         Ok(number)
     }
 
@@ -199,12 +199,12 @@ impl Location {
                 (hidden.keys, hidden.owner.is_some())
             }
             Some(before) => {
-                let found = self.list(keys.folder()).await?;
+                let found = self.list(&keys.folder).await?;
                 let claimed = found.contains(&owner);
                 // A second look before anything more is destroyed: days may have passed.
                 if found.iter().any(|key| *key != owner) || claimed && self.owner(&keys).await? != before {
                     return Err(self.exists(
-                        keys.folder(),
+                        &keys.folder,
                         "the name of the backup has been used again since its files were deleted; what is there now \
                          stays, and so do the versions that were locked",
                     ));
@@ -212,7 +212,7 @@ impl Location {
                 (0, claimed)
             }
         };
-        let removal = Removal::new(self, bucket.as_ref(), keys.folder());
+        let removal = Removal::new(self, bucket.as_ref(), &keys.folder);
         let retained = removal.run(claimed.then_some(owner.as_ref())).await?;
         // It is there yet if versions may not be removed. (A deletion of what is not there would leave a mark of its own.)
         if retained.refused.is_some() && !retained.is_locked() && self.look_at(&owner).await?.is_some() {
@@ -240,10 +240,10 @@ impl Location {
         }
         if !hidden {
             self.delete_restore(restore, uid).await?;
-        } else if !self.list(keys.folder()).await?.is_empty() {
+        } else if !self.list(&keys.folder).await?.is_empty() {
             return Ok(RetainedVersions::default());
         }
-        Removal::new(self, bucket.as_ref(), keys.folder()).run(None).await
+        Removal::new(self, bucket.as_ref(), &keys.folder).run(None).await
     }
 }
 
@@ -358,7 +358,6 @@ impl<'a> Removal<'a> {
 
 struct RetentionReason {
     lock: Lock,
-    /// What it is if nothing is locked.
     refusal: String,
 }
 

@@ -67,8 +67,8 @@ impl Location {
         let keys = self.layout().backup(backup)?;
         let mut now = None;
         let mut found = Vec::new();
-        let failed = |error| self.failed("list", keys.folder(), &error);
-        let mut listed = self.store().list(Some(keys.folder()));
+        let failed = |error| self.failed("list", &keys.folder, &error);
+        let mut listed = self.store().list(Some(&keys.folder));
         while let Some(object) = listed.try_next().await.map_err(failed)? {
             // Another look at the metadata than that of the caller, which saw none.
             match keys.classify(&object.location) {
@@ -91,8 +91,8 @@ impl Location {
             self.remove_begun(&keys, false).await?;
         }
         self.delete_marker_last(&keys, found).await?;
-        if self.list(keys.folder()).await?.is_empty() {
-            self.remove_folder(keys.folder()).await?;
+        if self.list(&keys.folder).await?.is_empty() {
+            self.remove_folder(&keys.folder).await?;
         }
         Ok(Some(number))
     }

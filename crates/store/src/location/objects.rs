@@ -137,7 +137,6 @@ impl Location {
         self.inner.unconditional.store(true, Ordering::Relaxed);
     }
 
-    /// Begins an upload; what the store calls it.
     pub(crate) async fn begin_upload(&self, key: &Path) -> object_store::Result<String> {
         let tags = self.backend().tags.clone();
         if tags.encoded().is_empty() {

@@ -49,7 +49,6 @@ impl SideFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupFolder {
     pub has_anything: bool,
-    /// What is in it beside the metadata.
     pub incomplete: Option<IncompleteBackup>,
     /// The size of the metadata (bytes; 0 where the store has no sizes): the backup is there.
     pub metadata: Option<u64>,
@@ -134,8 +133,8 @@ impl Location {
         let lists = SideFile::ALL.map(|list| (list.key(&keys), list));
         let (metadata, contents) = (keys.metadata(), keys.contents());
         let mut folder = BackupFolder::default();
-        let failed = |error| self.failed("list", keys.folder(), &error);
-        let mut found = self.store().list(Some(keys.folder()));
+        let failed = |error| self.failed("list", &keys.folder, &error);
+        let mut found = self.store().list(Some(&keys.folder));
         while let Some(object) = found.try_next().await.map_err(failed)? {
             folder.has_anything = true;
             if let Some(remnant) = keys.classify(&object.location) {

@@ -18,7 +18,6 @@ use crate::{Location, StoreError};
 const REMEDY: &str =
     "the backup cannot be restored; use another one, or put back the file from a copy of the bucket";
 
-/// Marks a cluster-scoped item.
 const CLUSTER: u32 = u32::MAX;
 
 /// Where an item is. Names are not kept: the object itself has its name.

@@ -38,16 +38,11 @@ const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duratio
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
 pub(crate) struct ClaimAction {
-    api: SnapshotApi,
-    volumes: Arc<BackupVolumes>,
+    pub(super) api: SnapshotApi,
+    pub(super) volumes: Arc<BackupVolumes>,
 }
 
 impl ClaimAction {
-    /// Tells `volumes` what became of each claim.
-    pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
-        Self { api, volumes }
-    }
-
     /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
     async fn snapshot(
         &self,

@@ -32,15 +32,8 @@ use crate::{
 };
 
 pub(crate) struct SnapshotAction {
-    api: SnapshotApi,
-    volumes: Arc<BackupVolumes>,
-}
-
-impl SnapshotAction {
-    /// Tells `volumes` what is known of each snapshot.
-    pub(crate) fn new(api: SnapshotApi, volumes: Arc<BackupVolumes>) -> Self {
-        Self { api, volumes }
-    }
+    pub(super) api: SnapshotApi,
+    pub(super) volumes: Arc<BackupVolumes>,
 }
 
 impl BuiltInAction for SnapshotAction {

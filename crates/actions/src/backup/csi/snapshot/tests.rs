@@ -20,7 +20,7 @@ fn world(status: Value) -> (FakeApi, SnapshotAction, Value) {
     fake.put(PATH, snapshot);
     binds(json!(null))(&fake);
     let bound = fake.get(PATH).unwrap();
-    let action = SnapshotAction::new(snapshot_api(&fake), Arc::default());
+    let action = SnapshotAction { api: snapshot_api(&fake), volumes: Arc::default() };
     (fake, action, bound)
 }
 
@@ -131,10 +131,8 @@ async fn a_snapshot_of_somebody_else_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_does_not_lead_writes_nothing() {
     let (fake, _, item) = world(json!({ "readyToUse": true }));
-    let action = SnapshotAction::new(
-        SnapshotApi::new(&fake.client(), &backup_runtime::leader::Leadership::never()),
-        Arc::default(),
-    );
+    let api = SnapshotApi::new(&fake.client(), &backup_runtime::leader::Leadership::never());
+    let action = SnapshotAction { api, volumes: Arc::default() };
     let error = action.execute(&item, &backup("InProgress")).await.unwrap_err();
     assert!(error.to_string().contains("does not hold the Lease"), "{error}");
     action.cancel("shop/vs/2026-01-01T00:00:00Z", &backup("InProgress")).await.unwrap_err();
