@@ -28,11 +28,11 @@ impl RestoredVolumes {
     }
 
     /// A claim is to be provisioned from a VolumeSnapshot.
-    pub fn expect(&self, (namespace, snapshot): (&str, &str), claim: &str) {
+    pub fn expect(&self, namespace: &str, snapshot: &str, claim: &str) {
         self.with(|state| state.claims.insert((namespace.into(), snapshot.into()), claim.into()));
     }
 
-    pub fn csi(&self, (namespace, snapshot): (&str, &str), info: &Value) {
+    pub fn csi(&self, namespace: &str, snapshot: &str, info: &Value) {
         self.with(|state| {
             let claim = state.claims.get(&(namespace.to_owned(), snapshot.to_owned()));
             let told = json!({

@@ -64,10 +64,9 @@ impl BackupWriter {
         files: BackupFiles,
         status: Value,
     ) -> Result<AwaitingBackup, StoreError> {
-        let (parts, tail, total) = self.tar.pause().await?;
         let record = Record {
             uid: self.uid,
-            contents: Contents::Open { parts, tail, total },
+            contents: self.tar.pause().await?,
             status,
             files: Backup::encode(&files, &self.keys)?,
         };

@@ -16,11 +16,7 @@ use tar::{Builder, EntryType, Header};
 use tokio::task::JoinHandle;
 
 use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, paths::VERSION};
-use crate::{
-    StoreError, gzip,
-    staging::{Staged, Uploaded},
-    upload::Upload,
-};
+use crate::{StoreError, gzip, job::record::Contents, staging::Staged, upload::Upload};
 
 /// Size of the chunks that are compressed on their own (bytes).
 const CHUNK: usize = 1024 * 1024;
@@ -96,9 +92,8 @@ impl Writer {
         result
     }
 
-    /// Stops between two items, to be continued by [`Self::resume`]: what is uploaded, the rest, and the archive's size so
-    /// far, not compressed.
-    pub(crate) async fn pause(mut self) -> Result<(Option<Uploaded>, Bytes, u64), StoreError> {
+    /// Stops between two items, to be continued by [`Self::resume`].
+    pub(crate) async fn pause(mut self) -> Result<Contents, StoreError> {
         self.whole()?;
         let result = match self.flush().await {
             Ok(()) => self.upload.pause().await,
@@ -107,7 +102,7 @@ impl Writer {
         if result.is_err() {
             self.upload.abort().await;
         }
-        result.map(|(parts, tail)| (parts, tail, self.total))
+        result.map(|(parts, tail)| Contents::Open { parts, tail, total: self.total })
     }
 
     pub(crate) async fn abort(mut self) {

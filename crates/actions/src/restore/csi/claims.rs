@@ -100,9 +100,10 @@ impl RestoreItemAction for ClaimAction {
             // It stays as it is, with its own data; it is only compared.
             return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
         }
-        provisioned_from(&mut item, &name_here(input.restore, namespace, snapshot));
+        let here = name_here(input.restore, namespace, snapshot);
+        provisioned_from(&mut item, &here);
         let additional = ItemId::new(SNAPSHOTS, Some(namespace), snapshot);
-        self.restored.expect((target, &name_here(input.restore, namespace, snapshot)), claim);
+        self.restored.expect(target, &here, claim);
         let wait = Some(RestoreWait { limit: None });
         Ok(RestoreActionOutput {
             item: Some(item),
@@ -128,7 +129,7 @@ impl RestoreItemAction for ClaimAction {
         };
         let seen: SnapshotStatus = status(&snapshot);
         if seen.ready_to_use == Some(true) {
-            self.restored.csi((namespace, &here), &info(&snapshot, &content));
+            self.restored.csi(namespace, &here, &info(&snapshot, &content));
             return Ok(true);
         }
         let of_content: ContentStatus = status(&content);
