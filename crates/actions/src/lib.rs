@@ -7,11 +7,9 @@
 mod action;
 pub mod backup;
 pub mod csi;
-mod item_id;
 pub mod json;
 pub mod restore;
 mod selector;
 
-pub use action::{ActionError, AppliesTo, ItemAction, OperationProgress};
-pub use item_id::ItemId;
+pub use action::{ActionError, AppliesTo, ItemAction, ItemId, OperationProgress};
 pub use selector::{ActionSet, SelectedAction};

@@ -1,10 +1,8 @@
 //! The object-store layout: keys, formats, and the one place that knows the order of writes.
 //!
-//! A [`Location`] is an opened BackupStorageLocation. [`Location::open_backup`] claims a backup's folder and gives a
-//! [`BackupWriter`]; when all items are in, [`PendingUpload`] takes the other files and the metadata and decides, in a private
-//! record, what each final key will hold; [`CommittedPlan`] makes that visible, metadata last. The types make any other order
-//! impossible. [`Location::read_contents`] gives the items back. The store itself is one of `object_store`'s, or a plugin of
-//! Velero's kind ([`ObjectPlugin`]).
+//! A [`Location`] is an opened BackupStorageLocation: one of `object_store`'s stores, or a plugin of Velero's kind
+//! ([`ObjectPlugin`]). The types from [`Location::open_backup`] over [`PendingUpload`] to [`CommittedPlan`] make any order of
+//! writes but the one of `job` impossible. [`Location::read_contents`] gives the items back.
 //!
 //! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a backup or
 //! restore are ours.
