@@ -208,7 +208,6 @@ impl Configured {
         PluginError::of_call(failure, self.binary(), &self.plugin, method, limit)
     }
 
-    /// Ends its process, for good.
     pub(crate) async fn stop(&self) {
         let mut state = self.state.lock().await;
         let error =

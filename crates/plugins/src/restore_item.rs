@@ -57,10 +57,6 @@ impl RestoreItemAction for PluginAction {
         self.starts_operations()
     }
 
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         self.restore(given).await.map_err(|error| self.told(&error, true))
     }

@@ -16,7 +16,6 @@ use crate::{
     wire::{Answer, Question},
 };
 
-/// How long the other side may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub message: Duration,

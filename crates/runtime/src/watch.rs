@@ -49,7 +49,6 @@ pub struct Undecodable {
     pub kind: String,
     pub api_version: String,
     pub name: String,
-    /// Its namespace; empty if it has none.
     pub namespace: String,
     pub uid: String,
     /// The version that was seen, for writes with a precondition.

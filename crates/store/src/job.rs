@@ -79,7 +79,6 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
     }
 }
 
-/// What the store holds of an object.
 #[derive(Debug)]
 pub enum FoundJob<J: StoredJob> {
     /// Neither an end nor a record of this uid: nothing is decided.

@@ -84,7 +84,6 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
     Ok(PathPart::from(name))
 }
 
-/// Keys of one Backup or Restore.
 #[derive(Clone, Debug)]
 pub struct JobKeys {
     /// `backup` or `restore`, for sentences.

@@ -58,7 +58,7 @@ pub trait RestoreItemAction: ItemAction {
     }
 
     fn may_add_items(&self) -> bool {
-        false
+        true
     }
 
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError>;

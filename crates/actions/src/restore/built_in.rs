@@ -121,6 +121,10 @@ impl ItemAction for InProcess {
 
 #[async_trait]
 impl RestoreItemAction for InProcess {
+    fn may_add_items(&self) -> bool {
+        false
+    }
+
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let group_resource = self.of.group_resource;
         if let Some(reason) = skip_reason(input.from_backup, group_resource, &self.rules) {

@@ -41,10 +41,6 @@ impl ItemAction for Scripted {
 
 #[async_trait]
 impl RestoreItemAction for Scripted {
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, given: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
         assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));

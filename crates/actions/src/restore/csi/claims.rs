@@ -76,10 +76,6 @@ impl BuiltInAction for ClaimAction {
 
 #[async_trait]
 impl RestoreItemAction for ClaimAction {
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let Some(snapshot) = snapshot_of(input.from_backup) else {
             return Ok(RestoreActionOutput::default());

@@ -29,10 +29,6 @@ impl BuiltInAction for SnapshotAction {
 
 #[async_trait]
 impl RestoreItemAction for SnapshotAction {
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
@@ -68,10 +64,6 @@ impl BuiltInAction for ContentAction {
 
 #[async_trait]
 impl RestoreItemAction for ContentAction {
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
@@ -136,10 +128,6 @@ impl BuiltInAction for ClassAction {
 
 #[async_trait]
 impl RestoreItemAction for ClassAction {
-    fn may_add_items(&self) -> bool {
-        true
-    }
-
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         if leaves_data(input.restore) {
             return Ok(RestoreActionOutput::skipped(NO_DATA_WANTED));
