@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backup_actions::backup::BackupVolumes;
-use backup_core::api::{Backup, BackupPhase};
+use backup_actions::backup::{BackupVolumes, VolumeDecision, VolumePolicy};
+use backup_core::{
+    api::{Backup, BackupPhase, BackupSpec},
+    resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
+};
 use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
@@ -12,14 +15,15 @@ use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope, StoreE
 
 use super::{
     Backups,
-    actions::{self, ActionJournal, StartedOperation},
-    collect::{CollectError, CollectOutput, CollectedBackup, CollectedItems, collect_backup},
+    actions::{self, ActionJournal, BackupActions, StartedOperation},
+    collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
     hooks::{Hooks, TakenOver},
     journal::BackupJournal,
     lifecycle::Collection,
+    observe::{self, Selection},
     patches,
     progress::Progress,
-    volume_snapshots::SnapshotJournal,
+    volume_snapshots::{SnapshotJournal, VolumeSnapshots},
 };
 use crate::job::{
     cancellation::StopReason,
@@ -39,6 +43,12 @@ struct TakenUp {
     actions: ActionJournal,
     snapshots: SnapshotJournal,
     pending_hooks: TakenOver,
+}
+
+/// What was collected of a backup, and what became of its volumes.
+struct CollectedBackup {
+    items: CollectedItems,
+    volumes: Arc<BackupVolumes>,
 }
 
 impl Worker<Backups> {
@@ -114,7 +124,7 @@ impl Worker<Backups> {
         })?;
         report.info("collecting items");
         let log = report.log();
-        let TakenUp { hooks, actions, snapshots, pending_hooks } = taken_up;
+        let TakenUp { hooks, actions, pending_hooks, .. } = taken_up;
         for error in &pending_hooks.errors {
             report.error(Scope::Velero, error.as_str());
         }
@@ -124,7 +134,7 @@ impl Worker<Backups> {
         let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let collected = tokio::select! {
-            collected = collect_backup(&self.ctx.cluster, &self.kind, backup, hooks, snapshots.clone(), output, &self.cancellation) => collected,
+            collected = self.collect_items(backup, taken_up, output) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
         let CollectedBackup { items: mut collected, volumes } = match collected {
@@ -164,6 +174,70 @@ impl Worker<Backups> {
             volume_snapshots,
             pod_volume_backups: vec![],
         })
+    }
+
+    /// Selects, loads the actions, and collects. What could not be had is an error in the report.
+    async fn collect_items(
+        &self,
+        backup: &Backup,
+        taken_up: &TakenUp,
+        output: CollectOutput<'_, BackupWriter>,
+    ) -> Result<CollectedBackup, CollectError> {
+        let (cluster, kind) = (&self.ctx.cluster, &self.kind);
+        let selection =
+            observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources).await?;
+        report_missing(output.report, &selection);
+        let plan = &selection.plan;
+        let volumes =
+            Arc::new(BackupVolumes::with_policy(volume_policy(backup.spec.clone(), plan.policy.clone())));
+        let actions = BackupActions::load(cluster, kind, &plan.served, &volumes).await;
+        // Whatever its phase is: it is collected from the start.
+        let mut shown = backup.clone();
+        shown.status.phase = Some(BackupPhase::InProgress);
+        let (journal, log) = (taken_up.snapshots.clone(), &actions.log);
+        let volume_snapshots =
+            VolumeSnapshots::open(kind, &shown, journal, &volumes, output.report, log).await?;
+        let request = CollectRequest {
+            client: &cluster.client,
+            backup: &shown,
+            plan,
+            actions: &actions,
+            hooks: Some(&taken_up.hooks),
+            volume_snapshots: Some(volume_snapshots),
+            cancellation: &self.cancellation,
+        };
+        Ok(CollectedBackup { items: collect(request, output).await?, volumes })
+    }
+}
+
+/// What spec and resource policy say about the volume of a claim.
+fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<VolumePolicy> {
+    Box::new(move |claim, volume| {
+        // That it is not done is an error of the claim, whether snapshots are taken or not: `unsupported_volumes`.
+        let other = |what: &str| {
+            VolumeDecision::Skip(format!("the resource policy asks for {what}, which is not done"))
+        };
+        match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
+            VolumePlan::Snapshot => VolumeDecision::Snapshot,
+            VolumePlan::Skip { reason } => VolumeDecision::Skip(reason),
+            VolumePlan::FsBackup => other("a copy of its files"),
+            VolumePlan::Custom { .. } => other("an action of its own"),
+        }
+    })
+}
+
+fn report_missing(report: &mut Report, selection: &Selection) {
+    for name in &selection.unknown {
+        report.warn(Scope::Velero, format!("no resource called {name} is served: it selects nothing"));
+    }
+    for problem in &selection.policy_problems {
+        report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));
+    }
+    for group in &selection.unavailable {
+        report.error(
+            Scope::Velero,
+            format!("API group {group} did not answer, so its types are missing from this backup; see its APIService"),
+        );
     }
 }
 

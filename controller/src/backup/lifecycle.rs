@@ -22,8 +22,7 @@ use crate::{
     job::{
         JobContext,
         decide::Kind,
-        dispatcher::Ticket,
-        lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
+        lifecycle::{Completed, Failure, Lifecycle, Prepared, Ticket, Work, WorkError, Worked},
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
     },

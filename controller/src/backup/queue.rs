@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use backup_core::phase::Stage;
 use backup_lock::Footprint;
 
-use crate::job::dispatcher::Ticket;
+use crate::job::lifecycle::Ticket;
 
 /// What is to be written for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::{
     JobContext,
     cancellation::Cancellation,
     finalizers,
-    lifecycle::{JobObject as _, Lifecycle},
+    lifecycle::{JobObject as _, Lifecycle, Ticket},
     undecodable,
     worker::Worker,
 };
@@ -33,7 +33,6 @@ use crate::metrics::stored::Stored as _;
 mod entry;
 
 use entry::Entry;
-pub(crate) use entry::Ticket;
 
 /// Before a job that failed is given again.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };

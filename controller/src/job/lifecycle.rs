@@ -19,7 +19,6 @@ use serde_json::Value;
 use super::{
     JobContext,
     decide::Kind,
-    dispatcher::Ticket,
     operations::call::Subject,
     pending_end::PendingEnd,
     worker::{Record, Worker, WorkerError},
@@ -88,6 +87,23 @@ pub(crate) type Files<L> = <<L as Lifecycle>::Object as StoredJob>::Files;
 pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as StoredJob>::Outcome;
 pub(crate) type Operation<L> = <<L as Lifecycle>::Object as Subject>::Operation;
 pub(crate) type PhaseOf<L> = <<L as Lifecycle>::Object as JobObject>::Phase;
+
+/// An object as a queue sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket<'a> {
+    pub name: &'a str,
+    pub stage: Stage,
+    pub position: i64,
+    pub created: Option<Timestamp>,
+    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
+    pub leaving: bool,
+    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
+    pub busy: bool,
+    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
+    pub held_back: bool,
+    /// What it reads.
+    pub footprint: &'a Footprint,
+}
 
 /// What was read before an object can be worked on.
 #[derive(Debug)]

@@ -16,3 +16,8 @@ pub fn hex(bytes: &[u8]) -> String {
 pub fn short_sha256(bytes: &[u8], length: usize) -> String {
     hex(&Sha256::digest(bytes)[..length.min(32)])
 }
+
+/// The SHA-256 of some bytes, in hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    short_sha256(bytes, 32)
+}

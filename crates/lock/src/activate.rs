@@ -5,13 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    claim::{Claim, ObjectKey, ObjectKind, State},
-    collect::{self, Collector, Times},
+    claim::{Claim, ObjectKey, ObjectKind, State, VELERO_SCOPE},
+    collect::{self, Collector},
     conflict::Conflict,
     footprint::Footprint,
-    lease::{LedgerError, LedgerStore, UpdateError, VELERO_SCOPE, lease_name},
+    lease::{LedgerError, LedgerStore, UpdateError, lease_name},
     ledger::{Ask, Ledger, Refusal},
     observe::ObserveError,
+    transition::Times,
 };
 
 /// Longest time for one activation or release, retries included.

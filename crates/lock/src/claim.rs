@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::footprint::Footprint;
 
+/// The scope of all Backups and Restores of `velero.io` in a cluster.
+pub const VELERO_SCOPE: &str = "velero.io";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// Reads; shares its scope with other backups, unless the profile says otherwise.

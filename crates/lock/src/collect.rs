@@ -13,48 +13,13 @@ use crate::{
     claim::{Claim, Entry, ObjectKey, State},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
-    transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, decide},
+    transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
 };
 
 /// Uids remembered at most; beyond it the oldest knowledge is dropped, which only makes collection slower.
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
 const BUDGET: Duration = Duration::from_secs(10);
-
-/// How long entries stay that nothing else ends. Each is counted on the observer's own clock, from first sight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// A reservation whose object is not there.
-    pub grace: Duration,
-    /// The place of a restore that has ended.
-    pub settle: Duration,
-    /// The same at most, whatever a release rule waits for.
-    pub settle_at_most: Duration,
-    /// The word that a refused restore leaves.
-    pub intent: Duration,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            grace: Duration::from_mins(2),
-            settle: Duration::ZERO,
-            settle_at_most: Duration::from_mins(30),
-            intent: Duration::from_mins(2),
-        }
-    }
-}
-
-impl Times {
-    /// How long an entry stays in this state.
-    fn of(&self, state: State) -> Duration {
-        match state {
-            State::Intent => self.intent,
-            State::Settling => self.settle,
-            State::Waiting | State::Reserved | State::Collected | State::Active => self.grace,
-        }
-    }
-}
 
 /// What this observer has seen, on its own monotonic clock: never a timestamp of someone else.
 #[derive(Debug)]

@@ -9,8 +9,6 @@ use backup_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::json_bytes;
-
 /// More names than this are replaced by everything, so that one object cannot fill the ledger.
 pub(crate) const MAX_NAMES: usize = 100;
 /// More bytes of names than this, likewise.
@@ -308,6 +306,12 @@ impl fmt::Display for Footprint {
         }
         Ok(())
     }
+}
+
+/// The length of a text in JSON, at most and without its quotes: a character that has to be escaped takes six bytes.
+pub(crate) fn json_bytes(text: &str) -> usize {
+    let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()
 }
 
 #[cfg(test)]

@@ -22,14 +22,12 @@ pub use self::error::{LedgerError, UpdateError};
 pub use self::lifecycle::{LedgerRepair, RepairOutcome};
 use self::{body::Owner, marker::EPOCHS};
 use crate::{
+    claim::VELERO_SCOPE,
     conflict::Rules,
     ledger::{FormatError, Ledger},
     observe::{Objects, REQUEST_TIMEOUT},
-    transition::EndRules,
+    transition::{EndRules, Times},
 };
-
-/// The scope of all Backups and Restores of `velero.io` in a cluster.
-pub const VELERO_SCOPE: &str = "velero.io";
 
 /// How often one change of a ledger is tried.
 const TRIES: u32 = 12;
@@ -84,7 +82,7 @@ impl LedgerStore {
             leases: Api::namespaced(client.clone(), namespace),
             markers: Api::namespaced(client.clone(), namespace),
             objects: Objects::new(client, profile),
-            grace: crate::collect::Times::default().grace,
+            grace: Times::default().grace,
         }
     }
 

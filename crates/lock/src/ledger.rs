@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use crate::{
     claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     conflict::{Conflict, Rules, keeps_out},
-    footprint::Footprint,
+    footprint::{Footprint, json_bytes},
 };
 
 mod format;
@@ -456,10 +456,4 @@ fn entry_bytes(key: &ObjectKey, uid: &str, since: &str, note: &str) -> usize {
     const FRAME: usize = 128;
     let texts = [key.namespace.as_str(), &key.name, uid, since, note];
     FRAME + texts.into_iter().map(json_bytes).sum::<usize>()
-}
-
-/// The length of a text in JSON, at most and without its quotes: a character that has to be escaped takes six bytes.
-pub(crate) fn json_bytes(text: &str) -> usize {
-    let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()
 }

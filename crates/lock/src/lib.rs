@@ -24,11 +24,12 @@ mod tests;
 pub mod transition;
 
 pub use activate::{ActivateError, Token, activate, release};
-pub use claim::{Claim, Entry, ObjectKey, ObjectKind, State};
-pub use collect::{Collector, Times};
+pub use claim::{Claim, Entry, ObjectKey, ObjectKind, State, VELERO_SCOPE};
+pub use collect::Collector;
 pub use conflict::Conflict;
 pub use footprint::Footprint;
-pub use lease::{LedgerError, LedgerRepair, LedgerStore, RepairOutcome, VELERO_SCOPE};
+pub use lease::{LedgerError, LedgerRepair, LedgerStore, RepairOutcome};
 pub use ledger::Ledger;
 pub use protected_profile::ProtectedProfile;
 pub use reconciler::LedgerReconciler;
+pub use transition::Times;

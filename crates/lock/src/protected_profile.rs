@@ -10,10 +10,7 @@ use std::{
 use backup_core::profile::{Profile, ProfileError};
 use kube::Client;
 
-use crate::{
-    collect::{Collector, Times},
-    lease::LedgerStore,
-};
+use crate::{collect::Collector, lease::LedgerStore, transition::Times};
 
 /// A profile, and everything that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]

@@ -6,8 +6,9 @@ use std::{
 };
 
 use crate::{
+    claim::VELERO_SCOPE,
     collect::{Collected, Collector},
-    lease::{LedgerError, LedgerRepair, VELERO_SCOPE},
+    lease::{LedgerError, LedgerRepair},
     protected_profile::ProtectedProfile,
 };
 

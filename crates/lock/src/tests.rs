@@ -13,11 +13,11 @@ use crate::{
     ActivateError, Collector, Footprint, Ledger, LedgerRepair, LedgerStore, ObjectKey, ObjectKind,
     ProtectedProfile, RepairOutcome, State, VELERO_SCOPE, activate,
     activate::holds,
-    collect::Times,
     lease::{LedgerError, UpdateError, lease_name},
     ledger::{Ask, Grant, Refusal, Status},
     release,
     transition::Reason,
+    transition::Times,
 };
 
 mod activation;

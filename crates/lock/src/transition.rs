@@ -1,9 +1,46 @@
 //! The transition of an entry, decided by what its object looks like now. Pure.
 
+use std::time::Duration;
+
 use crate::{
     claim::{Entry, ObjectKey, ObjectKind, State},
     ledger::Ledger,
 };
+
+/// How long entries stay that nothing else ends. Each is counted on the observer's own clock, from first sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// A reservation whose object is not there.
+    pub grace: Duration,
+    /// The place of a restore that has ended.
+    pub settle: Duration,
+    /// The same at most, whatever a release rule waits for.
+    pub settle_at_most: Duration,
+    /// The word that a refused restore leaves.
+    pub intent: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_mins(2),
+            settle: Duration::ZERO,
+            settle_at_most: Duration::from_mins(30),
+            intent: Duration::from_mins(2),
+        }
+    }
+}
+
+impl Times {
+    /// How long an entry stays in this state.
+    pub(crate) fn of(&self, state: State) -> Duration {
+        match state {
+            State::Intent => self.intent,
+            State::Settling => self.settle,
+            State::Waiting | State::Reserved | State::Collected | State::Active => self.grace,
+        }
+    }
+}
 
 /// The object of an entry's name as it was just read, as far as the judgement needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,10 @@
 
 use std::{error::Error, io};
 
-use crate::{Fault, PluginFault, location::HttpFailure};
+use crate::{
+    http_failure::HttpFailure,
+    object_plugin::{Fault, PluginFault},
+};
 
 /// A failure of the object store, or of what is stored in it.
 ///

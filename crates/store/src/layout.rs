@@ -6,6 +6,9 @@ use object_store::path::{Path, PathPart};
 
 use crate::StoreError;
 
+/// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
+pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
+
 /// Folders that may stand at the top of a store; anything else makes Velero call the location unavailable.
 pub(crate) const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metadata", "plugins", "kopia"];
 

@@ -13,10 +13,12 @@ pub mod crash;
 mod download;
 mod error;
 mod gzip;
+mod http_failure;
 mod job;
 mod layout;
 mod location;
 mod logfile;
+mod object_plugin;
 mod reading;
 mod resource_list;
 mod restore;
@@ -34,10 +36,11 @@ pub use download::{FileOwner, is_log};
 pub use error::StoreError;
 pub use job::{AwaitingOperations, Claimant, CommittedPlan, FoundJob, Journal, PendingUpload, StoredJob};
 pub use location::{
-    BUILT_IN, BackupFolder, Body, DeletedBackup, Fault, IncompleteBackup, Location, ObjectPlugin,
-    PluginFault, Remnant, RetainedVersions, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Remnant, RetainedVersions, SideFile,
+    bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
+pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};
 pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{AwaitingRestore, CommittedRestore, FoundRestore, PendingRestore, RestoreFiles};

@@ -2,23 +2,20 @@
 
 use std::{
     fmt,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use async_trait::async_trait;
-use backup_core::{
-    api::BackupStorageLocation,
-    bucket::{ObjectLock, Versions},
-};
-use object_store::{ObjectStore, TagSet, multipart::MultipartStore, path::Path, signer::Signer};
+use backup_core::api::BackupStorageLocation;
+use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
 
 mod azure;
+mod backend;
+mod bucket_api;
 mod check;
 mod credentials;
 mod deletion;
@@ -36,15 +33,12 @@ mod s3;
 mod s3_bucket;
 mod settings;
 
+use backend::Backend;
 pub use deletion::{DeletedBackup, RetainedVersions};
-use deletion::{Lock, Page, PageMarker, Undeleted, Version};
 #[cfg(test)]
 pub(crate) use http_client::Connector;
-pub(crate) use http_client::HttpFailure;
 pub use incomplete_backup::{IncompleteBackup, Remnant};
-pub use plugin::{
-    BUILT_IN, Body, Fault, ObjectPlugin, PluginFault, bucket_and_prefix, is_built_in, plugin_of,
-};
+pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginUploads;
 pub use read::{BackupFolder, SideFile};
 
@@ -59,77 +53,6 @@ struct Inner {
     layout: Layout,
     /// Set once the store has said that it does not know conditional writes.
     unconditional: AtomicBool,
-}
-
-struct Backend {
-    store: Arc<dyn ObjectStore>,
-    /// The same store, for uploads that outlive the process.
-    uploads: Arc<dyn MultipartStore>,
-    /// Completes an upload only if its key is not there; none where that cannot be asked for.
-    creating: Option<Arc<dyn MultipartStore>>,
-    /// Set where more can be asked than objects.
-    bucket: Option<Arc<dyn BucketApi>>,
-    plugin: Option<Arc<PluginUploads>>,
-    /// Makes URLs that open a key; none where the store has none.
-    signer: Option<Arc<dyn Signer>>,
-    tags: TagSet,
-    /// What keys are relative to: `s3://bucket` or `file:///folder`.
-    url: String,
-    /// Where that is served, if it is not obvious from the URL.
-    endpoint: Option<String>,
-    /// The folder, if it is one on this machine.
-    folder: Option<PathBuf>,
-}
-
-impl Backend {
-    fn new<S: ObjectStore + MultipartStore>(store: Arc<S>, url: String) -> Self {
-        Self::with_uploads(store.clone(), store, url)
-    }
-
-    fn with_uploads(store: Arc<dyn ObjectStore>, uploads: Arc<dyn MultipartStore>, url: String) -> Self {
-        Self {
-            store,
-            uploads,
-            creating: None,
-            bucket: None,
-            plugin: None,
-            signer: None,
-            tags: TagSet::default(),
-            url,
-            endpoint: None,
-            folder: None,
-        }
-    }
-}
-
-/// What can be asked of a bucket beyond its objects.
-#[async_trait]
-trait BucketApi: Send + Sync {
-    /// What the store calls the uploads of this very key that are not completed.
-    async fn uploads(&self, key: &Path) -> Result<Vec<String>, BucketError>;
-
-    async fn versions(&self) -> Result<Versions, BucketError>;
-
-    async fn lock(&self) -> Result<ObjectLock, BucketError>;
-
-    /// A page of the versions of all keys that begin so, after the place where the last page ended.
-    async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError>;
-
-    /// Removes versions for good, at most a page of them. Those that are refused.
-    async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError>;
-
-    async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
-}
-
-/// Why a bucket gives no answer, in one line.
-#[derive(Clone, Debug, thiserror::Error)]
-enum BucketError {
-    /// It will give none until something is changed.
-    #[error("{0}")]
-    Refused(String),
-    /// It may give one later.
-    #[error("{0}")]
-    Retryable(String),
 }
 
 impl Location {

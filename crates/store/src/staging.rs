@@ -1,6 +1,6 @@
 //! Bytes that are in the store, or in hand, before they are visible under their final key.
 
-use backup_core::digest::hex;
+use backup_core::digest::{hex, sha256};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetResult, path::Path};
@@ -10,10 +10,8 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     Location, StoreError,
     error::{brief, is_lost_upload, is_taken},
+    layout::PART_SIZE,
 };
-
-/// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
-pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
@@ -62,10 +60,6 @@ impl Staged {
             Self::Upload(parts) => parts.parts.iter().map(|part| part.sha256.clone()).collect(),
         }
     }
-}
-
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(Sha256::digest(bytes).as_slice())
 }
 
 impl Location {

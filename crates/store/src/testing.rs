@@ -25,8 +25,7 @@ use object_store::{
 
 use crate::{
     BackupFiles, BackupWriter, ItemPath, Location, LogFile, PendingBackup, ResourceList, RestoreFiles,
-    Results, StoreError,
-    location::{Connector, HttpFailure},
+    Results, StoreError, http_failure::HttpFailure, location::Connector,
 };
 
 /// A connection over which every request gets the same answer, or none without a status.

@@ -3,6 +3,7 @@
 //!
 //! Memory: one part being filled and [`IN_FLIGHT`] on the wire, whatever the size of the object.
 
+use backup_core::digest::sha256;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
@@ -12,7 +13,8 @@ use tokio::task::{JoinError, JoinSet};
 use crate::{
     Location, StoreError,
     error::{brief, is_lost_upload, is_taken},
-    staging::{PART_SIZE, Part, Staged, Uploaded, sha256},
+    layout::PART_SIZE,
+    staging::{Part, Staged, Uploaded},
 };
 
 const IN_FLIGHT: usize = 2;

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PodSpec},
 };
 
-use super::{prelude::*, profiles::values};
+use super::prelude::*;
 
 /// The Deployment whose flags say which profiles there are, and go over what they say.
 const WEBHOOK: &str = "backup-webhook";
@@ -90,6 +90,14 @@ fn config_map<'pod>(pod: &'pod PodSpec, folder: &str) -> Option<&'pod str> {
     let mount = mounts.find(|mount| is_folder(&mount.mount_path) && mount.sub_path.is_none())?;
     let volume = pod.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
     volume.config_map.as_ref().filter(|map| map.items.is_none()).map(|map| map.name.as_str())
+}
+
+/// The values of a flag, as `--name=value` or in two words.
+pub(super) fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
+    flags.iter().enumerate().filter_map(move |(at, word)| match word.strip_prefix(name)? {
+        "" => flags.get(at + 1).map(String::as_str),
+        rest => rest.strip_prefix('='),
+    })
 }
 
 #[cfg(test)]

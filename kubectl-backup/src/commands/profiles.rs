@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     guarded::kinds,
-    known_profiles::{KnownProfiles, known_profiles},
+    known_profiles::{KnownProfiles, known_profiles, values},
     prelude::*,
 };
 use crate::{
@@ -163,14 +163,6 @@ fn apply(policy: &mut Policy, flags: &[String], runs_here: bool) -> Vec<String> 
 
 fn span(text: &str) -> Option<Duration> {
     text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok())
-}
-
-/// The values of a flag, as `--name=value` or in two words.
-pub(super) fn values<'a>(flags: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
-    flags.iter().enumerate().filter_map(move |(at, word)| match word.strip_prefix(name)? {
-        "" => flags.get(at + 1).map(String::as_str),
-        rest => rest.strip_prefix('='),
-    })
 }
 
 impl PolicyView {

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     Verdict, Waiting,
-    decide::{decide, look},
+    decide::{REBUILD_SECONDS, decide, look},
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
@@ -28,8 +28,6 @@ const GATHER: Duration = Duration::from_millis(2);
 const TRIES: u32 = 12;
 /// A task without requests ends after this, and what it remembers with it.
 const IDLE: Duration = Duration::from_mins(5);
-/// Seconds after which a client may come again while a ledger is rebuilt.
-pub(super) const REBUILD_SECONDS: u32 = 10;
 
 pub(crate) struct Task {
     scope: String,

@@ -12,8 +12,11 @@ use backup_lock::{
 };
 use tokio::time::Instant;
 
-use super::{Verdict, batch::REBUILD_SECONDS};
+use super::Verdict;
 use crate::admit::denial::Blocker;
+
+/// Seconds after which a client may come again while a ledger is rebuilt.
+pub(super) const REBUILD_SECONDS: u32 = 10;
 
 pub(crate) struct Decided {
     /// The ledger with what is granted, and without what was found to be over.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use std::time::Duration;
 
-use backup_lock::lease::VELERO_SCOPE;
+use backup_lock::VELERO_SCOPE;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::*;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use backup_core::phase::Stage;
 use backup_lock::Footprint;
-use jiff::Timestamp;
 use kube::Resource as _;
 use tokio::time::Instant;
 
 use crate::job::{
     finalizers,
-    lifecycle::{JobObject as _, Lifecycle},
+    lifecycle::{JobObject as _, Lifecycle, Ticket},
 };
 
 /// An object as it was last seen.
@@ -22,23 +21,6 @@ pub(crate) struct Entry<L: Lifecycle> {
     pub busy: bool,
     pub failures: u32,
     pub not_before: Option<Instant>,
-}
-
-/// An object as a queue sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Ticket<'a> {
-    pub name: &'a str,
-    pub stage: Stage,
-    pub position: i64,
-    pub created: Option<Timestamp>,
-    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
-    pub leaving: bool,
-    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
-    pub busy: bool,
-    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
-    pub held_back: bool,
-    /// What it reads.
-    pub footprint: &'a Footprint,
 }
 
 impl<L: Lifecycle> Entry<L> {

@@ -5,8 +5,7 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use crate::{
-    claim::{ObjectKey, ObjectKind, State},
-    lease::VELERO_SCOPE,
+    claim::{ObjectKey, ObjectKind, State, VELERO_SCOPE},
     transition::ObservedState,
 };
 

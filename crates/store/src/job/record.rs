@@ -4,6 +4,7 @@
 //! A plain tar archive, so that a person can look into it: `record.json` first, then the small files under the names that
 //! they will have, or have so far. Create-only and numbered; the one with the highest number counts.
 
+use backup_core::digest::sha256;
 use std::io::Read as _;
 
 use bytes::Bytes;
@@ -11,10 +12,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    StoreError,
-    staging::{Uploaded, sha256},
-};
+use crate::{StoreError, staging::Uploaded};
 
 /// The version of the format. A record with a higher one was written by a newer program, and is left alone.
 const FORMAT: u32 = 1;

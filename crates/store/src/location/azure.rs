@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use backup_core::api::BackupStorageLocationSpec;
 use object_store::azure::MicrosoftAzureBuilder;
 
-use super::{Backend, http_client, settings};
+use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
 type Variables = BTreeMap<String, String>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use backup_core::bucket::{Facts, ObjectLock, Versions};
 use bytes::Bytes;
 
-use super::{BucketError, Location};
+use super::{Location, bucket_api::BucketError};
 use crate::{StoreError, error::is_missing_bucket, layout::TOP_LEVEL};
 
 /// What lies under the key that is written to see whether that is allowed; the same each time.

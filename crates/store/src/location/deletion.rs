@@ -13,53 +13,15 @@ use backup_core::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use object_store::path::Path;
-use serde::{Deserialize, Serialize};
 
-use super::{BucketApi, BucketError, Location};
+use super::{
+    Location,
+    bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version},
+};
 use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::JobKeys};
 
 /// Locks that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 8;
-
-/// A version of a key, or a mark of its deletion, which covers older ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Version {
-    pub key: String,
-    #[serde(rename = "VersionId")]
-    pub id: String,
-    /// Whether it is what readers of the key see.
-    #[serde(skip_serializing)]
-    pub is_latest: bool,
-    #[serde(skip)]
-    pub is_mark: bool,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    pub versions: Vec<Version>,
-    pub next: Option<PageMarker>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct PageMarker {
-    pub key: String,
-    pub version: String,
-}
-
-/// A version that the store did not remove, with its word for why.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Undeleted {
-    pub version: Version,
-    pub code: String,
-}
-
-/// What keeps a version from being removed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lock {
-    pub until: Option<Timestamp>,
-    pub held: bool,
-}
 
 /// What stays of a folder all of whose versions were to be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

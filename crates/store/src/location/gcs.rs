@@ -8,7 +8,7 @@ use backup_core::api::BackupStorageLocationSpec;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use serde::Deserialize;
 
-use super::{Backend, http_client, settings};
+use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
 pub(super) fn open(

@@ -1,9 +1,9 @@
 //! The HTTP client of all object stores.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use http::{Method, StatusCode, Uri};
+use http::{Method, StatusCode};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, RetryConfig,
     client::{
@@ -11,9 +11,8 @@ use object_store::{
         ReqwestConnector,
     },
 };
-use serde::Deserialize;
 
-use crate::{StoreError, error::chain};
+use crate::{StoreError, error::chain, http_failure::HttpFailure};
 
 /// How long one call to the store is retried; after that the error is shown, and the caller decides.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
@@ -110,64 +109,6 @@ impl HttpService for Client {
             || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
         let kind = if is_retried { HttpErrorKind::Request } else { HttpErrorKind::Unknown };
         Err(HttpError::new(kind, HttpFailure::answered(&uri, status, &String::from_utf8_lossy(&body))))
-    }
-}
-
-/// An answer of a store other than success, or none at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) struct HttpFailure {
-    /// Without the query, which may hold a signature.
-    url: String,
-    status: Option<StatusCode>,
-    /// The store's word for what is wrong; empty if there is none.
-    code: String,
-    message: String,
-}
-
-/// What S3, Google and Azure answer; the token service of AWS wraps it once more.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct ErrorBody {
-    code: String,
-    message: String,
-    error: Option<Box<ErrorBody>>,
-}
-
-impl HttpFailure {
-    fn new(uri: &Uri, status: Option<StatusCode>, code: &str, message: &str) -> Self {
-        let url = uri.to_string();
-        let url = url.split('?').next().unwrap_or_default().to_owned();
-        Self { url, status, code: code.to_owned(), message: message.to_owned() }
-    }
-
-    pub(crate) fn answered(uri: &Uri, status: StatusCode, body: &str) -> Self {
-        let error: ErrorBody = quick_xml::de::from_str(body).unwrap_or_default();
-        let error = error.error.map_or(ErrorBody { error: None, ..error }, |inner| *inner);
-        if error.code.is_empty() {
-            return Self::new(uri, Some(status), "", body);
-        }
-        // Azure adds lines with an id and a time, which are others with every try.
-        let message = error.message.lines().next().unwrap_or_default();
-        Self::new(uri, Some(status), &error.code, message)
-    }
-
-    pub(crate) fn status(&self) -> Option<u16> {
-        self.status.map(|status| status.as_u16())
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        &self.code
-    }
-}
-
-impl fmt::Display for HttpFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, status, code, message } = self;
-        match status {
-            Some(status) if !code.is_empty() => write!(f, "{} {code}: {message}", status.as_u16()),
-            Some(status) => write!(f, "no usable answer from {url}: {status} {message}"),
-            None => write!(f, "no usable answer from {url}: {message}"),
-        }
     }
 }
 

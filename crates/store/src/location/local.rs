@@ -20,8 +20,11 @@ use object_store::{
     path::Path,
 };
 
-use super::Backend;
-use crate::{StoreError, layout::PRIVATE, staging::PART_SIZE};
+use super::backend::Backend;
+use crate::{
+    StoreError,
+    layout::{PART_SIZE, PRIVATE},
+};
 
 const STAGED: &str = "staged-";
 

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::*;
 use crate::{
-    BackupFiles, FoundJob,
+    BackupFiles, Body, Fault, FoundJob, ObjectPlugin, PluginFault,
     testing::{NOISE, backup, backup_files, collected, spec},
 };
 

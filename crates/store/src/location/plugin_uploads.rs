@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_core::digest::hex;
+use backup_core::digest::{hex, sha256};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{
@@ -18,8 +18,10 @@ use object_store::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::plugin::{Body, ObjectPlugin, delete};
-use crate::{Fault, PluginFault, layout::PRIVATE, staging::sha256};
+use crate::{
+    layout::PRIVATE,
+    object_plugin::{Body, Fault, ObjectPlugin, PluginFault, delete},
+};
 
 const PARTS: &str = "parts-";
 

@@ -15,7 +15,8 @@ use object_store::{
 use url::Url;
 
 use super::{
-    Backend, credentials, http_client,
+    backend::Backend,
+    credentials, http_client,
     s3_bucket::S3Bucket,
     settings::{self, invalid},
 };

@@ -16,12 +16,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{
-    BucketApi, BucketError,
-    deletion::{Lock, Page, PageMarker, Undeleted, Version},
-    http_client::HttpFailure,
+use super::bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version};
+use crate::{
+    error::{cause, is_final},
+    http_failure::HttpFailure,
 };
-use crate::error::{cause, is_final};
 
 /// What a signature is made of: all but these is encoded in the path of a URL.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');

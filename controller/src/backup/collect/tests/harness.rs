@@ -24,13 +24,16 @@ use tokio_util::sync::CancellationToken;
 use super::super::*;
 use crate::{
     backup::{
-        actions::Done,
-        hooks::{PendingPostHooks, fake::FakePods},
+        actions::{BackupActions, Done},
+        hooks::{Hooks, PendingPostHooks, fake::FakePods},
         progress::Progress,
+        report::Report,
+        volume_snapshots::VolumeSnapshots,
     },
     discovery::ServedTypes,
     job::{
         action_journal::{ActionRecords, PriorAttempt},
+        cancellation::Cancellation,
         journal::MemoryJournal,
     },
 };
