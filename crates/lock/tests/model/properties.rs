@@ -10,25 +10,16 @@ use super::{
     state::{Collecting, Object, Phase, Replica, Stage, Worker, World},
 };
 
-/// Of the properties, one that a mistake breaks.
+// Each is broken by a mistake.
 pub const WORK_IS_APART: &str = "P1: no two conflicting objects are at work together";
-/// Of the properties, one that a mistake breaks.
 pub const SOURCES_STAY: &str = "P1: no restore works from a backup that is going";
-/// Of the properties, one that a mistake breaks.
 pub const WORK_IS_CLAIMED: &str = "P1: whoever is at work has an Active claim";
-/// Of the properties, one that a mistake breaks.
 pub const NOTHING_BESIDE: &str = "admission: nothing is granted beside what it conflicts with";
-/// Of the properties, one that a mistake breaks.
 pub const NO_HASTE: &str = "P2: a creation in flight keeps its claim for a whole grace";
-/// Of the properties, one that a mistake breaks.
 pub const NO_BARE_REFUSAL: &str = "P3: nothing is refused without something in its way";
-/// Of the properties, one that a mistake breaks.
 pub const NO_OVERTAKING: &str = "queue: nobody overtakes who waits";
-/// Of the properties, one that a mistake breaks.
 pub const ALL_FREED: &str = "P2: every claim is freed";
-/// Of the properties, one that a mistake breaks.
 pub const TURNS_COME: &str = "queue: who waits gets its turn";
-/// Of the properties, one that a mistake breaks.
 pub const EPOCH_FORWARD: &str = "the epoch never goes back";
 
 pub fn all() -> Vec<Property<Lock>> {
